@@ -1,0 +1,177 @@
+"""Symbolic execution: who holds whose contributions to which chunk, after every round.
+
+A chunk on a rank is an integer whose bit r says that rank r's contribution is in it. Adding two chunks
+is `|`, and adding a contribution twice shows as a common bit. Only the standard library is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dlsys.collectives.plan import Plan, Transfer
+
+Holdings = list[dict[int, int]]
+"""For each rank: chunk -> bit mask of the contributions in it."""
+
+
+def initial(plan: Plan) -> Holdings:
+    """What every rank holds before the first round."""
+    n, chunks = plan.ranks, plan.chunks
+    if plan.kind in ("all_reduce", "reduce", "reduce_scatter"):
+        return [dict.fromkeys(range(chunks), 1 << r) for r in range(n)]
+    if plan.kind in ("broadcast", "scatter"):
+        everything = dict.fromkeys(range(chunks), 1 << plan.root)
+        return [everything if r == plan.root else {} for r in range(n)]
+    share = chunks // n
+    return [dict.fromkeys(range(r * share, (r + 1) * share), 1 << r) for r in range(n)]
+
+
+def required(plan: Plan, rank: int) -> range:
+    """The chunks that `rank` must hold after the last round."""
+    n, chunks = plan.ranks, plan.chunks
+    if plan.kind == "all_to_all":
+        return range(rank, chunks, n)
+    if plan.kind in ("scatter", "reduce_scatter"):
+        return range(rank * chunks // n, (rank + 1) * chunks // n)
+    if plan.kind in ("reduce", "gather") and rank != plan.root:
+        return range(0)
+    return range(chunks)
+
+
+def states(plan: Plan) -> Iterator[Holdings]:
+    """The holdings before the first round and after each round (one object, updated in place).
+
+    Raises PlanError at the first transfer that is impossible or adds a contribution twice.
+    """
+    held = initial(plan)
+    yield held
+    for index, transfers in enumerate(plan.rounds):
+        payloads = [_payload(plan, held, index, t) for t in transfers]
+        written: set[tuple[int, int]] = set()
+        for transfer, payload in zip(transfers, payloads, strict=True):
+            _store(plan, held, index, transfer, payload, written)
+        yield held
+
+
+def check(plan: Plan) -> None:
+    """Prove that the plan does what its kind promises: every contribution arrives exactly once.
+
+    Takes time proportional to the chunks moved. Raises PlanError naming rank, round and chunk.
+    """
+    held: Holdings = []
+    for held in states(plan):
+        pass
+    everyone = (1 << plan.ranks) - 1
+    reduces = plan.kind in ("all_reduce", "reduce", "reduce_scatter")
+    for rank in range(plan.ranks):
+        mine = held[rank]
+        for chunk in required(plan, rank):
+            have = mine.get(chunk, 0)
+            if not have or (reduces and have != everyone):
+                lacks = (
+                    f"lacks the contributions of {_names(everyone & ~have)} to"
+                    if reduces
+                    else "lacks"
+                )
+                _fail(
+                    plan,
+                    len(plan.rounds) - 1,
+                    rank,
+                    chunk,
+                    f"rank {rank} {lacks} chunk {chunk}",
+                    "after ",
+                )
+
+
+def _payload(plan: Plan, held: Holdings, index: int, t: Transfer) -> list[int]:
+    """The masks that a transfer carries, read before the round writes anything."""
+    for end in (t.src, t.dst):
+        if not 0 <= end < plan.ranks:
+            _fail(
+                plan,
+                index,
+                end,
+                t.first,
+                f"{_arrow(t)} names rank {end}, but the ranks are 0 to {plan.ranks - 1}",
+            )
+    if t.src == t.dst:
+        _fail(plan, index, t.src, t.first, f"rank {t.src} sends chunk {t.first} to itself")
+    if not 0 <= t.first < t.stop <= plan.chunks:
+        _fail(
+            plan,
+            index,
+            t.src,
+            t.first,
+            f"{_arrow(t)} carries no chunk of 0 to {plan.chunks - 1}: "
+            "first must be below stop, and stop at most the number of chunks",
+        )
+    if t.reduce and plan.kind not in ("all_reduce", "reduce", "reduce_scatter"):
+        _fail(
+            plan, index, t.dst, t.first, f"{_arrow(t)} adds, but nothing is summed in {plan.kind}"
+        )
+    mine = held[t.src]
+    payload = [mine.get(chunk, 0) for chunk in range(t.first, t.stop)]
+    if 0 in payload:
+        chunk = t.first + payload.index(0)
+        _fail(
+            plan,
+            index,
+            t.src,
+            chunk,
+            f"rank {t.src} sends chunk {chunk} to rank {t.dst} but does not hold it",
+        )
+    return payload
+
+
+def _store(
+    plan: Plan,
+    held: Holdings,
+    index: int,
+    t: Transfer,
+    payload: list[int],
+    written: set[tuple[int, int]],
+) -> None:
+    mine = held[t.dst]
+    for chunk, mask in enumerate(payload, t.first):
+        if (t.dst, chunk) in written:
+            _fail(
+                plan,
+                index,
+                t.dst,
+                chunk,
+                f"rank {t.dst} receives chunk {chunk} twice in one round: "
+                "the order of the two would decide the result",
+            )
+        written.add((t.dst, chunk))
+        if t.reduce:
+            twice = mine[chunk] & mask
+            if twice:
+                _fail(
+                    plan,
+                    index,
+                    t.dst,
+                    chunk,
+                    f"rank {t.dst} adds chunk {chunk} from rank {t.src}, and the "
+                    f"contribution of {_names(twice)} is then summed twice",
+                )
+            mask |= mine[chunk]
+        mine[chunk] = mask
+
+
+def _fail(plan: Plan, index: int, rank: int, chunk: int, what: str, when: str = "") -> None:
+    from dlsys.collectives.plan import PlanError
+
+    raise PlanError(
+        f"{plan.kind} ({plan.algorithm}), {when}round {index}: {what}.", rank, index, chunk
+    )
+
+
+def _arrow(t: Transfer) -> str:
+    return f"the transfer {t.src} -> {t.dst} of chunks [{t.first}, {t.stop})"
+
+
+def _names(mask: int) -> str:
+    ranks = [str(r) for r in range(mask.bit_length()) if mask >> r & 1]
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(ranks)}"

@@ -1,0 +1,262 @@
+"""A collective is a plan: rounds of transfers of chunks between ranks, as plain data."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, overload
+
+from dlsys.collectives import check as checking
+
+if TYPE_CHECKING:
+    from dlsys.collectives.price import Price
+    from dlsys.hardware import Cluster, Link
+
+REDUCING = frozenset({"reduce", "reduce_scatter", "all_reduce"})
+"""Kinds that sum what the ranks hold."""
+BY_ROWS = frozenset({"scatter", "gather", "all_gather", "reduce_scatter"})
+"""Kinds whose buffer is cut along dimension 0, each rank owning an equal run of chunks."""
+ROOTED = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
+"""Kinds with a root, and the name of the root in a communicator's method."""
+KINDS = (
+    "broadcast",
+    "reduce",
+    "scatter",
+    "gather",
+    "all_gather",
+    "reduce_scatter",
+    "all_reduce",
+    "all_to_all",
+)
+
+
+class Transfer(NamedTuple):
+    """One message: `src` sends chunks [first, stop) to `dst`, which adds them (`reduce`) or stores
+    them."""
+
+    src: int
+    dst: int
+    first: int
+    stop: int
+    reduce: bool = False
+
+
+class Step(NamedTuple):
+    """What one rank does in one round."""
+
+    sends: tuple[Transfer, ...]
+    receives: tuple[Transfer, ...]
+
+
+class PlanError(ValueError):
+    """A plan that does not do what its kind promises, with the rank, round and chunk at fault."""
+
+    def __init__(
+        self,
+        message: str,
+        rank: int | None = None,
+        round: int | None = None,
+        chunk: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.rank, self.round, self.chunk = rank, round, chunk
+
+
+class Rounds(Sequence[Sequence[Transfer]]):
+    """A sequence of `count` rounds, each made by `build(index)` when it is asked for."""
+
+    def __init__(self, count: int, build: Callable[[int], Sequence[Transfer]]) -> None:
+        self._count, self._build = count, build
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Sequence[Transfer]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Sequence[Transfer]]: ...
+    def __getitem__(self, index: int | slice) -> Sequence[Transfer] | list[Sequence[Transfer]]:
+        picked = range(self._count)[index]
+        return self._build(picked) if isinstance(picked, int) else [self[k] for k in picked]
+
+    def __iter__(self) -> Iterator[Sequence[Transfer]]:
+        return map(self._build, range(self._count))
+
+    def then(self, other: Sequence[Sequence[Transfer]]) -> Rounds:
+        """These rounds followed by `other`."""
+        mine = self._count
+        return Rounds(mine + len(other), lambda k: self[k] if k < mine else other[k - mine])
+
+    def mirrored(self, reduce: bool = False) -> Rounds:
+        """The same rounds backwards in time, every arrow turned round: reduce-scatter becomes
+        all-gather, reduce becomes broadcast, gather becomes scatter."""
+        last = self._count - 1
+        return Rounds(
+            self._count,
+            lambda k: [Transfer(t.dst, t.src, t.first, t.stop, reduce) for t in self[last - k]],
+        )
+
+
+@dataclass(frozen=True)
+class Symmetry:
+    """What a builder knows about its rounds, from which `price` takes a closed form.
+
+    `phases` are (rounds, chunks, scope): in each of `rounds` rounds every rank of the critical path
+    sends `chunks` chunks, over links of `scope` ("any", "ring": to the next rank, "intra", "inter").
+    `sent` is the number of chunks that the busiest rank sends, `messages` counts all messages, and
+    `shape` is the (nodes, devices_per_node) that "intra" and "inter" refer to.
+    """
+
+    phases: tuple[tuple[int, int, str], ...]
+    sent: int
+    messages: int
+    shape: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A collective operation as data: `rounds` of transfers among `ranks` ranks.
+
+    kind: the communicator's method (`all_reduce`, `broadcast`, ...); algorithm: a name for people.
+    chunks: the number of pieces the buffer is cut into; chunk k of L elements (rows, for scatter,
+    gather, all_gather and reduce_scatter, whose rank r owns chunks [r*chunks/ranks,
+    (r+1)*chunks/ranks)) covers [k*L//chunks, (k+1)*L//chunks). An all_to_all has ranks*ranks
+    chunks, chunk i*ranks+j being the block from rank i for rank j.
+    rounds: in a round all sends read what was held before any receive of that round is stored; a
+    rank enters its next round as soon as its own transfers are done.
+    Raises PlanError where kind, ranks, chunks and root do not fit together.
+    """
+
+    kind: str
+    algorithm: str
+    ranks: int
+    chunks: int
+    rounds: Sequence[Sequence[Transfer]] = field(repr=False)
+    root: int = 0
+    symmetry: Symmetry | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise PlanError(
+                f"There is no collective {self.kind!r}; the kinds are {', '.join(KINDS)}."
+            )
+        if self.ranks < 1 or not 0 <= self.root < self.ranks:
+            raise PlanError(
+                f"Root {self.root} of {self.ranks} ranks: a plan has at least one rank, "
+                "and its root is one of them."
+            )
+        if self.kind == "all_to_all" and self.chunks != self.ranks**2:
+            raise PlanError(
+                f"An all_to_all among {self.ranks} ranks has {self.ranks**2} chunks, one "
+                f"for each pair; this plan has {self.chunks}."
+            )
+        if self.chunks < 1 or (self.kind in BY_ROWS and self.chunks % self.ranks):
+            raise PlanError(
+                f"{self.chunks} chunks do not give each of {self.ranks} ranks equally many "
+                f"in {self.kind}: use a multiple of {self.ranks}."
+            )
+
+        if isinstance(self.rounds, (list, tuple)):  # written by hand: fix it, and give fields names
+            rounds = tuple(tuple(Transfer(*t) for t in transfers) for transfers in self.rounds)
+            object.__setattr__(self, "rounds", rounds)
+
+    def __repr__(self) -> str:
+        root = f", root={self.root}" if self.kind in ROOTED else ""
+        return (
+            f"Plan({self.kind}, {self.algorithm}, ranks={self.ranks}, chunks={self.chunks}, "
+            f"rounds={len(self.rounds)}{root})"
+        )
+
+    def owner(self, chunk: int) -> int:
+        """The rank whose chunk it is: its share by rows, its destination in an all_to_all, the root
+        of a broadcast or reduce."""
+        if self.kind == "all_to_all":
+            return chunk % self.ranks
+        if self.kind in ("broadcast", "reduce"):
+            return self.root
+        return chunk * self.ranks // self.chunks
+
+    def bounds(self, length: int) -> list[int]:
+        """Where the chunks of a buffer of `length` elements (or rows) begin, and where the last ends.
+
+        For all_to_all `length` counts the rows that each rank passes in, and row i*length is the first
+        of rank i, so that block j of every rank has the same size.
+        """
+        pieces = self.ranks if self.kind == "all_to_all" else self.chunks
+        return [k * length // pieces for k in range(self.chunks + 1)]
+
+    def steps(self, rank: int) -> tuple[Step, ...]:
+        """What `rank` sends and receives, round by round; rounds without it are left out."""
+        return self._steps[rank]
+
+    @functools.cached_property
+    def _steps(self) -> list[tuple[Step, ...]]:
+        steps: list[list[Step]] = [[] for _ in range(self.ranks)]
+        for transfers in self.rounds:
+            sends: dict[int, list[Transfer]] = {}
+            receives: dict[int, list[Transfer]] = {}
+            for transfer in transfers:
+                sends.setdefault(transfer.src, []).append(transfer)
+                receives.setdefault(transfer.dst, []).append(transfer)
+            for rank in sends.keys() | receives.keys():
+                steps[rank].append(Step(tuple(sends.get(rank, ())), tuple(receives.get(rank, ()))))
+        return [tuple(mine) for mine in steps]
+
+    def check(self) -> None:
+        """Prove by symbolic execution that the plan does what its kind promises, or raise PlanError."""
+        checking.check(self)
+
+    def price(
+        self, nbytes: float, where: Link | Cluster | None, itemsize: int | None = None
+    ) -> Price:
+        """Seconds and bytes for a buffer of `nbytes` on a link or cluster; see `price.price`."""
+        from dlsys.collectives.price import price
+
+        return price(self, nbytes, where, itemsize)
+
+    def run(self, comm: Any, tensor: Any, **options: Any) -> Any:
+        """Carry the plan out on real tensors: `comm.<kind>(tensor, plan=self)`, its result returned.
+
+        Raises ValueError where the communicator is of another size.
+        """
+        if comm.size != self.ranks:
+            raise ValueError(
+                f"This plan is for {self.ranks} ranks and the communicator has {comm.size}: "
+                f"build the plan with {comm.size}."
+            )
+        root = {ROOTED[self.kind]: self.root} if self.kind in ROOTED else {}
+        return getattr(comm, self.kind)(tensor, plan=self, **root, **options)
+
+    def draw(self, animate: bool = False, **options: Any) -> Any:
+        """A Matplotlib figure of the rounds, or an animation that plays in the page."""
+        from dlsys.collectives import draw
+
+        return draw.animate(self, **options) if animate else draw.draw(self, **options)
+
+
+P = ParamSpec("P")
+
+
+def builder(build: Callable[P, Plan]) -> Callable[P, Plan]:
+    """Make a plan builder refuse impossible sizes, and return the same plan for the same arguments."""
+    bind, cached = inspect.signature(build).bind, functools.cache(build)
+
+    @functools.wraps(build)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> Plan:
+        bound = bind(*args, **kwargs)
+        bound.apply_defaults()
+        for name, value in bound.arguments.items():
+            least = 0 if name == "root" else 1
+            whole = hasattr(value, "__index__") and not isinstance(value, bool)
+            if not whole or operator.index(value) < least:
+                raise ValueError(
+                    f"{build.__name__}({name}={value!r}): {name} must be a whole number "
+                    f"from {least}."
+                )
+            bound.arguments[name] = operator.index(value)
+        return cached(*bound.args, **bound.kwargs)
+
+    return checked
