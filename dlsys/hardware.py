@@ -145,7 +145,7 @@ class Cluster:
         return rank % self.devices_per_node * self.nics // self.devices_per_node
 
     def link(self, src: int, dst: int) -> Link:
-        """The link on which `src` reaches `dst`; raises ValueError for src = dst or no such rank."""
+        """The link on which `src` reaches `dst`; raises ValueError where src is dst."""
         if src == dst:
             self._check(src)
             raise ValueError(f"Rank {src} reaches itself without a link; name two different ranks.")
@@ -178,7 +178,7 @@ _H100_SXM = "NVIDIA H100 data sheet, 2023; its rates with sparsity halved"
 _H100_PCIE = "NVIDIA H100 data sheet, 2022; its rates with sparsity halved"
 _H200 = "NVIDIA H200 data sheet, 2024 (SXM); its rates with sparsity halved"
 _B200 = "NVIDIA HGX B200 data sheet, 2024, an eighth of the board; rates with sparsity halved"
-_TPU_V4 = "Jouppi et al., TPU v4, ISCA 2023, table 4; power is the most measured, not a limit"
+_TPU_V4 = "Google Cloud documentation of TPU v4, 2023; power is the most measured, not a limit"
 _TPU_V5P = "Google Cloud documentation of TPU v5p, 2023; no thermal design power is published"
 _TPU_V5E = "Google Cloud documentation of TPU v5e, 2023; no thermal design power is published"
 _V5P, _V5E = {"bf16": 459.0, "int8": 918.0}, {"bf16": 197.0, "int8": 393.0}
