@@ -1,0 +1,171 @@
+"""What a training run keeps for each parameter: named recipes, and how ZeRO divides them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dlsys.units import Catalogue, positive
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Bytes per parameter in each bucket of model state, and why each is there.
+
+    `moments` counts all of the optimizer's running averages together. `scale_block` is set where
+    the moments are 8-bit: one FP32 scale for each block of that many elements, for each of
+    `moments` bytes.
+    """
+
+    weights: int
+    gradients: int
+    master: int
+    moments: int
+    why: str
+    scale_block: int = 0
+
+    @property
+    def optimizer(self) -> int:
+        """Bytes per parameter of the optimizer bucket (master copy and moments, without scales)."""
+        return self.master + self.moments
+
+    @property
+    def total(self) -> int:
+        """Bytes per parameter of all model state, without the scales of 8-bit moments."""
+        return self.weights + self.gradients + self.optimizer
+
+
+RECIPES: Catalogue[Recipe] = Catalogue(
+    "recipe",
+    {
+        "fp32-adam": Recipe(4, 4, 0, 8, "everything in FP32: weights, gradients, two moments"),
+        "mixed-adamw": Recipe(
+            2, 2, 4, 8, "16-bit weights and gradients; FP32 master copy and moments (ZeRO, §3.1)"
+        ),
+        "mixed-adamw-fp32-gradients": Recipe(
+            2, 4, 4, 8, "as mixed-adamw, but gradients are kept and accumulated in FP32 only"
+        ),
+        "mixed-adamw-both-gradients": Recipe(
+            2, 6, 4, 8, "as mixed-adamw, with 16-bit gradients and an FP32 sum of them side by side"
+        ),
+        "pure-16bit": Recipe(
+            2, 2, 0, 8, "16-bit weights are the only copy; FP32 moments, no master copy"
+        ),
+        "all-16bit": Recipe(
+            2, 2, 0, 4, "moments in 16 bits too: torch.optim.AdamW on bfloat16 parameters"
+        ),
+        "8bit-adam": Recipe(
+            2,
+            2,
+            4,
+            2,
+            "mixed precision; each moment is int8 in blocks of 2,048 with an FP32 "
+            "scale (Dettmers et al. 2022)",
+            scale_block=2048,
+        ),
+        "fp32-8bit-adam": Recipe(
+            4,
+            4,
+            0,
+            2,
+            "FP32 weights and gradients; int8 moments in blocks of 2,048 with an FP32 scale",
+            scale_block=2048,
+        ),
+        "momentum": Recipe(4, 4, 0, 4, "FP32, one running average of the gradient"),
+        "mixed-momentum": Recipe(2, 2, 4, 4, "mixed precision with one FP32 running average"),
+        "sgd": Recipe(4, 4, 0, 0, "FP32; plain gradient descent remembers nothing"),
+    },
+)
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """The three buckets of model state in bytes on one device; `master` is part of `optimizer`."""
+
+    weights: int
+    gradients: int
+    master: int
+    moments: int
+
+    @property
+    def optimizer(self) -> int:
+        """Master copy and moments."""
+        return self.master + self.moments
+
+    @property
+    def total(self) -> int:
+        """All buckets."""
+        return self.weights + self.gradients + self.optimizer
+
+
+def named(recipe: str | Recipe) -> Recipe:
+    """The recipe itself, or the one in RECIPES with that name."""
+    return RECIPES[recipe] if isinstance(recipe, str) else recipe
+
+
+def whole(value: float, what: str, least: int = 1) -> int:
+    """`value` as an int (7e9 is welcome), or a ValueError that says what it must be."""
+    if not math.isfinite(value) or value != int(value) or value < least:
+        raise ValueError(f"{what} is {value!r}; it must be a whole number of at least {least}.")
+    return int(value)
+
+
+def model_state(
+    parameters: float,
+    recipe: str | Recipe = "mixed-adamw",
+    zero_stage: int = 0,
+    data_parallel: int = 1,
+) -> ModelState:
+    """Bytes of weights, gradients and optimizer state on the fullest device.
+
+    A bucket takes `bytes per parameter x parameters`. ZeRO stage 1 divides the optimizer bucket
+    by `data_parallel`, stage 2 the gradients too, stage 3 the weights too; a device then holds
+    ceil(parameters / data_parallel) elements of a divided bucket.
+
+    Args: `parameters`, a count; `recipe`, a name in RECIPES or a Recipe; `zero_stage`, 0 to 3;
+    `data_parallel`, devices that share the state. Returns bytes, as a ModelState.
+    Raises UnknownNameError (a KeyError) for an unknown recipe, ValueError for a stage outside 0-3
+    or a count below 1.
+    Source: Rajbhandari et al. 2020 (arXiv 1910.02054), figure 1.
+    """
+    count = whole(parameters, "parameters")
+    degree = whole(data_parallel, "data_parallel")
+    if zero_stage not in (0, 1, 2, 3):
+        raise ValueError(f"zero_stage is {zero_stage!r}; ZeRO has stages 0 (off), 1, 2 and 3.")
+    each = named(recipe)
+    share = -(-count // degree)
+    optimizer, gradients, weights = (share if zero_stage >= stage else count for stage in (1, 2, 3))
+    scales = 4 * each.moments * -(-optimizer // each.scale_block) if each.scale_block else 0
+    return ModelState(
+        weights=each.weights * weights,
+        gradients=each.gradients * gradients,
+        master=each.master * optimizer,
+        moments=each.moments * optimizer + scales,
+    )
+
+
+def devices_needed(
+    parameters: float, recipe: str | Recipe = "mixed-adamw", device_memory: float = 80e9
+) -> int:
+    """The fewest devices whose memories together hold the model state, perfectly divided.
+
+    ceil(model state / device_memory): a lower bound, for activations, buffers and fragmentation
+    come on top. `device_memory` is in bytes (80e9 is 80 GB; a "32 GB" V100 has 32 * 2**30).
+    Raises ValueError for memory that is not above 0.
+    """
+    positive("device_memory in bytes", device_memory)
+    return math.ceil(model_state(parameters, recipe).total / device_memory)
+
+
+def largest_model(
+    device_memory: float, recipe: str | Recipe = "mixed-adamw", devices: int = 1
+) -> int:
+    """The most parameters whose model state fits `devices` devices of `device_memory` bytes.
+
+    devices x device_memory / bytes per parameter: the other side of `devices_needed`, and like it
+    without activations. 8-bit scales are counted at 4 bytes in each block of each moment.
+    """
+    positive("device_memory in bytes", device_memory)
+    each = named(recipe)
+    scales = 4 * each.moments / each.scale_block if each.scale_block else 0
+    return int(whole(devices, "devices") * device_memory / (each.total + scales))

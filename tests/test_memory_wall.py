@@ -1,0 +1,315 @@
+"""The memory wall and the walls of time and cost: formulas, and what no hardware can do."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlsys import memory_wall
+from dlsys.hardware import DEVICES
+from dlsys.memory_wall import ImpossibleError, model_state
+from dlsys.units import DAY, YEAR
+
+# --- model state ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("recipe", "each"),
+    [
+        ("fp32-adam", (4, 4, 8, 16)),
+        ("mixed-adamw", (2, 2, 12, 16)),
+        ("pure-16bit", (2, 2, 8, 12)),
+        ("all-16bit", (2, 2, 4, 8)),
+        ("mixed-adamw-fp32-gradients", (2, 4, 12, 18)),
+        ("mixed-adamw-both-gradients", (2, 6, 12, 20)),
+        ("momentum", (4, 4, 4, 12)),
+        ("mixed-momentum", (2, 2, 8, 12)),
+        ("sgd", (4, 4, 0, 8)),
+    ],
+)
+def test_a_recipe_keeps_so_many_bytes_for_each_parameter(recipe, each):
+    state = model_state(1000, recipe)
+    assert (state.weights, state.gradients, state.optimizer, state.total) == tuple(
+        1000 * part for part in each
+    )
+    assert memory_wall.RECIPES[recipe].total == each[-1]
+    assert memory_wall.RECIPES[recipe].why
+
+
+def test_forgetting_a_bucket_gives_the_10_or_12_bytes_of_wrong_tables():
+    # Tables in circulation give 10, 12 and 16 bytes a parameter for the same mixed-precision Adam.
+    state = model_state(13e9)
+    assert state.total == 208e9
+    assert state.total - state.master == 156e9  # no master copy: right only for pure 16-bit weights
+    assert state.total - state.master - state.gradients == 130e9  # and no gradients: never right
+    assert model_state(13e9, "pure-16bit").total == 156e9
+
+
+def test_mixed_precision_does_not_shrink_model_state():
+    gpt2_xl = 1.5e9
+    assert model_state(gpt2_xl, "fp32-adam").total == model_state(gpt2_xl).total == 24e9
+    assert model_state(gpt2_xl).moments == 12e9  # Adam's moments alone, not all the static state
+
+
+def test_adam_moments_of_100_million_and_7_billion_parameters():
+    assert model_state(100e6, "fp32-adam").optimizer == 800e6
+    assert model_state(7e9, "fp32-adam").optimizer == 56e9
+
+
+def test_8bit_moments_are_a_quarter_of_fp32_ones_and_not_a_half():
+    full, small = model_state(7e9).moments, model_state(7e9, "8bit-adam").moments
+    assert full / small == pytest.approx(4, rel=2e-3)
+    assert small == 2 * 7e9 + 2 * 4 * math.ceil(7e9 / 2048)  # int8 elements, FP32 scale per block
+
+
+def test_zero_stages_reproduce_figure_1_of_the_zero_paper():
+    totals = [model_state(7.5e9, zero_stage=z, data_parallel=64).total / 1e9 for z in range(4)]
+    assert totals == pytest.approx([120, 31.4, 16.6, 1.9], abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "each"),
+    [("pure-16bit", (12, 5.0, 3.25, 1.5)), ("mixed-adamw", (16, 5.5, 3.75, 2.0))],
+)
+def test_zero_bytes_per_parameter_on_8_devices(recipe, each):
+    for stage, expected in enumerate(each):
+        assert model_state(8000, recipe, stage, 8).total == 8000 * expected
+
+
+def test_zero_savings_named_4_and_8_are_limits_that_8_devices_do_not_reach():
+    def saving(stage, n):
+        return 16 * 10**9 / model_state(10**9, zero_stage=stage, data_parallel=n).total
+
+    assert saving(1, 8) == pytest.approx(2.91, abs=0.005)
+    assert saving(2, 8) == pytest.approx(4.27, abs=0.005)
+    assert saving(1, 10**6) == pytest.approx(4, rel=1e-4)
+    assert saving(2, 10**6) == pytest.approx(8, rel=1e-4)
+
+
+def test_70b_under_zero_3_on_8_devices_is_105_gb_on_each_device_not_in_all():
+    assert model_state(70e9, "pure-16bit", 3, 8).total == 105e9
+    assert model_state(70e9, "mixed-adamw", 3, 8).total == 140e9
+
+
+def test_13b_under_zero_2_and_3_on_8_devices():
+    assert model_state(13e9, "pure-16bit", 2, 8).total == 42.25e9
+    assert model_state(13e9, "pure-16bit", 3, 8).total == 19.5e9
+    assert model_state(13e9, "mixed-adamw", 2, 8).total == 48.75e9
+    assert model_state(13e9, "mixed-adamw", 3, 8).total == 26e9
+
+
+def test_175b_split_over_tensor_and_pipeline_ranks_and_zero_2():
+    part = 175e9 / (8 * 4)
+    state = model_state(part, "pure-16bit", 2, 8)
+    assert (state.weights, state.optimizer, state.gradients) == (
+        10.9375e9,
+        5.46875e9,
+        1.3671875e9,
+    )
+    assert model_state(part, "mixed-adamw", 2, 8).total == 20.5078125e9
+
+
+def test_fewest_devices_for_the_state():
+    assert model_state(70e9).total == 1.12e12
+    assert memory_wall.devices_needed(13e9, "mixed-adamw", 80e9) == 3
+    sizes = (175e9, 70e9, 405e9)
+    assert [memory_wall.devices_needed(p, "pure-16bit", 80e9) for p in sizes] == [27, 11, 61]
+    assert [memory_wall.devices_needed(p, "mixed-adamw", 80e9) for p in sizes] == [35, 14, 81]
+
+
+def test_one_node_holds_the_state_of_40_billion_parameters_so_10_billion_do_not_need_two():
+    assert memory_wall.largest_model(80e9, "mixed-adamw", devices=8) == 40e9
+    assert memory_wall.largest_model(80e9, "pure-16bit", devices=8) == pytest.approx(
+        53.3e9, rel=1e-3
+    )
+
+
+@given(
+    parameters=st.integers(1, 10**12),
+    degree=st.integers(1, 10**5),
+    recipe=st.sampled_from(list(memory_wall.RECIPES)),
+)
+def test_higher_zero_stages_never_keep_more_and_all_shards_cover_the_state(
+    parameters, degree, recipe
+):
+    totals = [model_state(parameters, recipe, z, degree).total for z in range(4)]
+    assert totals == sorted(totals, reverse=True)
+    assert totals[3] * degree >= model_state(parameters, recipe).total - 8 * degree
+
+
+@given(memory=st.floats(1e6, 1e13), recipe=st.sampled_from(list(memory_wall.RECIPES)))
+def test_the_largest_model_fits_and_a_tenth_more_does_not(memory, recipe):
+    largest = memory_wall.largest_model(memory, recipe)
+    assert memory_wall.devices_needed(largest - 2048, recipe, memory) == 1
+    assert memory_wall.devices_needed(int(largest * 1.1), recipe, memory) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0,), "parameters is 0"),
+        ((1.5,), "whole number"),
+        ((float("nan"),), "whole number"),
+        ((10, "mixed-adamw", 4), "stages 0"),
+        ((10, "mixed-adamw", 1, 0), "data_parallel is 0"),
+    ],
+)
+def test_impossible_state_is_a_sentence(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        model_state(*arguments)
+
+
+def test_an_unknown_recipe_offers_the_nearest():
+    with pytest.raises(KeyError, match="did you mean 'mixed-adamw'"):
+        model_state(10, "mixed-adam")
+    with pytest.raises(ValueError, match="device_memory"):
+        memory_wall.devices_needed(10, device_memory=0)
+
+
+# --- time and cost --------------------------------------------------------------------------------
+
+
+def test_gpt3_on_one_h100_takes_ten_years_at_peak():
+    flops = 6 * 175e9 * 300e9
+    seconds = memory_wall.training_seconds(flops, DEVICES["h100-sxm"].flops["bf16"])
+    assert seconds == pytest.approx(3.185e8, rel=1e-3)
+    assert seconds / YEAR == pytest.approx(10.1, abs=0.05)
+
+
+def test_7b_on_2_trillion_tokens_takes_1966_days_of_one_h100():
+    seconds = memory_wall.training_seconds(6 * 7e9 * 2e12, 989e12, 0.5)
+    assert seconds / DAY == pytest.approx(1966.07, abs=0.01)
+
+
+def test_gpt3_takes_thousands_of_a100_days_not_one_thousand():
+    days = memory_wall.training_seconds(3.14e23, 312e12) / DAY
+    assert days == pytest.approx(11_648, abs=1)
+    assert memory_wall.training_seconds(3.14e23, 312e12, 0.4) / DAY == pytest.approx(29_121, abs=1)
+    # The claim of 1,000 GPU-days needs 11.6 times the peak of every GPU.
+    with pytest.raises(ImpossibleError, match=r"11\.6 times the peak"):
+        memory_wall.utilization(3.14e23, 1000 * DAY, 312e12)
+
+
+def test_1e24_flops_on_one_h100_take_decades_not_3000_years():
+    year = 365 * DAY
+    assert memory_wall.training_seconds(1e24, 989e12) / year == pytest.approx(32.0, abs=0.1)
+    assert memory_wall.training_seconds(1e24, 989e12, 0.5) / year == pytest.approx(64.1, abs=0.1)
+    # "1e15 FLOP a day" would be a hundred-thousandth of the peak; at that pace, 2.7 million years.
+    slow = memory_wall.utilization(1e15, DAY, 989e12)
+    assert slow == pytest.approx(1.17e-5, rel=0.01)
+    assert memory_wall.training_seconds(1e24, 989e12, slow) / year == pytest.approx(
+        2.74e6, rel=0.01
+    )
+
+
+def test_the_bill_of_llama_2_70b():
+    flops = 6 * 70e9 * 2e12
+    one = memory_wall.training_seconds(flops, 989e12, 0.5)
+    assert flops == 8.4e23
+    assert one == pytest.approx(1.6987e9, rel=1e-4)
+    assert one / YEAR == pytest.approx(53.8, abs=0.05)
+    many = memory_wall.training_seconds(flops, 989e12, 0.5, devices=1000)
+    assert many / DAY == pytest.approx(19.66, abs=0.005)
+    bill = memory_wall.rent_or_buy(memory_wall.gpu_hours(many, 1000), 3.0, 1000, 30_000.0)
+    assert bill.rent == pytest.approx(1.4156e6, rel=1e-4)  # 19.66 days, not 20
+    assert bill.buy == 30e6
+    assert bill.break_even_runs == pytest.approx(21.19, abs=0.005)
+
+
+def test_a_gpu_at_thousands_of_dollars_an_hour_would_pay_for_itself_within_two_days():
+    assert memory_wall.rent_or_buy(1, 1000.0, 1, 30_000.0).break_even_hours == 30
+    assert memory_wall.rent_or_buy(1, 3.0, 1, 30_000.0).break_even_hours == 10_000
+
+
+def test_waste_is_relative_to_what_is_achievable():
+    lost = memory_wall.waste(0.35, 0.50, 10e6)
+    assert (lost.fraction, lost.dollars) == (pytest.approx(0.30), pytest.approx(3e6))
+    assert lost.more_training == pytest.approx(3 / 7)
+    assert memory_wall.waste(0.40, 0.50, 1).fraction == pytest.approx(0.2)  # not 60 %
+
+
+def test_fewer_devices_and_accumulation_do_not_save_device_hours():
+    flops = 50_000 * 512 * 9.2e12
+    wide = memory_wall.training_seconds(flops, 125e12, 0.4, devices=32)
+    narrow = memory_wall.training_seconds(flops, 125e12, 0.4, devices=8)
+    assert narrow == 4 * wide
+    assert memory_wall.gpu_hours(narrow, 8) == memory_wall.gpu_hours(wide, 32)
+
+
+@pytest.mark.parametrize(
+    ("device", "number_format", "samples_per_second", "devices", "times_peak"),
+    [
+        ("v100", "fp32", 18, 1, 10.6),
+        ("v100", "fp32", 90, 1, 53),
+        ("v100", "fp16", 45, 1, 3.3),
+        ("v100", "fp16", 220, 1, 16),
+        ("a100-80", "bf16", 165, 1, 4.9),
+        ("h100-sxm", "fp8", 380, 1, 1.8),
+        ("v100", "fp16", 380, 8, 3.5),
+    ],
+)
+def test_published_throughputs_above_peak_are_refused(
+    device, number_format, samples_per_second, devices, times_peak
+):
+    per_sample = 6 * 1.5e9 * 1024
+    peak = DEVICES[device].flops[number_format]
+    fraction = per_sample * samples_per_second / peak / devices
+    assert fraction == pytest.approx(times_peak, rel=0.02)
+    with pytest.raises(ImpossibleError, match=f"{fraction:.3g} times the peak"):
+        memory_wall.utilization(per_sample, 1 / samples_per_second, peak, devices)
+
+
+def test_a_forward_pass_of_80_ms_needs_ten_v100():
+    forward = 2 * 1.5e9 * 1024 * 32
+    with pytest.raises(ImpossibleError, match=r"at least 10 of them"):
+        memory_wall.utilization(forward, 0.080, 125e12)
+    assert memory_wall.utilization(forward, 0.080, 125e12, devices=20) < 0.5
+
+
+def test_the_energy_of_a_7b_run_on_1024_a100():
+    seconds = memory_wall.training_seconds(6 * 7e9 * 1e12, 150e12, devices=1024)
+    assert seconds / 3600 == pytest.approx(75.95, abs=0.01)
+    used = memory_wall.energy(seconds, 1024, 400.0, hosts=128, host_watts=200.0, pue=1.0)
+    assert used.kwh == pytest.approx(33_055.6, abs=0.1)
+    assert used.kwh / 900 == pytest.approx(36.7, abs=0.05)
+    # Half the time is half the energy, exactly; 1 % is 0.13 t of carbon dioxide, not "dozens of cars".
+    half = memory_wall.energy(seconds / 2, 1024, 400.0, hosts=128, host_watts=200.0, pue=1.0)
+    assert half.kwh == pytest.approx(used.kwh / 2)
+    assert half.carbon_kg(0.4) == pytest.approx(6611, abs=1)
+    assert 0.01 * used.carbon_kg(0.4) == pytest.approx(132, abs=1)
+    # That run is at 48 % of peak already: 30 % and 60 % are other runs.
+    assert memory_wall.utilization(150e12, 1.0, 312e12) == pytest.approx(0.48, abs=0.005)
+
+
+def test_275_megawatt_hours_from_32_v100_in_two_weeks_are_refused():
+    claimed = memory_wall.Energy(275_000 * 3.6e6)
+    with pytest.raises(ImpossibleError, match=r"85\.3 times .* 25,577 W"):
+        memory_wall.check_energy(claimed, 14 * DAY, 32, 300.0, pue=1.0)
+    possible = memory_wall.energy(14 * DAY, 32, 300.0, pue=1.0)
+    assert possible.kwh == pytest.approx(3226, abs=0.5)
+    assert possible.dollars(0.10) == pytest.approx(323, abs=0.5)
+    assert possible.carbon_kg(0.45) == pytest.approx(1452, abs=0.5)
+    assert memory_wall.check_energy(possible, 14 * DAY, 32, 300.0, pue=1.0) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: memory_wall.training_seconds(1e20, 1e12, 1.01), "above 1"),
+        (lambda: memory_wall.training_seconds(1e20, 1e12, 0), "above zero"),
+        (lambda: memory_wall.training_seconds(-1, 1e12), "at least 0"),
+        (lambda: memory_wall.training_seconds(1e20, 1e12, devices=0), "at least 1"),
+        (lambda: memory_wall.waste(0.6, 0.5, 1), "at most"),
+        (lambda: memory_wall.waste(0.6, 1.5, 1), "at most 1"),
+        (lambda: memory_wall.energy(1, 1, 400, pue=0.9), "below 1"),
+        (lambda: memory_wall.energy(1, 1, -400, pue=1.1), "watts"),
+        (lambda: memory_wall.gpu_hours(-1), "seconds"),
+        (lambda: memory_wall.rent_or_buy(0, 3, 1, 3e4), "hours"),
+    ],
+)
+def test_impossible_time_and_cost_is_a_sentence(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
