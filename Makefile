@@ -1,0 +1,98 @@
+# Needs Python 3.11 or later, make and git; everything else is installed into .venv.
+#
+#   make book     the book as HTML, every chapter executed      (make book SOLUTIONS=1: with solutions, for instructors)
+#   make test     all tests
+#   make help     the rest
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+LAB_SETTINGS := $(VENV)/share/jupyter/lab/settings/overrides.json
+
+# The instructor's book is built beside the students', so that neither can leak into the other.
+ifeq ($(SOLUTIONS),1)
+OUTPUT := _build/instructor
+INPUTS := chapters exercises dlsys solutions
+export SOLUTIONS
+else
+OUTPUT := .
+INPUTS := chapters exercises dlsys
+unexport SOLUTIONS
+endif
+BUILD := $(patsubst ./%,%,$(OUTPUT)/_build)
+PAGES := $(BUILD)/html
+FILES := $(shell find $(INPUTS) -type f ! -path '*/__pycache__/*' ! -path '*/.*' 2>/dev/null | LC_ALL=C sort)
+NOTEBOOKS = $(wildcard solutions/*/*.ipynb)
+
+.PHONY: help book test lab serve lint release clean FORCE
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make book      build the book as HTML, with every chapter executed'
+	@echo 'make test      run all tests, the solutions of the exercises among them'
+	@echo 'make lab       open JupyterLab; a chapter opens as a notebook by double click'
+	@echo 'make serve     show the built book at a local address'
+	@echo 'make lint      check style, types and the direction of imports'
+	@echo 'make release   write exercises/ from solutions/'
+	@echo 'make clean     remove what was built (not .venv)'
+	@echo 'make book SOLUTIONS=1   the same book with the solutions folded under the exercises'
+
+book: $(PAGES)/.complete
+	@echo "The book is ready: file://$(abspath $(PAGES))/index.html"
+
+# Sphinx would show a page that failed once as good the next time, hence the environment goes after a failure.
+$(PAGES)/.complete: $(INSTALLED) _config.yml _toc.yml $(BUILD)/files $(FILES)
+	@$(BIN)/jupyter-book build . --path-output $(OUTPUT) -W -n --keep-going || { rm -f $(BUILD)/.doctrees/environment.pickle; exit 1; }
+	@touch $@
+
+# Changes when a file comes or goes, which the dates of the files do not tell.
+$(BUILD)/files: FORCE
+	@mkdir -p $(BUILD)
+	@echo '$(FILES)' | cmp -s - $@ || echo '$(FILES)' > $@
+
+test: $(INSTALLED)
+	@$(BIN)/python -m pytest --nbval tests $(NOTEBOOKS)
+
+lab: $(INSTALLED) $(LAB_SETTINGS)
+	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/chapters/intro.md $$(test $$(id -u) -ne 0 || echo --allow-root)
+
+serve: book
+	@echo 'Stop with Ctrl-C.'
+	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory $(PAGES) $(or $(PORT),8000)
+
+lint: $(INSTALLED)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+release: $(INSTALLED)
+	@$(BIN)/python -m dlsys.notebook.release
+
+clean:
+	rm -rf _build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# PYTHON=... names the interpreter to use; without it the first fitting one on the path is taken.
+$(INSTALLED): pyproject.toml constraints.txt
+	@set -e; \
+	if ! $(BIN)/python -c '' 2>/dev/null; then \
+	    found=; \
+	    for candidate in $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python); do \
+	        if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$candidate; break; fi; \
+	    done; \
+	    if [ -z "$$found" ]; then \
+	        echo 'This book needs Python 3.11 or later, and none was found. Install one, or name it: make PYTHON=/path/to/python3' >&2; exit 1; \
+	    fi; \
+	    if ! "$$found" -c 'import ensurepip, venv' 2>/dev/null; then \
+	        echo "$$found cannot make virtual environments. On Debian and Ubuntu install the package python3-venv." >&2; exit 1; \
+	    fi; \
+	    echo "Making $(VENV) with $$($$found --version)."; \
+	    "$$found" -m venv --clear $(VENV); \
+	fi
+	@echo 'Installing packages (a few minutes the first time).'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[book,grading,dev]'
+	@touch $@
+
+$(LAB_SETTINGS): Makefile $(INSTALLED)
+	@mkdir -p $(@D)
+	@echo '{"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Jupytext Notebook"}}}' > $@

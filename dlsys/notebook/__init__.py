@@ -1,0 +1,1 @@
+"""What chapters use to show and explore, and the Sphinx extension that builds the book."""

@@ -1,0 +1,20 @@
+"""The Sphinx extension of the book: execution cache, notebooks to download, folded solutions."""
+
+import os
+from typing import Any
+
+from sphinx.application import Sphinx
+
+from dlsys.notebook.book import cache, pages, solutions
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the extension with Sphinx."""
+    app.add_config_value("book_package", "dlsys", "env")
+    app.add_config_value("book_solutions", os.environ.get("SOLUTIONS") == "1", "env")
+    app.connect("env-get-outdated", cache.find_outdated)
+    app.connect("source-read", cache.mark_kernel)
+    app.connect("source-read", solutions.fold_in)
+    app.connect("html-page-context", pages.add_links)
+    app.connect("build-finished", pages.write_notebooks)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,85 @@
+"""The execution cache follows the code that a chapter imports.
+
+Jupyter Book keeps the outputs of a chapter under the text of its cells and the description of its
+kernel, so a page would go on showing what an older package computed. While a page is read, a
+fingerprint of all that its cells import is therefore written into the description of its kernel.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import jupytext
+import yaml
+from myst_nb.core.read import is_myst_markdown_notebook
+from nbformat import NotebookNode
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+
+from dlsys.notebook.book.dependencies import dependencies, named_files
+
+INSTALLED = ("ipywidgets", "jupyterquiz", "matplotlib", "numpy", "torch")
+
+
+def read_chapter(path: Path) -> NotebookNode | None:
+    """Return the notebook that a Markdown page is, or None if it is a page of text only."""
+    text = path.read_text("utf-8") if path.suffix == ".md" else ""
+    return jupytext.reads(text, fmt="md:myst") if is_myst_markdown_notebook(text) else None
+
+
+def fingerprint(notebook: NotebookNode, folder: Path, package: Path) -> str:
+    """Return a digest of everything besides its own text that the outputs of a notebook depend on.
+
+    These are the files of `package` that its cells import, the files that they name in strings
+    (paths from `folder`, where the notebook runs), and the versions of what is installed.
+    """
+    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    digest = hashlib.sha256(repr([sys.version_info[:2], *map(_version, INSTALLED)]).encode())
+    for file in sorted(dependencies(code, package) | named_files(code, folder)):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def find_outdated(
+    app: Sphinx, env: BuildEnvironment, added: set[str], changed: set[str], removed: set[str]
+) -> list[str]:
+    """Return the pages whose fingerprint has changed since the last build (env-get-outdated)."""
+    before: dict[str, str] = getattr(env, "book_fingerprints", {})
+    now = dict(_fingerprints(app, env))
+    env.book_fingerprints = now  # type: ignore[attr-defined]
+    return [page for page in now if page in env.all_docs and now[page] != before.get(page)]
+
+
+def _fingerprints(app: Sphinx, env: BuildEnvironment) -> Iterator[tuple[str, str]]:
+    spec = find_spec(app.config.book_package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ValueError(
+            f"book_package must name an installed package, not {app.config.book_package!r}"
+        )
+    package = Path(spec.submodule_search_locations[0])
+    for page in env.found_docs:
+        path = Path(env.doc2path(page))
+        if notebook := read_chapter(path):
+            yield page, fingerprint(notebook, path.parent, package)
+
+
+def mark_kernel(app: Sphinx, page: str, content: list[str]) -> None:
+    """Write the page's fingerprint into its front matter, of as many lines (source-read)."""
+    found = getattr(app.env, "book_fingerprints", {}).get(page)
+    if found is None:
+        return
+    _, head, body = content[0].split("---\n", 2)
+    metadata = yaml.safe_load(head)
+    metadata.setdefault("kernelspec", {"name": "python3"})["fingerprint"] = found
+    content[0] = f"---\n{json.dumps(metadata)}\n" + "\n" * (head.count("\n") - 1) + f"---\n{body}"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,71 @@
+"""Links at the head of each page: its notebook, and from chapter to exercises and back."""
+
+import shutil
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import jupytext
+from docutils import nodes
+from sphinx.application import Sphinx
+
+from dlsys.notebook.book.cache import read_chapter
+
+
+def add_links(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Put the links under the title of a chapter or an exercise (html-page-context)."""
+    if doctree is None:
+        return
+    links = list(_links(app, page, context))
+    if links:
+        bar = '<nav class="page-links" aria-label="This page">' + "".join(links) + "</nav>"
+        head, title, rest = context["body"].partition("</h1>")
+        context["body"] = head + title + bar + rest if title else bar + head
+
+
+def _links(app: Sphinx, page: str, context: dict[str, Any]) -> Iterator[str]:
+    _, _, slug = page.rpartition("/")
+    chapter, exercise = f"chapters/{slug}", f"exercises/{slug}/{slug}"
+    pages = app.env.all_docs
+
+    def link(target: str, text: str, **attributes: str) -> str:
+        extra = "".join(f' {name}="{escape(value)}"' for name, value in attributes.items())
+        return f'<a href="{escape(target)}"{extra}>{escape(text)}</a>'
+
+    if page in _notebooks(app):
+        yield link(f"{slug}.ipynb", "Download this page as a notebook", download=f"{slug}.ipynb")
+    if page == chapter and exercise in pages:
+        yield link(context["pathto"](exercise), "Exercises of this chapter")
+        yield link(
+            context["pathto"](f"{exercise}.ipynb", 1),
+            "Download the exercises",
+            download=f"{slug}.ipynb",
+        )
+    if page == exercise and chapter in pages:
+        yield link(context["pathto"](chapter), "Chapter of these exercises")
+
+
+def _notebooks(app: Sphinx) -> Iterator[str]:
+    """Yield the pages that are notebooks: chapters with code, and exercises."""
+    yield from app.env.book_fingerprints  # type: ignore[attr-defined]
+    yield from (page for page in app.env.all_docs if page.startswith("exercises/"))
+
+
+def write_notebooks(app: Sphinx, failure: Exception | None) -> None:
+    """Write beside each page the notebook that it offers, without outputs (build-finished)."""
+    if failure or app.builder.format != "html":
+        return
+    for page in _notebooks(app):
+        source = Path(app.env.doc2path(page))
+        target = Path(app.outdir, f"{page}.ipynb")
+        notebook = read_chapter(source)
+        if notebook is None:
+            shutil.copyfile(source, target)
+            continue
+        for number, cell in enumerate(notebook.cells):
+            cell.id = f"cell-{number}"
+        notebook.metadata = {"kernelspec": notebook.metadata.get("kernelspec", {})}
+        target.write_text(jupytext.writes(notebook, fmt="ipynb"), encoding="utf-8")
