@@ -21,8 +21,8 @@ Sizes = Callable[[int, int], float]
 class Execution:
     """One run of `plan` over `network`, driven by `queue`.
 
-    `members[i]` is the network's number of the plan's rank i. `on_round(rank, transfers, time)` is
-    called as a rank enters a round, with the transfers it sends there; `on_message(transfer, nbytes,
+    `members[i]` is the network's number of the plan's rank i. `on_round(rank, transfers)` is
+    called as a rank enters a round in which it has transfers; `on_message(transfer, nbytes,
     start, end)` as a message goes, its data to be moved now; `on_done(rank, time)` once per rank.
     """
 
@@ -75,7 +75,7 @@ class Execution:
         time = self._clock[rank]
         self._pending[rank] = len(entries)
         if self.on_round is not None:
-            self.on_round(rank, [t for t, _, _ in entries if t.src == rank])
+            self.on_round(rank, [t for t, _, _ in entries])
         for transfer, ready, nbytes in entries:
             # ready = [latest arrival of an end at this round, ends still missing]
             ready[0] = max(ready[0], time)

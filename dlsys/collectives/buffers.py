@@ -1,0 +1,199 @@
+"""What one rank holds while a plan runs: the same for simulated ranks and for real processes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+
+from dlsys.collectives.plan import BY_ROWS, REDUCING, Plan, Transfer
+
+OPS: dict[str, Callable[..., torch.Tensor]] = {
+    "sum": torch.add,
+    "mean": torch.add,  # divided once, at the end
+    "max": torch.maximum,
+    "min": torch.minimum,
+    "prod": torch.mul,
+}
+
+
+class Buffers(ABC):
+    """The chunks that rank `rank` holds; made by `hold`.
+
+    edges: where each chunk begins, in units, and where the last ends (`Plan.bounds`). unit_bytes:
+    bytes of one unit, an element or a row. passed_bytes: size of the tensor that was passed in.
+    """
+
+    def __init__(self, plan: Plan, rank: int, units: int, unit_bytes: int, passed: int) -> None:
+        self.plan, self.rank = plan, rank
+        self.edges = plan.bounds(units)
+        self.unit_bytes, self.passed_bytes = unit_bytes, passed
+
+    def nbytes(self, transfer: Transfer) -> int:
+        """Bytes of a transfer's message; one of 0 bytes is not sent."""
+        return self.unit_bytes * (self.edges[transfer.stop] - self.edges[transfer.first])
+
+    @abstractmethod
+    def outgoing(self, transfer: Transfer) -> torch.Tensor:
+        """The message that this rank sends; contiguous, possibly a view of what it holds."""
+
+    @abstractmethod
+    def landing(self, transfer: Transfer) -> torch.Tensor:
+        """A contiguous tensor for a message to be received into, then handed to `landed`."""
+
+    @abstractmethod
+    def landed(self, transfer: Transfer, message: torch.Tensor) -> None:
+        """Take in a message that lies in a tensor of this rank's own (from `landing`)."""
+
+    @abstractmethod
+    def incoming(self, transfer: Transfer, message: torch.Tensor) -> None:
+        """Take in a message that lies in another rank's memory, which may change later."""
+
+    @abstractmethod
+    def result(self) -> torch.Tensor | None:
+        """What the collective returns on this rank; call it once, when the plan is done."""
+
+
+def hold(
+    plan: Plan, rank: int, tensor: torch.Tensor, length: int | None = None, op: str = "sum"
+) -> Buffers:
+    """The buffers of `rank` for `tensor`, which stays as it is.
+
+    `length`: the rows of the whole, for an all_gather of uneven parts and for a rank that is handed
+    its part of a scatter (it passes any tensor of the right dtype and row shape).
+    """
+    if plan.kind in ("all_to_all", "scatter", "gather"):
+        return _Blocks(plan, rank, tensor, length)
+    return _Flat(plan, rank, tensor, length, op)
+
+
+class _Flat(Buffers):
+    """One contiguous buffer that chunks are slices of: reductions, broadcast and all_gather."""
+
+    def __init__(
+        self, plan: Plan, rank: int, tensor: torch.Tensor, length: int | None, op: str
+    ) -> None:
+        self._op, self._shape = op, tensor.shape
+        if plan.kind in BY_ROWS:
+            rows = tensor.reshape(1) if tensor.dim() == 0 else tensor
+            unit_bytes = _row_bytes(rows)
+        else:
+            rows, unit_bytes = tensor.reshape(-1), tensor.itemsize
+        if plan.kind == "all_gather":
+            units = _whole_length(plan, rank, rows.shape[0], length)
+            super().__init__(plan, rank, units, unit_bytes, tensor.nbytes)
+            self._held = rows.new_empty((units, *rows.shape[1:]))
+            self._mine().copy_(rows)
+            return
+        super().__init__(plan, rank, rows.shape[0], unit_bytes, tensor.nbytes)
+        if plan.kind == "broadcast" and rank != plan.root:
+            self._held = torch.empty_like(rows, memory_format=torch.contiguous_format)
+        else:
+            self._held = rows.clone(memory_format=torch.contiguous_format)
+
+    def outgoing(self, transfer: Transfer) -> torch.Tensor:
+        return self._held[self.edges[transfer.first] : self.edges[transfer.stop]]
+
+    def landing(self, transfer: Transfer) -> torch.Tensor:
+        view = self.outgoing(transfer)
+        return torch.empty_like(view) if transfer.reduce else view
+
+    def landed(self, transfer: Transfer, message: torch.Tensor) -> None:
+        if transfer.reduce:
+            self.incoming(transfer, message)
+
+    def incoming(self, transfer: Transfer, message: torch.Tensor) -> None:
+        view = self.outgoing(transfer)
+        if transfer.reduce:
+            OPS[self._op](view, message, out=view)
+        else:
+            view.copy_(message)
+
+    def result(self) -> torch.Tensor | None:
+        kind, plan = self.plan.kind, self.plan
+        if kind == "reduce" and self.rank != plan.root:
+            return None
+        # A part is copied out, so that it does not keep the whole buffer alive.
+        held = self._mine().clone() if kind == "reduce_scatter" else self._held
+        if kind in REDUCING and self._op == "mean":
+            held.div_(plan.ranks)
+        return held if kind in BY_ROWS else held.view(self._shape)
+
+    def _mine(self) -> torch.Tensor:
+        share = self.plan.chunks // self.plan.ranks
+        first = self.rank * share
+        return self._held[self.edges[first] : self.edges[first + share]]
+
+
+class _Blocks(Buffers):
+    """Chunks held one by one, since a rank only ever holds some: scatter, gather, all_to_all."""
+
+    def __init__(self, plan: Plan, rank: int, tensor: torch.Tensor, length: int | None) -> None:
+        rows = tensor.reshape(1) if tensor.dim() == 0 else tensor
+        self._template = rows[:0]
+        units = rows.shape[0]
+        if plan.kind == "gather":
+            units = _whole_length(plan, rank, units, length)
+        elif length is not None:
+            units = length
+        super().__init__(plan, rank, units, _row_bytes(rows), tensor.nbytes)
+        self._blocks: dict[int, torch.Tensor] = {}
+        per_rank = plan.chunks // plan.ranks
+        if plan.kind == "scatter":
+            mine = range(plan.chunks) if rank == plan.root else range(0)
+            start = 0
+        else:
+            mine = range(rank * per_rank, (rank + 1) * per_rank)
+            start = self.edges[mine.start]
+        for chunk in mine:
+            self._blocks[chunk] = rows[self.edges[chunk] - start : self.edges[chunk + 1] - start]
+
+    def outgoing(self, transfer: Transfer) -> torch.Tensor:
+        blocks = [self._blocks[chunk] for chunk in range(transfer.first, transfer.stop)]
+        return blocks[0].contiguous() if len(blocks) == 1 else torch.cat(blocks)
+
+    def landing(self, transfer: Transfer) -> torch.Tensor:
+        units = self.edges[transfer.stop] - self.edges[transfer.first]
+        return self._template.new_empty((units, *self._template.shape[1:]))
+
+    def landed(self, transfer: Transfer, message: torch.Tensor) -> None:
+        start = self.edges[transfer.first]
+        for chunk in range(transfer.first, transfer.stop):
+            self._blocks[chunk] = message[
+                self.edges[chunk] - start : self.edges[chunk + 1] - start
+            ]
+
+    def incoming(self, transfer: Transfer, message: torch.Tensor) -> None:
+        self.landed(transfer, message.clone())
+
+    def result(self) -> torch.Tensor | None:
+        plan = self.plan
+        if plan.kind == "gather" and self.rank != plan.root:
+            return None
+        if plan.kind == "scatter":
+            share = plan.chunks // plan.ranks
+            wanted = range(self.rank * share, (self.rank + 1) * share)
+        elif plan.kind == "gather":
+            wanted = range(plan.chunks)
+        else:
+            wanted = range(self.rank, plan.chunks, plan.ranks)
+        # Blocks of no rows are never sent.
+        return torch.cat([self._blocks.get(chunk, self._template) for chunk in wanted])
+
+
+def _row_bytes(rows: torch.Tensor) -> int:
+    return rows.shape[1:].numel() * rows.itemsize
+
+
+def _whole_length(plan: Plan, rank: int, mine: int, length: int | None) -> int:
+    """The rows of all ranks' parts together."""
+    if length is None:
+        return mine * plan.ranks
+    share = (rank + 1) * length // plan.ranks - rank * length // plan.ranks
+    if mine != share:
+        raise ValueError(
+            f"{plan.kind} of length {length} got {mine} rows from rank {rank} of {plan.ranks}; "
+            f"its part, rows r*length//ranks to (r+1)*length//ranks, is {share} rows"
+        )
+    return length

@@ -1,0 +1,332 @@
+"""What a rank program talks through: one `Communicator`, the same in every world.
+
+The words are torch.distributed's and MPI's. `send` and `recv` work on tensors in place; collectives
+are functions: the argument stays as it is and the result is returned, or, with `async_op=True`, a
+handle whose `wait()` returns it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal, Protocol, overload
+
+import torch
+
+import dlsys
+from dlsys.collectives import Plan, plan_for
+
+REDUCTIONS = ("sum", "mean", "max", "min", "prod")
+ROOTED = ("broadcast", "reduce", "scatter", "gather")
+REDUCING = ("all_reduce", "reduce_scatter", "reduce")
+_LIBRARIES = tuple(str(Path(f).parent) + os.sep for f in (dlsys.__file__, torch.__file__))
+
+
+class WorldError(RuntimeError):
+    """A run that went wrong as a whole."""
+
+
+class DeadlockError(WorldError):
+    """No rank can move any more; the message says who waits for whom, and where."""
+
+
+class MismatchError(WorldError, ValueError):
+    """Ranks called different things where they had to call the same; the message names both."""
+
+
+class RankError(WorldError):
+    """A rank's program raised; the message names the rank and holds its traceback.
+
+    It is also an instance of the original's type, which is its `__cause__`.
+    """
+
+
+class Handle(Protocol):
+    """Something under way."""
+
+    def wait(self) -> Any:
+        """Wait for it and return its result: a tensor, or None where this rank gets none."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One rank's call of a collective: what must agree between ranks, and this rank's tensor."""
+
+    kind: str
+    tensor: torch.Tensor | None
+    plan: Plan | None = None
+    op: str = "sum"
+    root: int = 0
+    length: int | None = None
+
+    def describe(self) -> str:
+        """The call as a reader would write it: `all_reduce of 4x2 float32, sum`."""
+        words = self.kind
+        if self.tensor is not None:
+            shape = "x".join(map(str, self.tensor.shape)) or "one"
+            words += f" of {shape} {str(self.tensor.dtype).removeprefix('torch.')}"
+        if self.kind in REDUCING:
+            words += f", {self.op}"
+        if self.kind in ROOTED:
+            words += f", root {self.root}"
+        if self.plan is not None:
+            words += f", by {self.plan.algorithm}"
+        return words
+
+
+def program_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame that is the caller's program, not this package or torch's internals."""
+    innermost = frame
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_LIBRARIES):
+            return frame
+        frame = frame.f_back
+    return innermost
+
+
+def line_of(frame: FrameType | None) -> str:
+    """`file:line` of the program that led to `frame`."""
+    frame = program_frame(frame)
+    if frame is None:
+        return "an unknown line"
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+class Communicator(ABC):
+    """A group of ranks, seen by one of them.
+
+    Attributes: `rank` (0 to size - 1, within this group), `size`, `axis` (a label that traffic is
+    counted under; "" for the whole world).
+    """
+
+    rank: int
+    size: int
+    axis: str
+
+    # -- point to point --------------------------------------------------------------------------
+
+    def send(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> None:
+        """Send `tensor` to rank `dst`; returns when that rank has received it."""
+        self.isend(tensor, dst, tag).wait()
+
+    def recv(self, tensor: torch.Tensor, src: int, tag: int = 0) -> torch.Tensor:
+        """Receive from rank `src` into `tensor`, which must have the shape and dtype sent."""
+        return self.irecv(tensor, src, tag).wait()
+
+    def isend(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> Handle:
+        """Start to send; do not write to `tensor` before `wait()` has returned."""
+        self._check_peer("send to", dst)
+        self._check_tensor("isend", tensor)
+        return self._isend(tensor, dst, tag)
+
+    def irecv(self, tensor: torch.Tensor, src: int, tag: int = 0) -> Handle:
+        """Start to receive; `wait()` returns `tensor`, filled."""
+        self._check_peer("receive from", src)
+        self._check_tensor("irecv", tensor)
+        return self._irecv(tensor, src, tag)
+
+    # -- collectives -----------------------------------------------------------------------------
+    # Every one takes `plan`: a Plan of this kind and size, or the name of an algorithm ("ring",
+    # "tree", ...); None leaves the choice to the world.
+
+    def broadcast(
+        self,
+        tensor: torch.Tensor,
+        src: int = 0,
+        *,
+        plan: Plan | str | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """The tensor of rank `src`, on every rank; all pass one of its shape and dtype."""
+        return self._call("broadcast", tensor, plan, async_op, root=src)
+
+    def reduce(
+        self,
+        tensor: torch.Tensor,
+        dst: int = 0,
+        op: str = "sum",
+        *,
+        plan: Plan | str | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """The reduction of all ranks' tensors on rank `dst`; None on the others."""
+        return self._call("reduce", tensor, plan, async_op, op=op, root=dst)
+
+    def all_reduce(
+        self,
+        tensor: torch.Tensor,
+        op: str = "sum",
+        *,
+        plan: Plan | str | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """The reduction of all ranks' tensors, on every rank."""
+        return self._call("all_reduce", tensor, plan, async_op, op=op)
+
+    def reduce_scatter(
+        self,
+        tensor: torch.Tensor,
+        op: str = "sum",
+        *,
+        plan: Plan | str | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """This rank's part, along dimension 0, of the reduction of all ranks' tensors.
+
+        Of L rows rank r gets [r*L//size, (r+1)*L//size).
+        """
+        return self._call("reduce_scatter", tensor, plan, async_op, op=op)
+
+    def all_gather(
+        self,
+        tensor: torch.Tensor,
+        length: int | None = None,
+        *,
+        plan: Plan | str | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """All ranks' tensors joined along dimension 0, on every rank.
+
+        `length` is the number of rows in all, needed only where the ranks' parts differ (then rank
+        r passes rows [r*length//size, (r+1)*length//size), as `reduce_scatter` returns them).
+        """
+        return self._call("all_gather", tensor, plan, async_op, length=length)
+
+    def gather(
+        self,
+        tensor: torch.Tensor,
+        dst: int = 0,
+        *,
+        plan: Plan | str | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """All ranks' tensors joined along dimension 0 on rank `dst`; None on the others."""
+        return self._call("gather", tensor, plan, async_op, root=dst)
+
+    def scatter(
+        self,
+        tensor: torch.Tensor | None,
+        src: int = 0,
+        *,
+        plan: Plan | str | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """This rank's part, along dimension 0, of the tensor of rank `src`; others pass None."""
+        return self._call("scatter", tensor, plan, async_op, root=src)
+
+    def all_to_all(
+        self,
+        tensor: torch.Tensor,
+        *,
+        plan: Plan | str | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Block i of the result is block `rank` of rank i's tensor, blocks along dimension 0.
+
+        Of L rows block j is [j*L//size, (j+1)*L//size); the ranks' tensors have one shape.
+        """
+        return self._call("all_to_all", tensor, plan, async_op)
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """Wait until every rank of the group is here."""
+
+    @abstractmethod
+    def split(
+        self, color: Hashable, key: int | None = None, axis: str = ""
+    ) -> Communicator | None:
+        """A communicator for the ranks that pass the same `color`, ordered by `key`, then rank.
+
+        All ranks of the group call it. `color=None` takes no part and gets None. Traffic of the new
+        group is counted under `axis`.
+        """
+
+    # -- time ------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def seconds(self) -> float:
+        """This rank's clock: virtual in a simulated world, the wall's elsewhere."""
+
+    @abstractmethod
+    def compute(self, seconds: float, name: str = "compute") -> None:
+        """Spend `seconds` computing in virtual time; nothing where time is real."""
+
+    # -- what a world supplies -------------------------------------------------------------------
+
+    @abstractmethod
+    def _isend(self, tensor: torch.Tensor, dst: int, tag: int) -> Handle: ...
+
+    @abstractmethod
+    def _irecv(self, tensor: torch.Tensor, src: int, tag: int) -> Handle: ...
+
+    @abstractmethod
+    def _collective(self, call: Call) -> Handle: ...
+
+    # -- shared checks ---------------------------------------------------------------------------
+
+    @overload
+    def _call(
+        self, kind: str, tensor: Any, plan: Any, async_op: Literal[False], **more: Any
+    ) -> torch.Tensor | None: ...
+    @overload
+    def _call(self, kind: str, tensor: Any, plan: Any, async_op: bool, **more: Any) -> Any: ...
+    def _call(self, kind: str, tensor: Any, plan: Any, async_op: bool, **more: Any) -> Any:
+        root, op = more.get("root", 0), more.get("op", "sum")
+        if kind in ROOTED:
+            self._check_root(kind, root)
+        if kind == "scatter" and self.rank != root:
+            tensor = None
+        else:
+            self._check_tensor(kind, tensor)
+        if op not in REDUCTIONS:
+            raise ValueError(f"{kind} got op={op!r}; allowed are {', '.join(REDUCTIONS)}")
+        if op == "mean" and not (tensor.is_floating_point() or tensor.is_complex()):
+            raise ValueError(
+                f"{kind} with op='mean' got {tensor.dtype}; a mean of integers is not an integer: "
+                "use op='sum', or convert the tensor to a floating-point type first"
+            )
+        if isinstance(plan, str):
+            plan = plan_for(kind, self.size, plan, root=root)
+        elif plan is not None:
+            self._check_plan(kind, plan, root)
+        handle = self._collective(Call(kind, tensor, plan, **more))
+        return handle if async_op else handle.wait()
+
+    def _check_tensor(self, name: str, tensor: object) -> None:
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} got {type(tensor).__name__}; it takes a torch.Tensor")
+
+    def _check_peer(self, action: str, peer: int) -> None:
+        if not isinstance(peer, int) or not 0 <= peer < self.size:
+            raise ValueError(
+                f"rank {self.rank} cannot {action} rank {peer}: ranks are 0 to {self.size - 1}"
+            )
+        if peer == self.rank:
+            raise ValueError(f"rank {self.rank} cannot {action} itself; copy the tensor instead")
+
+    def _check_root(self, kind: str, root: int) -> None:
+        if not isinstance(root, int) or not 0 <= root < self.size:
+            raise ValueError(f"{kind} got root {root}: ranks are 0 to {self.size - 1}")
+
+    def _check_plan(self, kind: str, plan: Plan, root: int) -> None:
+        if not isinstance(plan, Plan):
+            raise TypeError(f"{kind} got plan={plan!r}; it takes a Plan or an algorithm's name")
+        if plan.kind != kind:
+            raise ValueError(f"{kind} got a plan for {plan.kind}")
+        if plan.ranks != self.size:
+            raise ValueError(
+                f"the plan is for {plan.ranks} ranks but the communicator has {self.size}"
+            )
+        if kind in ROOTED and plan.root != root:
+            raise ValueError(f"{kind} got root {root} but a plan whose root is {plan.root}")
+
+
+def here() -> str:
+    """`file:line` of the program that is calling into the package."""
+    return line_of(sys._getframe(1))

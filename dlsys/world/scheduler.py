@@ -1,0 +1,211 @@
+"""One rank at a time: threads that pass a baton, in order of virtual time.
+
+Every rank is a thread, because torch keeps gradient modes, dispatch modes and the autograd engine's
+state per thread. Exactly one holds the baton. A rank that must wait runs the event queue until some
+rank can go on and hands the baton to it, so the order of everything is the order of virtual time
+and every run is the same.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from dlsys.network import EventQueue
+from dlsys.world.communicator import DeadlockError, line_of
+
+_SHOWN = 16  # ranks that an error message tells about one by one
+
+
+class Aborted(BaseException):
+    """Raised in the ranks that are still running when the run has ended."""
+
+
+class Pending:
+    """Something a rank can wait for: done at `done_at` seconds, None while that is unknown."""
+
+    __slots__ = ("done_at", "owner")
+
+    def __init__(self, owner: Rank) -> None:
+        self.owner = owner
+        self.done_at: float | None = None
+
+    def describe(self) -> str:
+        """What it is and whom it waits for, to follow 'waits in'."""
+        raise AssertionError("every kind of Pending says what it is")
+
+
+class Rank:
+    """One simulated rank: its thread, its clock and its random state."""
+
+    __slots__ = ("baton", "clock", "ended", "number", "random", "result", "thread", "waiting")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.clock = 0.0
+        self.baton = threading.Lock()
+        self.baton.acquire()
+        self.waiting: Pending | None = None
+        self.random: torch.Tensor | None = None
+        self.ended = False
+        self.result: Any = None
+        self.thread: threading.Thread | None = None
+
+
+class Scheduler:
+    """Runs one body per rank to the end, or to the first error."""
+
+    def __init__(self, ranks: int, seed: int) -> None:
+        self.queue = EventQueue()
+        self.ranks = [Rank(number) for number in range(ranks)]
+        self._generator = torch.default_generator
+        for rank in self.ranks:
+            rank.random = torch.Generator().manual_seed(seed + rank.number).get_state()
+        self._runnable: Rank | None = None
+        self._finished = threading.Lock()
+        self._finished.acquire()
+        self._running = ranks
+        self._aborted = False
+        self.failure: tuple[Rank | None, BaseException, str] | None = None
+
+    def run(self, body: Callable[[Rank], Any]) -> None:
+        """Run `body(rank)` in every rank; raises what ended the run early, None if nothing did."""
+        random = self._generator.get_state()
+        for rank in self.ranks:
+            rank.thread = threading.Thread(
+                target=self._main, args=(rank, body), name=f"rank {rank.number}", daemon=True
+            )
+            rank.thread.start()
+            self.queue.push(0.0, self._resume, rank)
+        try:
+            first = self._next()
+            assert first is not None
+            first.baton.release()
+            self._finished.acquire()
+        finally:
+            self._abort()
+            self._generator.set_state(random)
+
+    def wait(self, pending: Pending) -> float:
+        """Block the calling rank until `pending` is done; returns the seconds its clock jumped."""
+        me = pending.owner
+        if pending.done_at is None:
+            me.waiting = pending
+            self._pass_on(me)
+            me.waiting = None
+        done_at = pending.done_at
+        assert done_at is not None
+        jump = done_at - me.clock
+        if jump <= 0:
+            return 0.0
+        me.clock = done_at
+        return jump
+
+    def complete(self, pending: Pending, time: float) -> None:
+        """Say that `pending` is done at `time`, and wake its rank if that is what it waits for."""
+        pending.done_at = time
+        if pending.owner.waiting is pending:
+            self.queue.push(time, self._resume, pending.owner)
+
+    def check_alive(self) -> None:
+        """Stop a rank that goes on after the run has ended."""
+        if self._aborted:
+            raise Aborted
+
+    def states(self, but: Rank | None = None) -> str:
+        """What every rank is doing, a line each; threads stand still, so their frames tell."""
+        frames = sys._current_frames()
+        lines = []
+        for rank in self.ranks:
+            if rank is but:
+                continue
+            if rank.ended:
+                doing = "has finished"
+            elif rank.waiting is not None:
+                thread = rank.thread
+                frame = frames.get(thread.ident) if thread and thread.ident else None
+                doing = f"waits in {rank.waiting.describe()} at {line_of(frame)}"
+            else:
+                doing = "was ready to go on"
+            lines.append(f"  rank {rank.number} {doing}")
+        if len(lines) > _SHOWN:
+            lines[_SHOWN:] = [f"  and {len(lines) - _SHOWN} more ranks"]
+        return "\n".join(lines)
+
+    def _main(self, rank: Rank, body: Callable[[Rank], Any]) -> None:
+        rank.baton.acquire()
+        if self._aborted:
+            return
+        self._generator.set_state(rank.random)
+        try:
+            rank.result = body(rank)
+            rank.ended = True
+            self._running -= 1
+            successor = self._next()
+        except Aborted:
+            return
+        except BaseException as error:
+            if not self._aborted:
+                self.failure = (rank, error, self.states(but=rank))
+                self._finished.release()
+            return
+        if successor is not None:
+            successor.baton.release()
+        elif not self._aborted:
+            if self._running:
+                self._deadlock()
+            self._finished.release()
+
+    def _pass_on(self, me: Rank) -> None:
+        """Run events until a rank can go on, and let it; returns when `me` is that rank."""
+        successor = self._next()
+        if successor is me:
+            return
+        me.random = self._generator.get_state()
+        if successor is None:
+            self._deadlock()
+            self._finished.release()
+        else:
+            successor.baton.release()
+        me.baton.acquire()
+        self.check_alive()
+        self._generator.set_state(me.random)
+
+    def _next(self) -> Rank | None:
+        self._runnable = None
+        while self._runnable is None:
+            if not self.queue.step():
+                return None
+        return self._runnable
+
+    def _resume(self, time: float, rank: Rank) -> None:
+        self._runnable = rank
+
+    def _deadlock(self) -> None:
+        waiting = [r for r in self.ranks if not r.ended]
+        message = (
+            f"Deadlock: {len(waiting)} of {len(self.ranks)} ranks wait and none can move:\n"
+            f"{self.states()}"
+        )
+        self.failure = (None, DeadlockError(message), "")
+
+    def _abort(self) -> None:
+        """End the ranks that still run, one at a time, so that their `finally` blocks run in turn."""
+        self._aborted = True
+        for rank in self.ranks:
+            if rank.thread is not None and rank.thread.is_alive():
+                if rank.baton.locked():
+                    rank.baton.release()
+                rank.thread.join(timeout=5)
+
+
+def members_text(ranks: Sequence[int]) -> str:
+    """`rank 3`, or `ranks 0, 2, 5`, shortened where there are many."""
+    shown = ", ".join(map(str, ranks[:_SHOWN]))
+    if len(ranks) > _SHOWN:
+        shown += f" and {len(ranks) - _SHOWN} more"
+    return f"rank{'s' if len(ranks) != 1 else ''} {shown}"

@@ -1,0 +1,82 @@
+"""When each rank did what: the spans of a run, as a Gantt chart or a trace for Perfetto."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KINDS = ("compute", "communication", "wait")
+
+
+class Span(NamedTuple):
+    """`rank` spent [start, end) seconds on `name`; `kind` is one of KINDS.
+
+    Communication spans may overlap compute: they run from a message's or a collective's start on
+    this rank to its end. Wait spans are the time in which the program could do nothing else.
+    """
+
+    rank: int
+    start: float
+    end: float
+    kind: str
+    name: str
+
+
+@dataclass
+class Timeline:
+    """The spans of a run, in no particular order."""
+
+    ranks: int
+    spans: list[Span] = field(default_factory=list)
+
+    def of(self, rank: int, kind: str | None = None) -> list[Span]:
+        """The spans of one rank (of one kind), by start."""
+        return sorted(s for s in self.spans if s.rank == rank and kind in (None, s.kind))
+
+    def seconds(self, rank: int, kind: str) -> float:
+        """How long `rank` spent on spans of `kind`, overlapping ones counted once."""
+        total, reached = 0.0, float("-inf")
+        for span in self.of(rank, kind):
+            total += max(0.0, span.end - max(span.start, reached))
+            reached = max(reached, span.end)
+        return total
+
+    def chrome_trace(self) -> dict:
+        """The Trace Event Format that Perfetto and chrome://tracing open; times in microseconds."""
+        lanes = {kind: lane for lane, kind in enumerate(KINDS)}
+        events: list[dict] = []
+        for rank in range(self.ranks):
+            events.append(_metadata("process_name", rank, 0, f"rank {rank}"))
+            events += [_metadata("thread_name", rank, lanes[kind], kind) for kind in KINDS]
+        events += [
+            {
+                "ph": "X",
+                "pid": span.rank,
+                "tid": lanes[span.kind],
+                "ts": span.start * 1e6,
+                "dur": (span.end - span.start) * 1e6,
+                "name": span.name,
+                "cat": span.kind,
+            }
+            for span in sorted(self.spans)
+        ]
+        return {"displayTimeUnit": "ns", "traceEvents": events}
+
+    def save(self, path: str | Path) -> None:
+        """Write the chrome trace to `path` as JSON."""
+        Path(path).write_text(json.dumps(self.chrome_trace()), encoding="utf-8")
+
+    def draw(self, title: str = "") -> Figure:
+        """A Gantt chart: a row per rank, compute above communication, waiting hatched."""
+        from dlsys.world.draw import gantt
+
+        return gantt(self, title)
+
+
+def _metadata(what: str, process: int, thread: int, name: str) -> dict:
+    return {"ph": "M", "pid": process, "tid": thread, "name": what, "args": {"name": name}}
