@@ -160,9 +160,7 @@ class _Blocks(Buffers):
     def landed(self, transfer: Transfer, message: torch.Tensor) -> None:
         start = self.edges[transfer.first]
         for chunk in range(transfer.first, transfer.stop):
-            self._blocks[chunk] = message[
-                self.edges[chunk] - start : self.edges[chunk + 1] - start
-            ]
+            self._blocks[chunk] = message[self.edges[chunk] - start : self.edges[chunk + 1] - start]
 
     def incoming(self, transfer: Transfer, message: torch.Tensor) -> None:
         self.landed(transfer, message.clone())

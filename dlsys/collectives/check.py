@@ -1,7 +1,7 @@
 """Symbolic execution: who holds whose contributions to which chunk, after every round.
 
-A chunk on a rank is an integer whose bit r says that rank r's contribution is in it. Adding two chunks
-is `|`, and adding a contribution twice shows as a common bit. Only the standard library is needed.
+A chunk on a rank is an integer whose bit r says that rank r's contribution is in it. Adding two
+chunks is `|`, and a contribution added twice shows as a common bit.
 """
 
 from __future__ import annotations
@@ -60,9 +60,7 @@ def check(plan: Plan) -> None:
 
     Takes time proportional to the chunks moved. Raises PlanError naming rank, round and chunk.
     """
-    held: Holdings = []
-    for held in states(plan):
-        pass
+    *_, held = states(plan)
     everyone = (1 << plan.ranks) - 1
     reduces = plan.kind in ("all_reduce", "reduce", "reduce_scatter")
     for rank in range(plan.ranks):

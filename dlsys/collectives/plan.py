@@ -51,6 +51,11 @@ class Step(NamedTuple):
     receives: tuple[Transfer, ...]
 
 
+def disturbed(sends: Sequence[Transfer], receives: Sequence[Transfer]) -> list[Transfer]:
+    """The sends of a round whose chunks one of the same rank's receives of that round changes."""
+    return [s for s in sends if any(r.first < s.stop and s.first < r.stop for r in receives)]
+
+
 class PlanError(ValueError):
     """A plan that does not do what its kind promises, with the rank, round and chunk at fault."""
 
@@ -104,8 +109,9 @@ class Rounds(Sequence[Sequence[Transfer]]):
 class Symmetry:
     """What a builder knows about its rounds, from which `price` takes a closed form.
 
-    `phases` are (rounds, chunks, scope): in each of `rounds` rounds every rank of the critical path
-    sends `chunks` chunks, over links of `scope` ("any", "ring": to the next rank, "intra", "inter").
+    `phases` are (rounds, chunks, scope): in each of `rounds` rounds every rank of the critical
+    path sends `chunks` chunks, over links of `scope` ("any"; "ring": to the next rank; "intra";
+    "inter").
     `sent` is the number of chunks that the busiest rank sends, `messages` counts all messages, and
     `shape` is the (nodes, devices_per_node) that "intra" and "inter" refer to.
     """
@@ -180,10 +186,10 @@ class Plan:
         return chunk * self.ranks // self.chunks
 
     def bounds(self, length: int) -> list[int]:
-        """Where the chunks of a buffer of `length` elements (or rows) begin, and where the last ends.
+        """Where the chunks of `length` elements (or rows) begin, and where the last ends.
 
-        For all_to_all `length` counts the rows that each rank passes in, and row i*length is the first
-        of rank i, so that block j of every rank has the same size.
+        For all_to_all `length` counts the rows that each rank passes, and row i*length is the
+        first of rank i, so that block j of every rank has the same size.
         """
         pieces = self.ranks if self.kind == "all_to_all" else self.chunks
         return [k * length // pieces for k in range(self.chunks + 1)]
@@ -206,7 +212,10 @@ class Plan:
         return [tuple(mine) for mine in steps]
 
     def check(self) -> None:
-        """Prove by symbolic execution that the plan does what its kind promises, or raise PlanError."""
+        """Prove by symbolic execution that the plan does what its kind promises; see `check`.
+
+        Raises PlanError naming rank, round and chunk.
+        """
         checking.check(self)
 
     def price(
@@ -218,7 +227,7 @@ class Plan:
         return price(self, nbytes, where, itemsize)
 
     def run(self, comm: Any, tensor: Any, **options: Any) -> Any:
-        """Carry the plan out on real tensors: `comm.<kind>(tensor, plan=self)`, its result returned.
+        """Carry the plan out on real tensors: the result of `comm.<kind>(tensor, plan=self)`.
 
         Raises ValueError where the communicator is of another size.
         """
@@ -241,7 +250,7 @@ P = ParamSpec("P")
 
 
 def builder(build: Callable[P, Plan]) -> Callable[P, Plan]:
-    """Make a plan builder refuse impossible sizes, and return the same plan for the same arguments."""
+    """Make a builder refuse impossible sizes, and give the same plan for the same arguments."""
     bind, cached = inspect.signature(build).bind, functools.cache(build)
 
     @functools.wraps(build)
