@@ -1,0 +1,132 @@
+"""Compare a plain answer with what is expected, and say what is likely wrong with it.
+
+Nothing here knows notebooks or frames, so a grader can judge in a process of its own.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from dlsys.exercises.plain import Array
+from dlsys.exercises.seal import Sealed
+
+UNANSWERED = "Not answered yet: put your answer in the place of the three dots."
+RETURNED_NONE = "None came: not answered yet, or a function ends without `return`."
+# Ratios that give a slip away. Names of units are part of what these exercises teach.
+_RATIOS = {
+    2**30 / 1e9: "GiB and GB are mixed up: 1 GiB is 2**30 bytes, 1 GB is 10**9.",
+    8.0: "Bits and bytes are mixed up: a byte has 8 bits.",
+    1e3: "A unit prefix is off (kilo, mega, giga, ...).",
+    1e6: "A unit prefix is off (kilo, mega, giga, ...).",
+    1e9: "A unit prefix is off (kilo, mega, giga, ...).",
+    100.0: "A percentage and a fraction are mixed up.",
+}
+HINT_RTOL = 1e-3
+
+
+def difference(came: Any, expected: Any, rtol: float = 1e-9, atol: float = 0.0) -> str | None:
+    """What is wrong with `came` (made by `plain`), as a sentence; None where nothing is.
+
+    Whole numbers and text are compared exactly, floats by |came - expected| <= max(rtol *
+    max(|came|, |expected|), atol); lists, tuples and arrays element by element. A list may be
+    answered by an array of its shape. `expected` is plain or `Sealed`.
+    """
+    if isinstance(expected, Sealed) and came is not ... and came is not None:
+        right = expected.matches(came.values if isinstance(came, Array) else came, rtol)
+        return None if right else "It differs from the sealed value."
+    return _difference(came, expected, rtol, atol, "")
+
+
+def _difference(came: Any, expected: Any, rtol: float, atol: float, where: str) -> str | None:
+    at = f"At {where}: " if where else ""
+    if came is ...:
+        return at + UNANSWERED
+    if came is None and expected is not None:
+        return at + RETURNED_NONE
+    if isinstance(expected, Array):
+        if not isinstance(came, Array):
+            return f"{at}an array of shape {expected.shape} is expected; {kind(came)} came."
+        if came.shape != expected.shape:
+            return f"{at}the shape is {came.shape}; {expected.shape} is expected."
+        if came.kind != expected.kind:
+            return f"{at}the values are {came.kind}; {expected.kind} ones are expected."
+        return _difference(came.values, expected.values, rtol, atol, where)
+    if isinstance(came, Array):
+        came = came.values
+    if kind(came) != kind(expected):
+        return f"{at}{kind(expected)} is expected; {kind(came)} came."
+    if isinstance(expected, list | tuple):
+        if len(came) != len(expected):
+            return f"{at}{len(expected)} values are expected; {len(came)} came."
+        pairs = [
+            (f"{where}[{i}]", a, b) for i, (a, b) in enumerate(zip(came, expected, strict=True))
+        ]
+    elif isinstance(expected, dict):
+        if came.keys() != expected.keys():
+            return f"{at}the keys are {list(came)}; {list(expected)} are expected."
+        pairs = [(f"{where}[{key!r}]", came[key], value) for key, value in expected.items()]
+    else:
+        if close(came, expected, rtol, atol):
+            return None
+        return f"{at}{show(expected)} is expected; {show(came)} came."
+    found = (_difference(a, b, rtol, atol, place) for place, a, b in pairs)
+    return next((text for text in found if text), None)
+
+
+def close(came: Any, expected: Any, rtol: float, atol: float) -> bool:
+    """Whether two plain scalars agree: exactly, or for floats within the tolerance; NaN is NaN."""
+    if float in (type(came), type(expected)):
+        if math.isnan(came) or math.isnan(expected):
+            return math.isnan(came) and math.isnan(expected)
+        return math.isclose(came, expected, rel_tol=rtol, abs_tol=atol)
+    return bool(came == expected)
+
+
+def likely_mistake(came: Any, expected: Any, hint: Any = None) -> str | None:
+    """The hint for this wrong answer.
+
+    `hint` is one text for every wrong answer; or {wrong value: text}, or [(wrong value, text)]
+    where the wrong values are lists, with the key None for any other. Wrong values may be
+    `Sealed`, and numbers are recognised to three digits. Without a hint, the ratio of two numbers
+    gives some slips of unit away.
+    """
+    if isinstance(hint, str):
+        return hint
+    pairs = list(hint.items()) if isinstance(hint, Mapping) else list(hint or [])
+    for wrong, text in pairs:
+        if wrong is not None and difference(came, wrong, HINT_RTOL) is None:
+            return str(text)
+    return next((text for wrong, text in pairs if wrong is None), None) or _ratio(came, expected)
+
+
+def _ratio(came: Any, expected: Any) -> str | None:
+    if kind(came) != "a number" or kind(expected) != "a number" or not came or not expected:
+        return None
+    ratio = abs(came / expected)
+    for known, text in _RATIOS.items():
+        if math.isclose(max(ratio, 1 / ratio), known, rel_tol=1e-6):
+            return text
+    return "The sign is wrong." if came == -expected else None
+
+
+def kind(value: Any) -> str:
+    """The kind of a plain value, in words; whole numbers and floats are both numbers."""
+    if isinstance(value, Sealed):
+        return "a sealed value"
+    if value is None:
+        return "None"
+    names = {bool: "True or False", int: "a number", float: "a number", str: "text"}
+    names |= {list: "a list", tuple: "a list", dict: "a dictionary", Array: "an array"}
+    return names.get(type(value), type(value).__name__)
+
+
+def show(value: Any, most: int = 200) -> str:
+    """A plain value in a line: numbers with separators, long things cut."""
+    if isinstance(value, Sealed):
+        return f"sealed, compared to {value.digits} significant digits"
+    if isinstance(value, Array):
+        value = value.values
+    if type(value) is int:
+        return f"{value:,}" if abs(value) < 10**30 else f"{value:.6e}"
+    text = repr(value)
+    return text if len(text) <= most else text[: most - 4] + " ..."

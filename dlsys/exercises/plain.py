@@ -1,0 +1,107 @@
+"""Turn an answer into plain values, without calling any method the answer brings along.
+
+An object with an obliging `__eq__` would be equal to everything, so nothing is compared before it
+is plain: exact types are checked, and subclasses, whose methods are the student's, are refused.
+"""
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+MOST_VALUES = 1_000_000
+DEEPEST = 20
+_KINDS = {"b": "boolean", "i": "integer", "u": "integer", "f": "floating", "U": "text"}
+
+
+class NotPlain(TypeError):  # noqa: N818  (it is a property of the answer, named as one)
+    """An answer that is not made of plain values; the message says which part and what to do."""
+
+
+@dataclass(frozen=True)
+class Array:
+    """A NumPy array or torch tensor as plain data: dtype kind, shape, nested lists of values."""
+
+    kind: str
+    shape: tuple[int, ...]
+    values: Any
+
+
+def plain(value: Any, where: str = "the answer", depth: int = 0) -> Any:
+    """`value` as bool, int, float, str, None, list, dict or `Array`; tuples become lists.
+
+    Raises NotPlain, with `where` naming the part, for every other type (complex numbers, sets,
+    generators, functions, classes of one's own, subclasses of the plain types).
+    """
+    kind = type(value)
+    if value is None or value is ... or kind in (bool, int, float, str):
+        return value
+    if depth > DEEPEST:
+        raise NotPlain(f"{where} is nested more than {DEEPEST} levels deep.")
+    if kind is list or kind is tuple:
+        _check_length(len(value), where)
+        return [plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
+    if kind is dict:
+        _check_length(len(value), where)
+        keys = [_key(key, where) for key in value]
+        items = zip(keys, value.values(), strict=True)
+        return {key: plain(item, f"{where}[{key!r}]", depth + 1) for key, item in items}
+    array = _numpy(value, where) or _torch(value, where)
+    if array is None:
+        raise NotPlain(_sentence(kind, where))
+    return array.values if array.shape == () else array
+
+
+def _key(key: Any, where: str) -> Any:
+    if type(key) in (bool, int, float, str) or key is None:
+        return key
+    if type(key) is tuple:
+        return tuple(_key(part, where) for part in key)
+    raise NotPlain(f"{where} has a key of type {type(key).__name__}; keys are numbers or text.")
+
+
+def _check_length(length: int, where: str) -> None:
+    if length > MOST_VALUES:
+        raise NotPlain(f"{where} holds {length:,} values; at most {MOST_VALUES:,} are compared.")
+
+
+def _numpy(value: Any, where: str) -> Array | None:
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    if type(value) in set(numpy.sctypeDict.values()):
+        value = numpy.asarray(value)
+    if type(value) is not numpy.ndarray:
+        return None
+    if value.dtype.kind not in _KINDS:
+        raise NotPlain(f"{where} is an array of {value.dtype}; use numbers, booleans or text.")
+    _check_length(value.size, where)
+    values = numpy.ndarray.tolist(value)
+    return Array(_KINDS[value.dtype.kind], tuple(value.shape), values)
+
+
+def _torch(value: Any, where: str) -> Array | None:
+    torch = sys.modules.get("torch")
+    if torch is None or type(value) not in (torch.Tensor, torch.nn.Parameter):
+        return None
+    if value.is_meta:
+        raise NotPlain(f"{where} is a meta tensor: it has a shape but no values to compare.")
+    if value.is_complex() or value.layout is not torch.strided:
+        raise NotPlain(f"{where} is a {value.dtype} tensor; use dense real numbers or booleans.")
+    _check_length(value.numel(), where)
+    kind = "boolean" if value.dtype is torch.bool else "integer"
+    if value.is_floating_point():
+        kind, value = "floating", value.to(torch.float64)
+    return Array(kind, tuple(value.shape), value.detach().cpu().tolist())
+
+
+def _sentence(kind: type, where: str) -> str:
+    name = kind.__name__
+    advice = "Give numbers, text, lists, tuples, dictionaries, NumPy arrays or torch tensors."
+    for base in (bool, int, float, str, list, tuple, dict):
+        if issubclass(kind, base):
+            advice = f"Turn it into a plain {base.__name__} with {base.__name__}(...)."
+    if issubclass(kind, set | frozenset):
+        advice = "Turn it into a list with sorted(...)."
+    if name == "generator":
+        advice = "Turn it into a list with list(...)."
+    return f"{where} is of type {name}, which cannot be compared. {advice}"

@@ -1,0 +1,78 @@
+"""Expected values that can be checked and not read: a salted, slow hash of the rounded value.
+
+A seal keeps a reader from seeing an answer by accident. It is no lock: an answer of three digits
+has few values, and trying them all takes minutes.
+"""
+
+import hashlib
+import json
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+_ROUNDS = 20_000
+
+
+def seal(value: Any, digits: int = 3) -> str:
+    """The text to put into `sealed("...")` for an expected value: "digits$salt$hash".
+
+    Numbers are rounded to `digits` significant digits, so 208e9 and 2.079e11 have the same seal at
+    three digits; text, None and booleans are kept as they are; lists are sealed as a whole.
+    """
+    if digits < 1:
+        raise ValueError(f"{digits} digits cannot be kept; give 1 or more.")
+    salt = secrets.token_hex(4)
+    return f"{digits}${salt}${_hash(value, digits, salt)}"
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """An expected value, known only by its hash."""
+
+    digits: int
+    salt: str
+    digest: str
+
+    def matches(self, value: Any, rtol: float = 1e-9) -> bool:
+        """Whether the plain `value` rounds to the sealed one, or would if moved by `rtol`."""
+        # A value beside a rounding boundary may fall to either side, so both are tried.
+        try:
+            moved = [_scaled(value, factor) for factor in (1.0, 1 - rtol, 1 + rtol)]
+            candidates = {_canonical(each, self.digits) for each in moved}
+        except (ValueError, OverflowError):  # a dict, an array, or a number beyond any float
+            return False
+        return any(_digest(text, self.salt) == self.digest for text in sorted(candidates))
+
+
+def sealed(token: str) -> Sealed:
+    """The expected value written by `seal`; raises ValueError for anything else."""
+    parts = token.split("$")
+    if len(parts) != 3 or not parts[0].isdigit():
+        raise ValueError(f"{token!r} is not a seal; make one with seal(value, digits=3).")
+    return Sealed(int(parts[0]), parts[1], parts[2])
+
+
+def _scaled(value: Any, factor: float) -> Any:
+    if type(value) in (int, float):
+        return value * factor
+    if type(value) is list:
+        return [_scaled(item, factor) for item in value]
+    return value
+
+
+def _canonical(value: Any, digits: int) -> str:
+    if type(value) in (int, float):
+        return f"{float(value) + 0.0:.{digits - 1}e}"  # + 0.0 turns -0.0 into 0.0
+    if type(value) in (list, tuple):
+        return "[" + ",".join(_canonical(item, digits) for item in value) + "]"
+    if value is None or type(value) in (bool, str):
+        return json.dumps(value)
+    raise ValueError(f"A {type(value).__name__} cannot be sealed; seal numbers, text or lists.")
+
+
+def _hash(value: Any, digits: int, salt: str) -> str:
+    return _digest(_canonical(value, digits), salt)
+
+
+def _digest(text: str, salt: str) -> str:
+    return hashlib.pbkdf2_hmac("sha256", text.encode(), salt.encode(), _ROUNDS, 8).hex()

@@ -1,0 +1,88 @@
+"""Make what students receive from what instructors write: exercises/ from solutions/.
+
+`python -m dlsys.notebook.release` runs nbgrader's own generate_assignment (solutions, hidden tests
+and outputs go; test cells are locked and get their checksums) and writes the result the same way
+each time. With `--check` it writes nothing and fails where exercises/ is out of step.
+"""
+
+import argparse
+import json
+import logging
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+# A comment and no error: an answer then stays at `...`, and a function, whose docstring is its
+# whole body, gives None. `same` knows both and says "not answered yet".
+STUB = "# YOUR ANSWER HERE"
+
+
+def release(solutions: Path, slugs: list[str]) -> dict[str, str]:
+    """The text of the released notebook for each slug, made from solutions/<slug>/<slug>.ipynb.
+
+    Nothing is written into the tree: nbgrader works in a temporary folder, without its database.
+    """
+    from nbgrader.converters import GenerateAssignment
+    from nbgrader.coursedir import CourseDirectory
+    from traitlets.config import Config
+
+    released = {}
+    with tempfile.TemporaryDirectory() as folder:
+        config = Config()
+        config.CourseDirectory.root = folder
+        config.ClearSolutions.code_stub = {"python": STUB}
+        config.GenerateAssignment.no_database = True
+        config.SaveCells.enabled = False
+        for slug in slugs:
+            shutil.copytree(solutions / slug, Path(folder, "source", slug))
+            config.CourseDirectory.assignment_id = slug
+            converter = GenerateAssignment(coursedir=CourseDirectory(config=config), config=config)
+            converter.log.setLevel(logging.ERROR)
+            converter.start()
+            text = Path(folder, "release", slug, f"{slug}.ipynb").read_text(encoding="utf-8")
+            released[slug] = as_text(json.loads(text))
+    return released
+
+
+def as_text(notebook: dict) -> str:
+    """A notebook's JSON in the one form it is stored in: sorted keys, one space of indentation."""
+    for cell in notebook["cells"]:
+        cell["metadata"].pop("execution", None)  # times of execution
+    notebook["metadata"].pop("widgets", None)
+    return json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Release every folder of solutions/, or check that exercises/ is what a release gives."""
+    parser = argparse.ArgumentParser(prog="python -m dlsys.notebook.release", description=__doc__)
+    parser.add_argument("--root", type=Path, default=Path(), help="the project's folder")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if out of step")
+    options = parser.parse_args(arguments)
+    solutions, exercises = options.root / "solutions", options.root / "exercises"
+    slugs = sorted(path.parent.name for path in solutions.glob("*/*.ipynb"))
+    if not slugs:
+        print(f"There is no notebook in {solutions.resolve()}.", file=sys.stderr)
+        return 1
+    targets = {slug: exercises / slug / f"{slug}.ipynb" for slug in slugs}
+    strangers = sorted(set(exercises.glob("*/*.ipynb")) - set(targets.values()))
+    changed = []
+    for slug, text in release(solutions, slugs).items():
+        target = targets[slug]
+        if target.exists() and target.read_text(encoding="utf-8") == text:
+            continue
+        changed.append(target)
+        if not options.check:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+    for path in strangers:
+        print(f"{path} has no solution; remove it.", file=sys.stderr)
+    for path in changed:
+        print(f"{path} is out of step: run make release" if options.check else f"wrote {path}")
+    if not changed:
+        print(f"{len(targets)} exercise notebooks are in step with their solutions.")
+    return 1 if strangers or (options.check and changed) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,354 @@
+"""Exercises: what `same` accepts, what a release holds, and that each wrong answer is told so."""
+
+import ast
+import importlib
+import json
+import subprocess
+import sys
+from functools import cache
+from typing import Any
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from wrong_answers import Wrong
+from wrong_answers.notebooks import (
+    ROOT,
+    Cell,
+    code_cells,
+    execute,
+    load,
+    new_namespace,
+    slugs,
+)
+
+from dlsys.exercises import WrongAnswer, plain, same, seal, sealed
+from dlsys.exercises.judge import difference, likely_mistake
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=8,
+)
+
+
+# -- same: what is equal -------------------------------------------------------------------------
+
+
+@given(PLAIN)
+def test_every_plain_value_equals_itself_and_no_text(value: Any) -> None:
+    assert difference(plain(value), plain(value)) is None
+    assert difference(plain([value]), "text")
+
+
+@pytest.mark.parametrize(
+    ("came", "expected"),
+    [
+        (3, 3),
+        (3.0, 3),
+        ((1, 2), [1, 2]),
+        (np.int64(3), 3),
+        (np.arange(3), [0, 1, 2]),
+        (torch.tensor([[1.0], [2.0]], dtype=torch.bfloat16), [[1.0], [2.0]]),
+        (torch.nn.Parameter(torch.zeros(2)), [0.0, 0.0]),
+        (torch.tensor(7), 7),
+        (float("nan"), float("nan")),
+        ({"a": (1, 2)}, {"a": [1, 2]}),
+        (np.ones(2), torch.ones(2)),
+    ],
+)
+def test_answers_that_say_the_same_are_right(came: Any, expected: Any, capsys: Any) -> None:
+    same(came, expected)
+    assert capsys.readouterr().out.startswith("\x1b[32m✔\x1b[0m came")
+
+
+@pytest.mark.parametrize(
+    ("came", "expected", "words"),
+    [
+        (4, 3, "expected:  3"),
+        (10**18 + 1, 10**18, "1,000,000,000,000,000,000"),
+        (True, 1, "a number is expected; True or False came"),
+        ("3", 3, "a number is expected; text came"),
+        ([1, 2], [1, 2, 3], "3 values are expected; 2 came"),
+        ([[1, 2], [3, 5]], [[1, 2], [3, 4]], "At [1][1]: 4 is expected; 5 came"),
+        ({"a": 1}, {"b": 1}, "the keys are ['a']; ['b'] are expected"),
+        (torch.ones(2, dtype=torch.int64), torch.ones(2), "floating ones are expected"),
+        (torch.ones(2, 1), torch.ones(2), "the shape is (2, 1); (2,) is expected"),
+        (1.0 + 1e-6, 1.0, "expected:  1.0"),
+        (2.0**30, 1e9, "GiB and GB are mixed up"),
+        (8e9, 1e9, "Bits and bytes"),
+        (1e6, 1e9, "A unit prefix is off"),
+        (-2, 2, "The sign is wrong"),
+        (..., 3, "Not answered yet"),
+        ([None, None], [1, 2], "At [0]: None came"),
+    ],
+)
+def test_a_wrong_answer_is_told_what_is_wrong(came: Any, expected: Any, words: str) -> None:
+    with pytest.raises(WrongAnswer, match="came") as caught:
+        same(came, expected)
+    assert words in str(caught.value)
+
+
+class AlwaysEqual:
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+
+class LyingInt(int):
+    __eq__ = AlwaysEqual.__eq__
+    __hash__ = AlwaysEqual.__hash__
+
+
+class LyingArray(np.ndarray):
+    def tolist(self) -> Any:
+        return [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("came", "words"),
+    [
+        (AlwaysEqual(), "of type AlwaysEqual, which cannot be compared. Give numbers"),
+        (LyingInt(3), "plain int with int(...)"),
+        (np.zeros(2).view(LyingArray), "of type LyingArray"),
+        ([1, AlwaysEqual()], "the answer[1] is of type AlwaysEqual"),
+        ({AlwaysEqual(): 1}, "has a key of type AlwaysEqual"),
+        (1j, "of type complex"),
+        ({1, 2}, "list with sorted(...)"),
+        ((i for i in range(3)), "list with list(...)"),
+        (torch.empty(3, device="meta"), "meta tensor"),
+        (np.array([AlwaysEqual()]), "array of object"),
+    ],
+)
+def test_an_answer_that_is_not_plain_is_refused_with_advice(came: Any, words: str) -> None:
+    with pytest.raises(WrongAnswer) as caught:
+        same(came, [1, 2])
+    assert words in str(caught.value)
+
+
+def test_a_list_that_holds_itself_is_a_sentence_and_no_endless_recursion() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(WrongAnswer, match="nested more than 20 levels"):
+        same(endless, [1])
+
+
+def test_the_message_names_the_expression_even_over_several_lines() -> None:
+    with pytest.raises(WrongAnswer, match=r"^sum\( \[1, 2\] \) is not right"):
+        same(
+            sum(
+                [1, 2]
+            ),
+            4,
+        )  # fmt: skip
+
+
+def test_hints_recognise_the_wrong_value_and_fall_back() -> None:
+    hint = {156e9: "no master copy", None: "count again"}
+    assert likely_mistake(1.5601e11, 208e9, hint) == "no master copy"
+    assert likely_mistake(5, 208e9, hint) == "count again"
+    assert likely_mistake([1, 2], [1, 3], [([1, 2], "off by one")]) == "off by one"
+    assert likely_mistake(5, 208e9, "in every case") == "in every case"
+    assert likely_mistake(5, 208e9) is None
+
+
+def test_the_cost_is_shown_beside_the_best_known(capsys: Any) -> None:
+    cost = {"bytes": 2e9, "messages": 1400, "seconds": 0.002}
+    same(3, 3, cost=cost, best=cost | {"messages": 14})
+    line = capsys.readouterr().out.split("\n")[1]
+    assert line == "  cost: 2 GB, 1,400 messages, 2 ms   best known: 2 GB, 14 messages, 2 ms"
+
+
+# -- seals ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value", [208e9, 3, -0.0, 1.9999, "reduce-scatter", True, [1.5, 2.5], None]
+)
+def test_a_seal_matches_its_value_and_shows_nothing_of_it(value: Any) -> None:
+    token = seal(value)
+    assert sealed(token).matches(value)
+    assert str(value) not in token.split("$")[1:]
+    assert token != seal(value)  # another salt: equal answers do not look equal
+
+
+def test_a_seal_accepts_the_rounded_answer_and_no_other() -> None:
+    answer = sealed(seal(1966.07, digits=3))
+    assert answer.matches(1970)
+    assert answer.matches(1966.1)
+    assert not answer.matches(1980)
+    assert not answer.matches(19.7)
+    assert not answer.matches("1970")
+    assert not answer.matches({"a": 1})
+    assert not answer.matches(10**400)
+
+
+def test_a_seal_accepts_both_sides_of_a_rounding_boundary() -> None:
+    answer = sealed(seal(2.5, digits=1))
+    assert answer.matches(2.5 * (1 + 1e-12))
+    assert answer.matches(2.5 * (1 - 1e-12))
+
+
+def test_a_broken_seal_is_a_sentence() -> None:
+    with pytest.raises(ValueError, match=r"'208e9' is not a seal; make one with seal"):
+        sealed("208e9")
+    with pytest.raises(ValueError, match="0 digits"):
+        seal(3, digits=0)
+    with pytest.raises(ValueError, match="A dict cannot be sealed"):
+        seal({})
+
+
+# -- the notebooks -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slug", slugs())
+@pytest.mark.parametrize("folder", ["solutions", "exercises"])
+def test_notebooks_are_valid_with_unique_ids_that_are_nbgraders(folder: str, slug: str) -> None:
+    notebook = load(folder, slug)
+    nbformat.validate(notebook)
+    ids = [cell["id"] for cell in notebook["cells"]]
+    assert len(ids) == len(set(ids))
+    for cell in notebook["cells"]:
+        role = cell["metadata"].get("nbgrader", {"grade_id": cell["id"]})
+        assert role["grade_id"] == cell["id"]
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_test_cells_hold_calls_of_same_with_literals_and_nothing_else(slug: str) -> None:
+    for cell in code_cells(load("solutions", slug)):
+        if not cell.is_test:
+            assert "same(" not in cell.source, f"{cell.id} tests outside of a test cell"
+            continue
+        for statement in ast.parse(cell.source).body:
+            call = getattr(statement, "value", None)
+            assert isinstance(call, ast.Call), f"{cell.id}: {ast.unparse(statement)}"
+            assert ast.unparse(call.func) == "same", f"{cell.id}: {ast.unparse(call)}"
+            assert len(call.args) == 2, f"{cell.id}: expression and expected value, the rest named"
+            named = {word.arg: word.value for word in call.keywords}
+            named.pop("cost", None)  # evaluated with the expression
+            for literal in [call.args[1], *named.values()]:
+                _check_literal(literal, cell.id)
+
+
+def _check_literal(node: ast.expr, where: str) -> None:
+    class WithoutSeals(ast.NodeTransformer):
+        def visit_Call(self, call: ast.Call) -> ast.expr:
+            assert ast.unparse(call.func) == "sealed", f"{where}: {ast.unparse(call)}"
+            return ast.Constant(ast.literal_eval(call.args[0]))
+
+    ast.literal_eval(WithoutSeals().visit(ast.parse(ast.unparse(node), mode="eval").body))
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_a_notebook_has_six_to_eight_questions_with_an_answer_cell_each(slug: str) -> None:
+    cells = code_cells(load("solutions", slug))
+    answers = [cell.id for cell in cells if cell.is_answer]
+    assert [cell.id for cell in cells if cell.is_test] == [f"{name}-test" for name in answers]
+    assert 6 <= len(answers) <= 8
+    assert all(cell.points > 0 for cell in cells if cell.is_test)
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_the_solution_has_full_marks(slug: str) -> None:
+    namespace = new_namespace()
+    for cell in code_cells(load("solutions", slug)):
+        printed = execute(cell, namespace)
+        assert not cell.is_test or "✔" in printed
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_the_released_notebook_scores_zero_and_says_that_nothing_is_answered(slug: str) -> None:
+    namespace = new_namespace()
+    for cell in code_cells(load("exercises", slug)):
+        if cell.is_test:
+            with pytest.raises(WrongAnswer):
+                execute(cell, namespace)
+        elif cell.role:  # the student's own trial cells may fail before there is an answer
+            execute(cell, namespace)
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_released_notebooks_hold_no_solution_hidden_test_or_output(slug: str) -> None:
+    text = json.dumps(load("exercises", slug))
+    assert "BEGIN SOLUTION" not in text
+    assert "HIDDEN" not in text
+    solutions = {cell.id: cell.source for cell in code_cells(load("solutions", slug))}
+    for cell in load("exercises", slug)["cells"]:
+        assert not cell.get("outputs")
+        if cell["metadata"].get("nbgrader", {}).get("solution"):
+            begin, _, rest = solutions[cell["id"]].partition("### BEGIN SOLUTION\n")
+            solution = rest.partition("### END SOLUTION")[0]
+            for line in {line.strip() for line in solution.splitlines()} - {""}:
+                assert line in begin or line not in "".join(cell["source"]).splitlines()
+
+
+def test_exercises_are_in_step_with_solutions_and_a_release_changes_nothing() -> None:
+    before = {path: path.read_bytes() for path in (ROOT / "exercises").rglob("*") if path.is_file()}
+    command = [sys.executable, "-m", "dlsys.notebook.release"]
+    check = subprocess.run([*command, "--check"], cwd=ROOT, capture_output=True, text=True)
+    assert check.returncode == 0, check.stdout + check.stderr
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert "in step" in again.stdout
+    after = {path: path.read_bytes() for path in (ROOT / "exercises").rglob("*") if path.is_file()}
+    assert after == before
+    assert not list(ROOT.glob("*.db"))
+
+
+# -- the wrong answers ---------------------------------------------------------------------------
+
+
+def bank(slug: str) -> dict[str, list[Wrong]]:
+    return importlib.import_module(f"wrong_answers.{slug}").BANK
+
+
+WRONG = [
+    pytest.param(slug, answer, wrong, id=f"{slug}-{answer}-{wrong.misconception}")
+    for slug in slugs()
+    for answer, entries in bank(slug).items()
+    for wrong in entries
+]
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_every_question_has_three_wrong_answers_at_least(slug: str) -> None:
+    answers = [cell.id for cell in code_cells(load("solutions", slug)) if cell.is_answer]
+    assert list(bank(slug)) == answers
+    assert all(len({w.misconception for w in entries}) >= 3 for entries in bank(slug).values())
+
+
+@cache
+def before_each_answer(slug: str) -> dict[str, dict[str, Any]]:
+    """The names that exist when each answer cell of the solution is about to run."""
+    namespace, found = new_namespace(), {}
+    for cell in code_cells(load("solutions", slug)):
+        if cell.is_answer:
+            found[cell.id] = dict(namespace)
+        execute(cell, namespace)
+    return found
+
+
+@pytest.mark.parametrize(("slug", "answer", "wrong"), WRONG)
+def test_a_wrong_answer_is_rejected_with_a_fitting_hint(
+    slug: str, answer: str, wrong: Wrong
+) -> None:
+    cells = code_cells(load("solutions", slug))
+    namespace = dict(before_each_answer(slug)[answer])
+    ids = [cell.id for cell in cells]
+    first, last = ids.index(answer), ids.index(f"{answer}-test")
+    changed = Cell(answer, wrong.cell(cells[first].source), {})
+    message = _rejection([changed, *cells[first + 1 : last + 1]], namespace)
+    assert wrong.hint in message, message
+
+
+def _rejection(cells: list[Cell], namespace: dict[str, Any]) -> str:
+    for cell in cells:
+        try:
+            execute(cell, namespace)
+        except Exception as error:  # a wrong program may also end in an error of its own world
+            return f"{type(error).__name__}: {error}"
+    return "accepted"
