@@ -128,6 +128,8 @@ def format_flops(number: float) -> str:
 def format_seconds(number: float) -> str:
     """Seconds as text in the unit that suits: "13 µs", "3.75 ms", "19.7 days", "10.1 years"."""
     at_least("seconds", number, 0)
+    if number == 0:
+        return "0 s"
     if number >= YEAR:
         return f"{_three_digits(number / YEAR)} years"
     # Two minutes still read well in seconds, and two days in hours.

@@ -180,8 +180,8 @@ class TransformerSpec:
     def ffn_matrices(self, layer: int) -> list[Matrix]:
         """The weight matrices of `layer`'s feed-forward network, or of its router and experts."""
         h, f, held, used = self.hidden, self.ffn_hidden, 1, 1
-        router = []
-        if self.moe and self.is_sparse(layer):
+        router, sparse = [], self.is_sparse(layer)
+        if self.moe and sparse:
             router = [Matrix("router", h, self.moe.experts)]
             f = self.moe.ffn_hidden or f
             held = self.moe.experts + self.moe.shared
