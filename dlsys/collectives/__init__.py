@@ -8,7 +8,10 @@ __all__ = [
     "PlanError",
     "Step",
     "Transfer",
+    "plan_for",
     "ring_all_gather",
     "ring_all_reduce",
     "ring_reduce_scatter",
 ]
+
+from dlsys.collectives.named import plan_for  # noqa: E402 (looks the builders above up by name)

@@ -237,9 +237,7 @@ class Communicator(ABC):
         """Wait until every rank of the group is here."""
 
     @abstractmethod
-    def split(
-        self, color: Hashable, key: int | None = None, axis: str = ""
-    ) -> Communicator | None:
+    def split(self, color: Hashable, key: int | None = None, axis: str = "") -> Communicator | None:
         """A communicator for the ranks that pass the same `color`, ordered by `key`, then rank.
 
         All ranks of the group call it. `color=None` takes no part and gets None. Traffic of the new

@@ -268,9 +268,7 @@ class Collective(Meeting):
         simulation = self.group.simulation
         nbytes = self._buffers(rank).passed_bytes
         simulation.traffic.calls.append(
-            CallRecord(
-                share.owner.number, self.kind, self.group.axis, nbytes, share.entered, time
-            )
+            CallRecord(share.owner.number, self.kind, self.group.axis, nbytes, share.entered, time)
         )
         simulation.scheduler.complete(share, time)
 

@@ -22,14 +22,13 @@ from dlsys.world.communicator import (
     MismatchError,
     RankError,
     WorldError,
-    line_of,
-    program_frame,
 )
-from dlsys.world.compute import Meter
+from dlsys.world.compute import Meter, Quiet
+from dlsys.world.meetings import Collective, Letter, Meeting, Site, Split, deliver, signature
 from dlsys.world.run import Run
-from dlsys.world.scheduler import Pending, Rank, Scheduler, members_text
+from dlsys.world.scheduler import Pending, Rank, Scheduler
 from dlsys.world.timeline import Span, Timeline
-from dlsys.world.traffic import CallRecord, Message, Traffic
+from dlsys.world.traffic import Traffic
 
 current = threading.local()
 """`current.comm` is the communicator of the simulated rank that this thread is."""
@@ -98,12 +97,12 @@ class Simulation:
         self.scheduler = Scheduler(ranks, seed)
         self.traffic = Traffic(ranks)
         self.spans: list[Span] = []
+        self.quiet = Quiet()
         self.meters = (
-            [Meter(rank, device, self.spans) for rank in self.scheduler.ranks]
+            [Meter(rank, device, self.spans, self.quiet) for rank in self.scheduler.ranks]
             if device is not None or track_memory
             else None
         )
-        self.groups = 0
 
     def run(self, program: Callable[..., Any], args: Sequence[Any]) -> Run:
         scheduler = self.scheduler
@@ -178,6 +177,12 @@ class Group:
         self.meetings: dict[int, Meeting] = {}
         self.subgroups: list[Group] = []
 
+    def subgroup(self, ranks: Sequence[int], axis: str) -> Group:
+        """The group of some of its members, by their ranks here."""
+        group = Group(self.simulation, [self.members[rank] for rank in ranks], axis)
+        self.subgroups.append(group)
+        return group
+
     def check_nothing_left(self) -> None:
         """Complain about messages and collectives that were started and never met."""
         for letters in self.mail.values():
@@ -217,18 +222,14 @@ class SimulatedCommunicator(Communicator):
             raise ValueError(f"compute got {seconds} seconds; it takes 0 or more")
         start = self._me.clock
         self._me.clock = start + seconds
-        self._simulation.spans.append(
-            Span(self._me.number, start, self._me.clock, "compute", name)
-        )
+        self._simulation.spans.append(Span(self._me.number, start, self._me.clock, "compute", name))
 
     def barrier(self) -> None:
         """Wait until every rank of the group is here: an all-reduce of one byte along a tree."""
         plan = plan_for("all_reduce", self.size, "tree")
         self._collective(Call("barrier", torch.zeros(1, dtype=torch.uint8), plan)).wait()
 
-    def split(
-        self, color: Hashable, key: int | None = None, axis: str = ""
-    ) -> Communicator | None:
+    def split(self, color: Hashable, key: int | None = None, axis: str = "") -> Communicator | None:
         """See `Communicator.split`; no traffic is recorded for it."""
         split = self._join("split", "split", lambda site: Split(self._group, self._calls, site))
         return split.enter(self, color, self.rank if key is None else key, axis).wait()

@@ -1,0 +1,64 @@
+"""Where rank programs run: simulated in this process, in real processes, or under torchrun."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dlsys.world.communicator import (
+        Communicator,
+        DeadlockError,
+        Handle,
+        MismatchError,
+        RankError,
+        WorldError,
+    )
+    from dlsys.world.run import Run
+    from dlsys.world.simulated import simulate
+    from dlsys.world.timeline import Span, Timeline
+    from dlsys.world.traffic import CallRecord, Message, Traffic
+
+# Imported on first use: torch takes a second to load, and `import dlsys.world` should not.
+_HOME = {
+    "CallRecord": "traffic",
+    "Communicator": "communicator",
+    "DeadlockError": "communicator",
+    "Handle": "communicator",
+    "Message": "traffic",
+    "MismatchError": "communicator",
+    "RankError": "communicator",
+    "Run": "run",
+    "Span": "timeline",
+    "Timeline": "timeline",
+    "Traffic": "traffic",
+    "WorldError": "communicator",
+    "simulate": "simulated",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"dlsys.world has no {name!r}; it has {', '.join(sorted(_HOME))}")
+    return getattr(importlib.import_module(f"dlsys.world.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(_HOME)
+
+
+__all__ = [
+    "CallRecord",
+    "Communicator",
+    "DeadlockError",
+    "Handle",
+    "Message",
+    "MismatchError",
+    "RankError",
+    "Run",
+    "Span",
+    "Timeline",
+    "Traffic",
+    "WorldError",
+    "simulate",
+]

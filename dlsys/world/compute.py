@@ -1,0 +1,117 @@
+"""What computing costs a simulated rank: time by its device's roofline, and memory by what lives.
+
+A TorchDispatchMode sees every torch operation of a rank's thread, forward and backward, on any
+device, meta included.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+from torch.utils.flop_counter import flop_registry
+
+from dlsys.hardware import Device
+from dlsys.world.scheduler import Rank
+from dlsys.world.timeline import Span
+
+FORMATS = {
+    torch.float32: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float8_e4m3fn: "fp8",
+    torch.float8_e5m2: "fp8",
+    torch.int8: "int8",
+}
+
+
+class Quiet:
+    """While it is entered, operations are the world's own: they cost a rank no time."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+
+
+class Meter(TorchDispatchMode):
+    """Advances a rank's clock by max(FLOPs / peak, bytes / bandwidth) for every operation.
+
+    FLOPs are torch's own count (torch.utils.flop_counter), at the dense peak of the result's
+    format (the device's slowest listed one where it lacks that); bytes are those of every tensor
+    read and written. Views, and operations that read no tensor (a tensor being made), are free.
+    `peak_bytes` is the most bytes that tensors made by this rank held at once.
+    """
+
+    def __init__(self, rank: Rank, device: Device | None, spans: list[Span], quiet: Quiet) -> None:
+        super().__init__()
+        self._rank, self._device, self._spans, self._quiet = rank, device, spans, quiet
+        self._alive: dict[int, weakref.ref] = {}
+        self.live_bytes = self.peak_bytes = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        """Run the operation, then charge it to the rank."""
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        results = list(_tensors(result))
+        self._remember(results)
+        if self._device is None or self._quiet.depth:
+            return result
+        operands = list(_tensors((args, kwargs)))
+        if not operands or not results or _is_view(results, operands, func):
+            return result
+        count = flop_registry.get(func._overloadpacket)
+        flops = count(*args, **kwargs, out_val=result) if count is not None else 0
+        self._charge(func, flops, results, operands)
+        return result
+
+    def _charge(
+        self, func: Any, flops: int, results: list[torch.Tensor], operands: list[torch.Tensor]
+    ) -> None:
+        device = self._device
+        assert device is not None
+        rate = device.flops.get(FORMATS.get(results[0].dtype, "fp32")) or min(device.flops.values())
+        nbytes = sum(t.nbytes for t in operands) + sum(t.nbytes for t in results)
+        seconds = max(flops / rate, nbytes / device.memory_bandwidth)
+        if seconds > 0:
+            start = self._rank.clock
+            self._rank.clock = start + seconds
+            name = func._overloadpacket.__name__
+            self._spans.append(Span(self._rank.number, start, start + seconds, "compute", name))
+
+    def _remember(self, results: list[torch.Tensor]) -> None:
+        for tensor in results:
+            storage = tensor.untyped_storage()
+            key = storage._cdata
+            if key in self._alive:
+                continue
+            nbytes = storage.nbytes()
+            self._alive[key] = weakref.ref(storage, lambda _, k=key, n=nbytes: self._forget(k, n))
+            self.live_bytes += nbytes
+            self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+
+    def _forget(self, key: int, nbytes: int) -> None:
+        if self._alive.pop(key, None) is not None:
+            self.live_bytes -= nbytes
+
+
+def _tensors(tree: Any) -> Iterator[torch.Tensor]:
+    return (leaf for leaf in tree_iter(tree) if isinstance(leaf, torch.Tensor))
+
+
+def _is_view(results: list[torch.Tensor], operands: list[torch.Tensor], func: Any) -> bool:
+    """Whether the operation only looks at its operand in another way."""
+    if func._schema.is_mutable:
+        return False
+    storage = results[0].untyped_storage()._cdata
+    return any(storage == operand.untyped_storage()._cdata for operand in operands)
