@@ -1,17 +1,80 @@
 """Collective operations as plans that can be checked, priced, run and drawn."""
 
+from dlsys.collectives.choose import plan_for
+from dlsys.collectives.halving import (
+    doubling_all_gather,
+    halving_doubling_all_reduce,
+    halving_reduce_scatter,
+)
+from dlsys.collectives.hierarchical import (
+    hierarchical_all_gather,
+    hierarchical_all_reduce,
+    hierarchical_all_to_all,
+    hierarchical_reduce_scatter,
+)
+from dlsys.collectives.naive import (
+    naive_all_gather,
+    naive_all_reduce,
+    naive_all_to_all,
+    naive_broadcast,
+    naive_gather,
+    naive_reduce,
+    naive_reduce_scatter,
+    naive_scatter,
+)
 from dlsys.collectives.plan import Plan, PlanError, Step, Transfer
-from dlsys.collectives.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from dlsys.collectives.ring import (
+    bidirectional_all_gather,
+    bidirectional_all_reduce,
+    bidirectional_reduce_scatter,
+    pairwise_all_to_all,
+    ring_all_gather,
+    ring_all_reduce,
+    ring_broadcast,
+    ring_reduce,
+    ring_reduce_scatter,
+)
+from dlsys.collectives.tree import (
+    tree_all_reduce,
+    tree_broadcast,
+    tree_gather,
+    tree_reduce,
+    tree_scatter,
+)
 
 __all__ = [
     "Plan",
     "PlanError",
     "Step",
     "Transfer",
+    "bidirectional_all_gather",
+    "bidirectional_all_reduce",
+    "bidirectional_reduce_scatter",
+    "doubling_all_gather",
+    "halving_doubling_all_reduce",
+    "halving_reduce_scatter",
+    "hierarchical_all_gather",
+    "hierarchical_all_reduce",
+    "hierarchical_all_to_all",
+    "hierarchical_reduce_scatter",
+    "naive_all_gather",
+    "naive_all_reduce",
+    "naive_all_to_all",
+    "naive_broadcast",
+    "naive_gather",
+    "naive_reduce",
+    "naive_reduce_scatter",
+    "naive_scatter",
+    "pairwise_all_to_all",
     "plan_for",
     "ring_all_gather",
     "ring_all_reduce",
+    "ring_broadcast",
+    "ring_reduce",
     "ring_reduce_scatter",
+    "tree_all_reduce",
+    "tree_broadcast",
+    "tree_gather",
+    "tree_reduce",
+    "tree_scatter",
 ]
-
-from dlsys.collectives.named import plan_for  # noqa: E402 (looks the builders above up by name)

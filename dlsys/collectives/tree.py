@@ -1,0 +1,94 @@
+"""Binomial trees: the number of ranks that have the data doubles every round.
+
+Ranks are counted from the root: place v is rank (root + v) mod n, and in round k of a broadcast
+the places below 2^k pass everything on to the place 2^k further on. A reduce is a broadcast
+backwards in time, a gather a scatter backwards.
+"""
+
+from __future__ import annotations
+
+from dlsys.collectives.plan import Plan, Rounds, Symmetry, Transfer, builder
+
+
+def _depth(n: int) -> int:
+    """ceil(log2 n): the number of rounds."""
+    return (n - 1).bit_length()
+
+
+def _broadcast_rounds(n: int, root: int) -> Rounds:
+    def build(k: int) -> list[Transfer]:
+        reach = 1 << k
+        return [
+            Transfer((root + v) % n, (root + v + reach) % n, 0, 1)
+            for v in range(min(reach, n - reach))
+        ]
+
+    return Rounds(_depth(n), build)
+
+
+def _scatter_rounds(n: int, root: int) -> Rounds:
+    """In each round every holder gives the further half of its run of places to their first."""
+
+    def build(k: int) -> list[Transfer]:
+        span = 1 << (_depth(n) - k)
+        return [
+            Transfer((root + v) % n, (root + v + span // 2) % n, first, stop)
+            for v in range(0, n - span // 2, span)
+            for first, stop in _runs(v + span // 2, min(v + span, n), root, n)
+        ]
+
+    return Rounds(_depth(n), build)
+
+
+def _runs(first: int, stop: int, root: int, n: int) -> list[tuple[int, int]]:
+    """The chunks of places [first, stop): one run of ranks, or two where it wraps round at n."""
+    first, stop = first + root, stop + root
+    if first >= n or stop <= n:
+        shift = n if first >= n else 0
+        return [(first - shift, stop - shift)]
+    return [(first, n), (0, stop - n)]
+
+
+def _symmetry(n: int, sent: int, passes: int = 1) -> Symmetry:
+    phases = ((passes * _depth(n), 1, "any"),)
+    return Symmetry(phases, sent=sent if n > 1 else 0, messages=passes * (n - 1))
+
+
+@builder
+def tree_broadcast(n: int, root: int = 0) -> Plan:
+    """ceil(log2 n) rounds of the whole buffer.
+
+    Seconds: ceil(log2 n)(latency + nbytes/bandwidth).
+    """
+    rounds = _broadcast_rounds(n, root)
+    return Plan("broadcast", "tree", n, 1, rounds, root, _symmetry(n, sent=_depth(n)))
+
+
+@builder
+def tree_reduce(n: int, root: int = 0) -> Plan:
+    """The mirror image of `tree_broadcast`: every rank but the root sends its sum once."""
+    rounds = _broadcast_rounds(n, root).mirrored(reduce=True)
+    return Plan("reduce", "tree", n, 1, rounds, root, _symmetry(n, sent=1))
+
+
+@builder
+def tree_all_reduce(n: int) -> Plan:
+    """A reduce to rank 0 and a broadcast from it.
+
+    Seconds: 2 ceil(log2 n)(latency + nbytes/bandwidth): few messages, each of the whole buffer.
+    """
+    broadcast = _broadcast_rounds(n, 0)
+    rounds = broadcast.mirrored(reduce=True).then(broadcast)
+    return Plan("all_reduce", "tree", n, 1, rounds, symmetry=_symmetry(n, _depth(n), passes=2))
+
+
+@builder
+def tree_scatter(n: int, root: int = 0) -> Plan:
+    """Half of the buffer goes one hop, a quarter the next, ...: the root sends (n-1)/n of it."""
+    return Plan("scatter", "tree", n, n, _scatter_rounds(n, root), root)
+
+
+@builder
+def tree_gather(n: int, root: int = 0) -> Plan:
+    """The mirror image of `tree_scatter`."""
+    return Plan("gather", "tree", n, n, _scatter_rounds(n, root).mirrored(), root)
