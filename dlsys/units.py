@@ -101,11 +101,6 @@ def gigabits_per_second(number: float) -> float:
     return _scaled("gigabits per second", number, GIGA / BITS_PER_BYTE)
 
 
-def teraflops(number: float) -> float:
-    """`number` TFLOP (or TFLOP/s) in FLOPs (or FLOP/s)."""
-    return _scaled("teraflops", number, TERA)
-
-
 def format_bytes(number: float, binary: bool = False) -> str:
     """Bytes as text with three digits: "1.12 TB", or "1.02 TiB" where `binary` is true.
 

@@ -6,7 +6,7 @@ from dlsys.transformer.spec import LatentAttention, MixtureOfExperts, Transforme
 from dlsys.units import Catalogue
 
 _GPT2 = "Radford et al. 2019 and the released weights' configuration"
-_GPT3 = "Brown et al. 2020, arXiv 2005.14165, table 2.1"
+_GPT3 = "Brown et al. 2020, arXiv 2005.14165, table 2.1; every layer counted as dense attention"
 _MEGATRON = "Korthikanti et al. 2022, arXiv 2205.05198, table 3"
 _LLAMA2 = "Touvron et al. 2023, arXiv 2307.09288, and the released weights' configuration"
 _LLAMA3 = "Grattafiori et al. 2024, arXiv 2407.21783, table 3"
