@@ -30,7 +30,7 @@ FORMATS = {
 
 
 class Quiet:
-    """While it is entered, operations are the world's own: they cost a rank no time."""
+    """While it is entered, operations are the world's own, not the program's."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -51,9 +51,13 @@ class Meter(TorchDispatchMode):
     `peak_bytes` is the most bytes that tensors made by this rank held at once.
     """
 
-    def __init__(self, rank: Rank, device: Device | None, spans: list[Span], quiet: Quiet) -> None:
+    def __init__(
+        self, rank: Rank, device: Device | None, spans: list[Span], quiet: Quiet, hidden: Quiet
+    ) -> None:
         super().__init__()
-        self._rank, self._device, self._spans, self._quiet = rank, device, spans, quiet
+        self._rank, self._device, self._spans = rank, device, spans
+        # `quiet`: free, but what it makes is this rank's; `hidden`: not this rank's doing at all.
+        self._quiet, self._hidden = quiet, hidden
         self._alive: dict[int, weakref.ref] = {}
         self.live_bytes = self.peak_bytes = 0
 
@@ -63,6 +67,8 @@ class Meter(TorchDispatchMode):
         """Run the operation, then charge it to the rank."""
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
+        if self._hidden.depth:
+            return result
         results = list(_tensors(result))
         self._remember(results)
         if self._device is None or self._quiet.depth:

@@ -75,7 +75,7 @@ def deliver(group: Group, send: Letter, receive: Letter) -> None:
             f"{_of(target)}: shape and dtype must be the same on both sides"
         )
     simulation = group.simulation
-    with simulation.quiet:
+    with simulation.hidden:
         target.detach().copy_(source.detach())
     if simulation.network.where is None:
         _deliver_at(max(send.posted, receive.posted), group, send, receive)
@@ -233,7 +233,7 @@ class Collective(Meeting):
         for send in sends:
             for other in transfers:
                 if other.dst == rank and other.first < send.stop and send.first < other.stop:
-                    with self.group.simulation.quiet:
+                    with self.group.simulation.hidden:
                         self._kept[send] = self._buffers(rank).outgoing(send).clone()
                     break
 
@@ -244,7 +244,7 @@ class Collective(Meeting):
 
     def _on_message(self, transfer: Transfer, nbytes: float, start: float, end: float) -> None:
         simulation = self.group.simulation
-        with simulation.quiet:
+        with simulation.hidden:
             message = self._kept.pop(transfer, None)
             if message is None:
                 message = self._buffers(transfer.src).outgoing(transfer)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from types import FrameType, TracebackType
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from dlsys.world.communicator import (
     MismatchError,
     RankError,
     WorldError,
+    line_of,
 )
 from dlsys.world.compute import Meter, Quiet
 from dlsys.world.meetings import Collective, Letter, Meeting, Site, Split, deliver, signature
@@ -97,9 +98,9 @@ class Simulation:
         self.scheduler = Scheduler(ranks, seed)
         self.traffic = Traffic(ranks)
         self.spans: list[Span] = []
-        self.quiet = Quiet()
+        self.quiet, self.hidden = Quiet(), Quiet()
         self.meters = (
-            [Meter(rank, device, self.spans, self.quiet) for rank in self.scheduler.ranks]
+            [Meter(rank, device, self.spans, self.quiet, self.hidden) for rank in self.scheduler.ranks]
             if device is not None or track_memory
             else None
         )
@@ -138,10 +139,10 @@ class Simulation:
     def _error(self, rank: Rank | None, error: BaseException, others: str) -> BaseException:
         if rank is None or isinstance(error, WorldError) or not isinstance(error, Exception):
             return error
-        trace = "".join(traceback.format_exception(error)).rstrip()
+        line = line_of(error.__traceback__ and last_frame(error.__traceback__))
         message = (
             f"rank {rank.number} of {len(self.scheduler.ranks)} raised "
-            f"{type(error).__name__}: {error}\n{trace}\nMeanwhile:\n{others}"
+            f"{type(error).__name__}: {error} at {line}\nMeanwhile:\n{others}"
         )
         return rank_error(message, error)
 
@@ -154,6 +155,13 @@ class Simulation:
         for c in self.traffic.calls:
             spans.append(Span(c.rank, c.start, c.end, "communication", c.kind))
         return Timeline(self.traffic.ranks, spans)
+
+
+def last_frame(trace: TracebackType) -> FrameType:
+    """The frame in which an exception was raised."""
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame
 
 
 def rank_error(message: str, cause: BaseException) -> RankError:
