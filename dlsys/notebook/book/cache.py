@@ -20,7 +20,7 @@ from nbformat import NotebookNode
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
-from dlsys.notebook.book.dependencies import dependencies, named_files
+from dlsys.notebook.book.dependencies import dependencies
 
 INSTALLED = ("ipywidgets", "jupyterquiz", "matplotlib", "numpy", "torch")
 
@@ -31,15 +31,16 @@ def read_chapter(path: Path) -> NotebookNode | None:
     return jupytext.reads(text, fmt="md:myst") if is_myst_markdown_notebook(text) else None
 
 
-def fingerprint(notebook: NotebookNode, folder: Path, package: Path) -> str:
+def fingerprint(path: Path, notebook: NotebookNode, package: Path) -> str:
     """Return a digest of everything besides its own text that the outputs of a notebook depend on.
 
-    These are the files of `package` that its cells import, the files that they name in strings
-    (paths from `folder`, where the notebook runs), and the versions of what is installed.
+    These are the files of `package` that its cells import, the files of its name in folders beside
+    it (its quiz, say), and the versions of what is installed.
     """
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     digest = hashlib.sha256(repr([sys.version_info[:2], *map(_version, INSTALLED)]).encode())
-    for file in sorted(dependencies(code, package) | named_files(code, folder)):
+    beside = path.parent.glob(f"*/{path.stem}.*")
+    for file in sorted({*dependencies(code, package), *beside}):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 
@@ -64,7 +65,7 @@ def _fingerprints(app: Sphinx, env: BuildEnvironment) -> Iterator[tuple[str, str
     for page in env.found_docs:
         path = Path(env.doc2path(page))
         if notebook := read_chapter(path):
-            yield page, fingerprint(notebook, path.parent, package)
+            yield page, fingerprint(path, notebook, package)
 
 
 def mark_kernel(app: Sphinx, page: str, content: list[str]) -> None:

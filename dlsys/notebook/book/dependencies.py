@@ -17,7 +17,7 @@ def dependencies(code: Iterable[str], package: Path) -> set[Path]:
     found: set[Path] = set()
     waiting: list[str] = []
     for cell in code:
-        waiting.extend(_imports(parse_cell(cell), "", package.name))
+        waiting.extend(_imports(_parse_cell(cell), "", package.name))
     seen: set[str] = set()
     while waiting:
         name = waiting.pop()
@@ -31,21 +31,7 @@ def dependencies(code: Iterable[str], package: Path) -> set[Path]:
     return found
 
 
-def named_files(code: Iterable[str], folder: Path) -> set[Path]:
-    """Return the files that the `code` names in strings, as paths from `folder`."""
-    texts = (
-        node.value
-        for cell in code
-        for node in ast.walk(parse_cell(cell))
-        if isinstance(node, ast.Constant)
-    )
-    short = (
-        text for text in texts if isinstance(text, str) and 0 < len(text) < 200 and "\n" not in text
-    )
-    return {folder / text for text in short if (folder / text).is_file()}
-
-
-def parse_cell(cell: str) -> ast.Module:
+def _parse_cell(cell: str) -> ast.Module:
     """Return the syntax tree of a cell, or none of a broken one, which fails when run."""
     try:
         return ast.parse(TransformerManager().transform_cell(cell))
@@ -68,12 +54,16 @@ def _files(name: str, package: Path) -> Iterator[Path]:
         yield from (file for file in folder.iterdir() if file.is_file())
 
 
-@cache
-def _imports_of_file(file: Path, package: Path) -> list[str]:
+def _imports_of_file(file: Path, package: Path) -> tuple[str, ...]:
     if file.suffix != ".py":
-        return []
+        return ()
     around = ".".join(file.relative_to(package.parent).parent.parts)
-    return list(_imports(ast.parse(file.read_text("utf-8")), around, package.name))
+    return _imports_of_code(file.read_text("utf-8"), around, package.name)
+
+
+@cache
+def _imports_of_code(code: str, around: str, root: str) -> tuple[str, ...]:
+    return tuple(_imports(ast.parse(code), around, root))
 
 
 def _imports(tree: ast.Module, around: str, root: str) -> Iterator[str]:

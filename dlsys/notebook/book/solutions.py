@@ -26,7 +26,8 @@ def fold_in(app: Sphinx, page: str, content: list[str]) -> None:
     for cell in notebook["cells"]:
         cells.append(cell)
         if answer := answers.get(_grade_id(cell)):
-            cells.append({"cell_type": "markdown", "metadata": {}, "source": _box(answer)})
+            box = {"cell_type": "markdown", "metadata": {}, "source": _box(answer)}
+            cells.append(box | ({"id": f"{cell['id']}-solution"[-64:]} if "id" in cell else {}))
     notebook["cells"] = cells
     content[0] = json.dumps(notebook)
 
