@@ -10,11 +10,11 @@ from dlsys.collectives.plan import KINDS, ROOTED, Plan, PlanError
 
 FLAT: dict[str, dict[str, Callable[..., Plan]]] = {
     "broadcast": {
-        "ring": ring.ring_broadcast,
         "tree": tree.tree_broadcast,
+        "ring": ring.ring_broadcast,
         "naive": naive.naive_broadcast,
     },
-    "reduce": {"ring": ring.ring_reduce, "tree": tree.tree_reduce, "naive": naive.naive_reduce},
+    "reduce": {"tree": tree.tree_reduce, "ring": ring.ring_reduce, "naive": naive.naive_reduce},
     "scatter": {"tree": tree.tree_scatter, "naive": naive.naive_scatter},
     "gather": {"tree": tree.tree_gather, "naive": naive.naive_gather},
     "all_gather": {
@@ -33,12 +33,12 @@ FLAT: dict[str, dict[str, Callable[..., Plan]]] = {
         "ring": ring.ring_all_reduce,
         "bidirectional": ring.bidirectional_all_reduce,
         "tree": tree.tree_all_reduce,
-        "halving-doubling": halving.halving_doubling_all_reduce,
+        "halving_doubling": halving.halving_doubling_all_reduce,
         "naive": naive.naive_all_reduce,
     },
     "all_to_all": {"pairwise": ring.pairwise_all_to_all, "naive": naive.naive_all_to_all},
 }
-"""Builders that take a number of ranks (and a root), by kind and algorithm; the default is first."""
+"""Builders that take a number of ranks (and a root), by kind and algorithm; the default first."""
 
 TWO_LEVEL: dict[str, Callable[[int, int], Plan]] = {
     "all_reduce": hierarchical.hierarchical_all_reduce,
@@ -50,7 +50,7 @@ TWO_LEVEL: dict[str, Callable[[int, int], Plan]] = {
 
 
 def plan_for(kind: str, ranks: int, algorithm: str | None = None, root: int = 0) -> Plan:
-    """The plan of a kind by its algorithm's name: by default a ring where there is one.
+    """The plan of a kind by its algorithm's name; the first of `FLAT[kind]` where None.
 
     Raises PlanError (a ValueError) for a kind or an algorithm that does not exist.
     """
@@ -64,7 +64,9 @@ def plan_for(kind: str, ranks: int, algorithm: str | None = None, root: int = 0)
                 f"A hierarchical {kind} needs to know the nodes: pass "
                 f"plan=hierarchical_{kind}(nodes, devices_per_node) instead of its name."
             )
-        raise PlanError(f"{kind} has no algorithm {algorithm!r}; {_nearest(algorithm, builders)}.")
+        raise PlanError(
+            f"There is no algorithm {algorithm!r} for {kind}; {_nearest(algorithm, builders)}."
+        )
     return build(ranks, root=root) if kind in ROOTED else build(ranks)
 
 

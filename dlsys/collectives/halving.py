@@ -1,8 +1,8 @@
 """Recursive halving and doubling: as few rounds as a tree, as few bytes as a ring.
 
-With n = 2^k ranks, partners exchange half of what they still hold, then a quarter, ... (Rabenseifner
-2004; Thakur, Rabenseifner and Gropp 2005). For other n the p = 2^floor(log2 n) ranks of the core do
-that; each of the n-p others first hands its buffer to its lower neighbour and is served at the end.
+With n = 2^k ranks, partners exchange half of what they still hold, then a quarter, ...
+(Rabenseifner 2004; Thakur, Rabenseifner and Gropp 2005). For other n, p = 2^floor(log2 n) ranks
+do that; each of the n-p others first hands its buffer to a neighbour and is served at the end.
 """
 
 from __future__ import annotations
@@ -104,4 +104,4 @@ def halving_doubling_all_reduce(n: int) -> Plan:
         messages=2 * (p * core.depth + core.extra),
     )
     rounds = halving.then(halving.mirrored())
-    return Plan("all_reduce", "halving-doubling", n, p, rounds, symmetry=symmetry)
+    return Plan("all_reduce", "halving_doubling", n, p, rounds, symmetry=symmetry)

@@ -1,0 +1,178 @@
+"""What a plan costs on a link or a cluster: a closed form where symmetry allows, else simulated.
+
+The model is alpha-beta with contention (`dlsys.network`): a message takes latency +
+bytes/bandwidth, and a port carries one message at a time in each direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from dlsys.collectives.execution import Execution
+from dlsys.collectives.plan import Plan, Symmetry, Transfer
+from dlsys.hardware import Cluster, Link
+from dlsys.network import EventQueue, Network
+
+Method = Literal["closed form", "event simulation"]
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a collective costs.
+
+    seconds: from the common start until the last rank is done. bytes_per_rank: bytes that the
+    busiest rank sends. algbw: the buffer's bytes over seconds, in bytes/s. busbw: algbw times
+    NCCL's factor, 2(n-1)/n for all_reduce, (n-1)/n for all_gather, reduce_scatter, all_to_all,
+    gather and scatter, 1 for broadcast and reduce: for a ring it is the bandwidth of the link that
+    is used, whatever n is (nccl-tests, PERFORMANCE.md). Both are 0.0 where no time passes.
+    messages: of all ranks together. rounds: of the plan. method: how seconds were found.
+    """
+
+    seconds: float
+    bytes_per_rank: float
+    algbw: float
+    busbw: float
+    messages: int
+    rounds: int
+    method: Method
+
+
+def price(
+    plan: Plan,
+    nbytes: float,
+    where: Link | Cluster | None,
+    itemsize: int | None = None,
+    method: Method | None = None,
+) -> Price:
+    """The price of `plan` for a buffer of `nbytes` bytes on `where`.
+
+    nbytes: what each rank passes in (broadcast, reduce, all_reduce, reduce_scatter, all_to_all),
+    ends with (all_gather, gather), or the root starts from (scatter). itemsize: bytes of what is
+    never cut, an element (of the rows of dimension 0: a row); chunks then differ by at most one
+    item, as in a run, whose counted bytes this equals. With None chunks are nbytes/chunks exactly.
+    method: insist on one; by default the closed form wherever it is exact.
+
+    Raises ValueError for negative bytes, a cluster of another size than the plan, an itemsize that
+    does not divide nbytes, or a closed form that does not exist.
+    """
+    if not nbytes >= 0 or nbytes == float("inf"):
+        raise ValueError(f"A buffer of {nbytes} bytes: give a size from 0 bytes up.")
+    if itemsize is not None and (itemsize < 1 or nbytes % itemsize):
+        raise ValueError(
+            f"A buffer of {nbytes} bytes does not hold a whole number of items of {itemsize} "
+            "bytes: give a multiple of itemsize, or leave itemsize out for the ideal price."
+        )
+    if isinstance(where, Cluster) and where.size != plan.ranks:
+        raise ValueError(
+            f"The cluster has {where.size} devices ({where.nodes} nodes of "
+            f"{where.devices_per_node}) and the plan {plan.ranks} ranks: build the plan for "
+            f"{where.size}."
+        )
+    if not (where is None or isinstance(where, Link | Cluster)):
+        raise ValueError(f"A plan is priced on a Link or a Cluster, not on {where!r}.")
+    closed = None if method == "event simulation" else _closed_form(plan, nbytes, where, itemsize)
+    if closed is not None:
+        return closed
+    if method == "closed form":
+        raise ValueError(f"{plan!r} has no exact closed form for {nbytes} bytes on this network.")
+    return _simulated(plan, nbytes, where, itemsize)
+
+
+def bus_factor(kind: str, n: int) -> float:
+    """Bus bandwidth over algorithm bandwidth among n ranks, as nccl-tests defines it."""
+    if kind in ("broadcast", "reduce"):
+        return 1.0
+    return (2 if kind == "all_reduce" else 1) * (n - 1) / n
+
+
+def _price(
+    plan: Plan, nbytes: float, seconds: float, sent: float, messages: int, method: Method
+) -> Price:
+    algbw = nbytes / seconds if seconds else 0.0
+    busbw = algbw * bus_factor(plan.kind, plan.ranks)
+    return Price(seconds, sent, algbw, busbw, messages, len(plan.rounds), method)
+
+
+def _closed_form(
+    plan: Plan, nbytes: float, where: Link | Cluster | None, itemsize: int | None
+) -> Price | None:
+    """The price as a sum over phases; None where it would not be exact."""
+    symmetry = plan.symmetry
+    pieces = plan.ranks if plan.kind == "all_to_all" else plan.chunks
+    if symmetry is None or nbytes == 0 or (itemsize is not None and nbytes // itemsize % pieces):
+        return None
+    seconds = 0.0
+    for rounds, chunks, scope in symmetry.phases:
+        message = _slowest(symmetry, scope, where, chunks * nbytes / pieces)
+        if message is None:
+            return None
+        seconds += rounds * message
+    sent = symmetry.sent * nbytes / pieces
+    return _price(plan, nbytes, seconds, sent, symmetry.messages, "closed form")
+
+
+def _slowest(
+    symmetry: Symmetry, scope: str, where: Link | Cluster | None, nbytes: float
+) -> float | None:
+    """Seconds of a round's slowest message; None where ranks would get out of step."""
+    if where is None:
+        return 0.0
+    if isinstance(where, Link):
+        return where.latency + nbytes / where.bandwidth
+    inside = where.intra.latency + nbytes / where.intra.bandwidth
+    between = where.inter.latency + nbytes / where.inter.bandwidth
+    if where.nodes == 1:
+        return inside
+    if where.devices_per_node == 1:
+        return between
+    if scope == "ring":
+        # Every message meets the slow link's ends again in the next round, which wait for it.
+        return max(inside, between)
+    shared = where.nics_per_node not in (None, where.devices_per_node)
+    if symmetry.shape != (where.nodes, where.devices_per_node) or shared:
+        return None
+    return inside if scope == "intra" else between
+
+
+def _simulated(
+    plan: Plan, nbytes: float, where: Link | Cluster | None, itemsize: int | None
+) -> Price:
+    """The price from an execution in virtual time, message by message."""
+    pieces = plan.ranks if plan.kind == "all_to_all" else plan.chunks
+    sizes: Callable[[int, int], float]
+    if itemsize is None:
+
+        def sizes(first: int, stop: int) -> float:
+            return (stop - first) * nbytes / pieces
+
+    else:
+        edges = [itemsize * edge for edge in plan.bounds(int(nbytes) // itemsize)]
+
+        def sizes(first: int, stop: int) -> float:
+            return edges[stop] - edges[first]
+
+    sent = [0.0] * plan.ranks
+    finished = [0.0] * plan.ranks
+    messages = 0
+
+    def on_message(transfer: Transfer, size: float, start: float, end: float) -> None:
+        nonlocal messages
+        messages += 1
+        sent[transfer.src] += size
+
+    queue = EventQueue()
+    execution = Execution(
+        plan,
+        sizes,
+        Network(plan.ranks, where),
+        queue,
+        range(plan.ranks),
+        on_message,
+        finished.__setitem__,
+    )
+    for rank in range(plan.ranks):
+        execution.enter(rank, 0.0)
+    queue.run()
+    return _price(plan, nbytes, max(finished), max(sent), messages, "event simulation")
