@@ -23,15 +23,18 @@ from dlsys.memory_wall.price import (
     utilization,
     waste,
 )
+from dlsys.memory_wall.saved import Activations, activations
 
 __all__ = [
     "RECIPES",
+    "Activations",
     "Energy",
     "ImpossibleError",
     "ModelState",
     "Recipe",
     "RentOrBuy",
     "Waste",
+    "activations",
     "check_energy",
     "devices_needed",
     "energy",

@@ -1,0 +1,190 @@
+"""What the forward pass keeps for the backward pass: bytes for each operation of each layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
+
+from dlsys.transformer import TransformerSpec
+from dlsys.units import count
+
+Recompute = Literal["none", "selective", "full"]
+
+
+class Activations(int):
+    """Bytes that all layers keep on one device: an int, and where the bytes come from.
+
+    `terms` maps each saved tensor of one layer to its bytes and sums to `per_layer`; the int is
+    `layers` x `per_layer`. Two smaller parts are left out, as in the paper, and kept beside it:
+    `statistics` (FP32 numbers for each row that norms and flash attention keep, in one layer) and
+    `outside` (what the embedding, the last norm, the head and the loss keep, once a model).
+    """
+
+    layers: int
+    terms: Mapping[str, int]
+    statistics: Mapping[str, int]
+    outside: Mapping[str, int]
+
+    def __new__(
+        cls,
+        layers: int,
+        terms: Mapping[str, int],
+        statistics: Mapping[str, int],
+        outside: Mapping[str, int],
+    ) -> Activations:
+        """Sum the terms over the layers."""
+        self = super().__new__(cls, layers * sum(terms.values()))
+        self.layers = layers
+        self.terms = MappingProxyType(dict(terms))
+        self.statistics = MappingProxyType(dict(statistics))
+        self.outside = MappingProxyType(dict(outside))
+        return self
+
+    def __getnewargs__(  # type: ignore[override]
+        self,
+    ) -> tuple[int, dict[str, int], dict[str, int], dict[str, int]]:
+        """What `copy` and `pickle` rebuild it from."""
+        return self.layers, dict(self.terms), dict(self.statistics), dict(self.outside)
+
+    def __getstate__(self) -> None:
+        """Nothing beyond the arguments of `__new__`."""
+
+    @property
+    def per_layer(self) -> int:
+        """Bytes of one layer."""
+        return sum(self.terms.values())
+
+    @property
+    def total(self) -> int:
+        """Bytes of all layers: the int itself."""
+        return int(self)
+
+    @property
+    def everything(self) -> int:
+        """Bytes of all layers with their statistics, and of what is outside the layers."""
+        return int(self) + self.layers * sum(self.statistics.values()) + sum(self.outside.values())
+
+
+def activations(
+    spec: TransformerSpec,
+    batch: int,
+    tensor_parallel: int = 1,
+    sequence_parallel: bool = False,
+    recompute: Recompute = "none",
+    flash: bool = False,
+    *,
+    dropout: bool = True,
+) -> Activations:
+    """Bytes of activations that training keeps on one device, in 16-bit numbers.
+
+    Each operation keeps what its own gradient needs; a dropout mask is one byte an element. For
+    GPT-2's layer (s sequence, b batch, h hidden, a heads, t tensor-parallel degree):
+
+        s b h (10 + 24/t + 5 a s / (h t))      and 34/t in place of 10 + 24/t with sequence
+                                               parallelism
+
+    Selective recomputation and flash attention keep no s x s matrix: the 5as/h term goes. Full
+    recomputation keeps each layer's input, 2sbh (over t with sequence parallelism). The terms
+    follow the spec where it differs from GPT-2: grouped queries keep narrower keys and values; a
+    gated FFN keeps four tensors of the FFN's width (gate, its SiLU, up, their product) where a
+    plain one keeps two; without dropout the masks and the second copy of the probabilities go.
+
+    Args: `spec.sequence` tokens a sample; `batch`, samples in one micro-batch; `dropout`, as in
+    Megatron, or False for models trained without. Returns bytes as an int (see Activations).
+    Raises ValueError for a degree that does not divide heads, key-value heads or the FFN's width,
+    or with sequence parallelism the sequence; for an unknown `recompute`; for a mixture of experts,
+    latent attention or relative positions, whose layers keep other tensors.
+    Source: Korthikanti et al. 2022 (arXiv 2205.05198), sections 4 and 5.
+    """
+    count("batch", batch)
+    if recompute not in ("none", "selective", "full"):
+        raise ValueError(f"recompute is {recompute!r}; it must be 'none', 'selective' or 'full'.")
+    _check(spec, tensor_parallel, sequence_parallel)
+    t = tensor_parallel
+    shared = t if sequence_parallel else 1  # divides what lies between the tensor-parallel parts
+    rows = spec.sequence * batch
+    x = rows * spec.hidden // shared  # elements of one tensor of the residual stream
+    query = rows * spec.heads * spec.head_size // t
+    key = rows * spec.kv_heads * spec.head_size // t
+    wide = rows * spec.ffn_hidden // t
+    scores = spec.heads * spec.sequence * rows // t
+    mask = 1 if dropout else 0
+    norm = 4 * (2 if spec.norm == "layer" else 1) * rows // shared  # mean and deviation, in FP32
+
+    terms = {
+        "attention.norm_input": 2 * x,
+        "attention.input": 2 * x,
+        "attention.query": 2 * query,
+        "attention.key": 2 * key,
+        "attention.value": 2 * key,
+        "attention.probabilities": 2 * scores,
+        "attention.probabilities_mask": mask * scores,
+        "attention.probabilities_dropped": 2 * mask * scores,
+        "attention.output_input": 2 * query,
+        "attention.dropout_mask": mask * x,
+        # A parallel layer (PaLM) feeds one norm to both halves.
+        "ffn.norm_input": 0 if spec.parallel else 2 * x,
+        "ffn.input": 0 if spec.parallel else 2 * x,
+        "ffn.activation_input": 2 * wide,
+        "ffn.activation_output": 2 * wide if spec.gated else 0,
+        "ffn.up_output": 2 * wide if spec.gated else 0,
+        "ffn.down_input": 2 * wide,
+        "ffn.dropout_mask": mask * x,
+    }
+    statistics = {
+        "attention.norm_statistics": norm,
+        "attention.log_sum_exp": 4 * spec.heads * rows // t if flash else 0,
+        "ffn.norm_statistics": 0 if spec.parallel else norm,
+    }
+    outside = {
+        "embedding.dropout_mask": mask * x,
+        "final.norm_input": 2 * x,
+        "final.norm_statistics": norm,
+        "head.input": 2 * x,
+        "loss.log_probabilities": 4 * rows * -(-spec.vocab // t),  # the loss is taken in FP32
+    }
+    if flash or recompute == "selective":
+        terms = {name: n for name, n in terms.items() if "probabilities" not in name}
+    if recompute == "full":
+        terms, statistics = {"layer.input": 2 * x}, {}
+    return Activations(spec.layers, *map(_present, (terms, statistics, outside)))
+
+
+def _present(parts: Mapping[str, int]) -> dict[str, int]:
+    return {name: nbytes for name, nbytes in parts.items() if nbytes}
+
+
+def _check(spec: TransformerSpec, degree: int, sequence_parallel: bool) -> None:
+    """Raise ValueError where the terms do not describe the spec, or `degree` cannot split it."""
+    odd = {
+        "a mixture of experts": spec.moe,
+        "latent attention": spec.latent,
+        "relative positions": spec.positions == "relative",
+    }
+    for what, has in odd.items():
+        if has:
+            raise ValueError(
+                f"{spec.name or 'The model'} has {what}, whose layers keep other tensors; "
+                "activations() describes dense layers with ordinary or grouped-query attention."
+            )
+    count("tensor_parallel", degree)
+    split = {
+        "heads": spec.heads,
+        "key-value heads": spec.kv_heads,
+        "FFN neurons": spec.ffn_hidden,
+    }
+    if sequence_parallel:
+        split["tokens of a sequence"] = spec.sequence
+    common = math.gcd(*split.values())
+    for what, number in split.items():
+        if number % degree:
+            works = [d for d in range(1, common + 1) if common % d == 0]
+            below = max(d for d in works if d < degree)
+            above = min((d for d in works if d > degree), default=below)
+            nearest = f"{below} and {above}" if above != below else str(below)
+            raise ValueError(
+                f"{number} {what} do not divide by a tensor_parallel of {degree}; "
+                f"the nearest that work: {nearest}."
+            )

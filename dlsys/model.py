@@ -1,0 +1,240 @@
+"""The one small GPT that every chapter trains, splits and shards, built from a TransformerSpec.
+
+It keeps for the backward pass exactly what the memory formulas count: no hidden copies. Tensors
+are (batch, sequence, hidden); inside attention, (batch, sequence, heads, head_size).
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from dlsys.transformer import TransformerSpec
+
+SMALL = TransformerSpec(layers=4, hidden=64, heads=8, vocab=256, sequence=64, name="small")
+"""Reads bytes; 200 thousand parameters that train in seconds on one core."""
+
+
+class Dropout(nn.Module):
+    """Zeroes a part of its input in training; keeps a mask of one byte an element, on CPU too."""
+
+    def __init__(self, probability: float) -> None:
+        super().__init__()
+        self.probability = probability
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x of any shape -> the same shape."""
+        if not (self.training and self.probability):
+            return x
+        # F.dropout keeps its mask in x's dtype on CPU; this is the operation that GPUs run.
+        return torch.native_dropout(x, self.probability, train=True)[0]
+
+
+class Core(nn.Module):
+    """Causal attention itself: softmax(q k^T / sqrt(d)) v, without weights.
+
+    Queries come in groups, one group for each key-value head (grouped-query attention).
+    """
+
+    def __init__(self, dropout: float, flash: bool) -> None:
+        super().__init__()
+        self.dropout = Dropout(dropout)
+        self.flash = flash
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """q (b, s, heads, d), k and v (b, s, kv_heads, d) -> (b, s, heads, d)."""
+        if self.flash:
+            q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+            p = self.dropout.probability if self.training else 0.0
+            grouped = q.shape[1] != k.shape[1]
+            out = F.scaled_dot_product_attention(
+                q, k, v, dropout_p=p, is_causal=True, enable_gqa=grouped
+            )
+            return out.transpose(1, 2)
+        q = (q * q.shape[-1] ** -0.5).unflatten(2, (k.shape[2], -1))
+        scores = torch.einsum("bskgd,btkd->bksgt", q, k)
+        # Adding the mask keeps nothing for backward; masked_fill would keep the mask. And the order
+        # s, g is that of the result: the other order would cost a hidden copy of the weights.
+        scores += causal_mask(q.shape[1], q)
+        weights = self.dropout(F.softmax(scores, dim=-1))
+        return torch.einsum("bksgt,btkd->bskgd", weights, v).flatten(2, 3)
+
+
+class Attention(nn.Module):
+    """Grouped-query attention. A rank that holds some of the heads runs the same code on them."""
+
+    def __init__(self, spec: TransformerSpec, dropout: float, flash: bool) -> None:
+        super().__init__()
+        self.head_size = spec.head_size
+        width, kv_width = spec.heads * spec.head_size, spec.kv_heads * spec.head_size
+        self.query = nn.Linear(spec.hidden, width, spec.bias)
+        self.key = nn.Linear(spec.hidden, kv_width, spec.bias)
+        self.value = nn.Linear(spec.hidden, kv_width, spec.bias)
+        self.core = Core(dropout, flash)
+        self.output = nn.Linear(width, spec.hidden, spec.bias)
+
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """x (b, s, hidden) -> (b, s, hidden); `rotation` as given by `rotary`."""
+        q, k, v = (
+            linear(x).unflatten(-1, (-1, self.head_size))
+            for linear in (self.query, self.key, self.value)
+        )
+        if rotation is not None:
+            q, k = rotate(q, rotation), rotate(k, rotation)
+        return self.output(self.core(q, k, v).flatten(2))
+
+
+class FeedForward(nn.Module):
+    """down(gelu(up(x))), or where the spec is gated down(silu(gate(x)) * up(x))."""
+
+    def __init__(self, spec: TransformerSpec) -> None:
+        super().__init__()
+        self.gate = nn.Linear(spec.hidden, spec.ffn_hidden, spec.bias) if spec.gated else None
+        self.up = nn.Linear(spec.hidden, spec.ffn_hidden, spec.bias)
+        self.down = nn.Linear(spec.ffn_hidden, spec.hidden, spec.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (b, s, hidden) -> (b, s, hidden)."""
+        if self.gate is None:
+            return self.down(F.gelu(self.up(x)))
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Block(nn.Module):
+    """One layer: attention, then the feed-forward network, each read from a norm and added."""
+
+    def __init__(self, spec: TransformerSpec, dropout: float, flash: bool) -> None:
+        super().__init__()
+        self.norm1 = make_norm(spec)
+        self.attention = Attention(spec, dropout, flash)
+        self.dropout1 = Dropout(dropout)
+        self.norm2 = make_norm(spec)
+        self.ffn = FeedForward(spec)
+        self.dropout2 = Dropout(dropout)
+
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """x (b, s, hidden) -> (b, s, hidden)."""
+        x = x + self.dropout1(self.attention(self.norm1(x), rotation))
+        return x + self.dropout2(self.ffn(self.norm2(x)))
+
+
+class GPT(nn.Module):
+    """A decoder-only transformer with exactly `spec.parameters()` parameters.
+
+    Parameters start from normal numbers of deviation 0.02 (0.02 / sqrt(2 layers) where a branch
+    joins the residual stream), biases from 0, norms from 1 (Radford et al. 2019). Each parameter
+    has its own random stream, seeded by `seed` and its name, so a rank that builds only some of
+    them gets the same values; torch's global stream stays where it was. On the meta device nothing
+    is filled. Raises ValueError for a spec with parts that this model does not have.
+    """
+
+    def __init__(
+        self,
+        spec: TransformerSpec,
+        dropout: float = 0.0,
+        flash: bool = False,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        refuse(spec)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout is {dropout!r}; it must be at least 0 and below 1.")
+        self.spec = spec
+        learned = spec.positions == "learned"
+        # torch's own initialisation draws from the global random state; put that back after.
+        with torch.random.fork_rng(devices=[]), torch.device(device):
+            self.embedding = nn.Embedding(spec.vocab, spec.hidden)
+            self.positions = nn.Embedding(spec.sequence, spec.hidden) if learned else None
+            self.dropout = Dropout(dropout)
+            self.layers = nn.ModuleList(Block(spec, dropout, flash) for _ in range(spec.layers))
+            self.norm = make_norm(spec)
+            self.head = nn.Linear(spec.hidden, spec.vocab, bias=False)
+        if spec.tied:
+            self.head.weight = self.embedding.weight
+        self.to(dtype)
+        self.initialize(seed)
+
+    @torch.no_grad()
+    def initialize(self, seed: int) -> None:
+        """Fill every parameter from its own random stream; see the class."""
+        for name, parameter in self.named_parameters():
+            if parameter.is_meta:
+                continue
+            if parameter.ndim == 1:
+                parameter.fill_(0.0 if name.endswith("bias") else 1.0)
+                continue
+            joins = name.endswith(("output.weight", "down.weight"))
+            deviation = 0.02 / math.sqrt(2 * self.spec.layers) if joins else 0.02
+            stream = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
+            parameter.copy_(torch.empty(parameter.shape).normal_(0.0, deviation, generator=stream))
+
+    def forward(
+        self, tokens: Tensor, targets: Tensor | None = None, positions: Tensor | None = None
+    ) -> Tensor:
+        """tokens (b, s) -> logits (b, s, vocab), or the mean loss where targets (b, s) are given.
+
+        `positions` (s,) says where in the sequence the tokens stand; None means 0 to s - 1.
+        """
+        if positions is None:
+            if tokens.shape[1] > self.spec.sequence:
+                raise ValueError(
+                    f"{tokens.shape[1]} tokens are more than the {self.spec.sequence} positions "
+                    "of the spec's `sequence`."
+                )
+            positions = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.embedding(tokens)
+        if self.positions is not None:
+            x = x + self.positions(positions)
+        rotary = self.spec.positions == "rotary"
+        rotation = rotary_tables(positions, self.spec.head_size, x.dtype) if rotary else None
+        x = self.dropout(x)
+        for layer in self.layers:
+            x = layer(x, rotation)
+        logits = self.head(self.norm(x))
+        if targets is None:
+            return logits
+        return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+
+def make_norm(spec: TransformerSpec) -> nn.Module:
+    """The spec's norm over the hidden dimension; a layer norm has a bias where linears do."""
+    if spec.norm == "rms":
+        return nn.RMSNorm(spec.hidden, eps=1e-5)
+    return nn.LayerNorm(spec.hidden, bias=spec.bias)
+
+
+def causal_mask(length: int, like: Tensor) -> Tensor:
+    """(s, 1, s) to add to scores: -inf where the key comes after the query, 0 elsewhere."""
+    later = torch.full((length, length), -math.inf, dtype=like.dtype, device=like.device).triu(1)
+    return later.unsqueeze(1)
+
+
+def rotary_tables(positions: Tensor, size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and sines (s, 1, size/2) of position x 10000^(-2i/size). Su et al. 2021, eq. 15."""
+    steps = torch.arange(0, size, 2, device=positions.device)
+    angles = torch.outer(positions.float(), 10000.0 ** (-steps / size)).unsqueeze(1)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn each pair (x[i], x[i + size/2]) of x (b, s, heads, size) by its position's angle."""
+    (cos, sin), (a, b) = rotation, x.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+
+def refuse(spec: TransformerSpec) -> None:
+    """Raise ValueError where `spec` has parts that this GPT does not."""
+    names = ("moe", "latent", "parallel", "post_norm", "token_types", "pooler")
+    odd = [name for name in names if getattr(spec, name)]
+    odd += ["positions"] if spec.positions == "relative" else []
+    if odd:
+        fields = ", ".join(f"{name}={getattr(spec, name)!r}" for name in odd)
+        raise ValueError(f"This GPT cannot be built with {fields}: it has no such parts.")
+    if spec.positions == "rotary" and spec.head_size % 2:
+        raise ValueError(f"Rotary positions turn pairs; a head_size of {spec.head_size} is odd.")
