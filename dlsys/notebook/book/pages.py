@@ -36,7 +36,10 @@ def _links(app: Sphinx, page: str, context: dict[str, Any]) -> Iterator[str]:
         return f'<a href="{escape(target)}"{extra}>{escape(text)}</a>'
 
     if page in _notebooks(app):
-        yield link(f"{slug}.ipynb", "Download this page as a notebook", download=f"{slug}.ipynb")
+        text = (
+            "Download these exercises" if page == exercise else "Download this page as a notebook"
+        )
+        yield link(f"{slug}.ipynb", text, download=f"{slug}.ipynb")
     if page == chapter and exercise in pages:
         yield link(context["pathto"](exercise), "Exercises of this chapter")
         yield link(

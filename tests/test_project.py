@@ -1,0 +1,176 @@
+"""The project's layout: one slug names a chapter everywhere, and the parts stay as independent as promised."""
+
+import re
+import shutil
+import subprocess
+import sys
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "dlsys"
+WITHOUT_EXERCISES = {"intro", "notation", "glossary"}
+
+
+def pages(entry) -> list[str]:
+    """Every file in a table of contents, in order."""
+    if isinstance(entry, list):
+        return [page for part in entry for page in pages(part)]
+    own = [entry[key] for key in ("root", "file") if key in entry]
+    return own + [p for key in ("parts", "chapters", "sections") for p in pages(entry.get(key, []))]
+
+
+CONTENTS = pages(yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8")))
+CHAPTERS = [page.removeprefix("chapters/") for page in CONTENTS if page.startswith("chapters/")]
+SLUGS = [slug for slug in CHAPTERS if slug not in WITHOUT_EXERCISES]
+
+
+def tracked() -> list[Path]:
+    """Every file of the project that belongs to it; all files where it is no git checkout."""
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    if listing.returncode:
+        pytest.skip("not a git checkout")
+    paths = [ROOT / line for line in listing.stdout.splitlines()]
+    return [path for path in paths if path.is_file()]
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_a_chapter_has_its_package_exercises_solutions_and_tests_under_one_name(slug):
+    assert (PACKAGE / slug).is_dir() or (PACKAGE / f"{slug}.py").is_file()
+    assert (ROOT / "chapters" / f"{slug}.md").is_file()
+    assert (ROOT / "exercises" / slug / f"{slug}.ipynb").is_file()
+    assert (ROOT / "solutions" / slug / f"{slug}.ipynb").is_file()
+    assert (ROOT / "tests" / f"test_{slug}.py").is_file()
+    assert f"exercises/{slug}/{slug}" in CONTENTS
+
+
+def test_no_chapter_exercise_or_solution_is_missing_from_the_table_of_contents():
+    written = {path.stem for path in (ROOT / "chapters").glob("*.md")}
+    assert written == set(CHAPTERS)
+    for folder in ("exercises", "solutions"):
+        assert {path.stem for path in (ROOT / folder).glob("*/*.ipynb")} == set(SLUGS)
+
+
+def standard_library_only() -> list[str]:
+    """The modules that promise to need nothing but Python: facts, the network, every plan and price."""
+    files = [PACKAGE / "__init__.py", PACKAGE / "network.py", PACKAGE / "units.py"]
+    files += [path for name in ("plan", "price") for path in PACKAGE.glob(f"**/{name}.py")]
+    for name in ("hardware", "transformer"):
+        files += PACKAGE.glob(f"{name}.py")
+        files += PACKAGE.glob(f"{name}/*.py")
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files}
+    return sorted(name.removesuffix(".__init__") for name in names)
+
+
+@pytest.mark.parametrize("module", standard_library_only())
+def test_plans_prices_and_facts_load_without_any_installed_package(module):
+    # -S: the interpreter cannot even see installed packages, so an import of one would fail.
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import {module}"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True
+    )
+    assert not done.returncode, done.stderr
+
+
+def test_importing_the_package_loads_hardly_anything():
+    program = (
+        "import sys; before = set(sys.modules); import dlsys; print(*sys.modules.keys() - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    loaded = done.stdout.split()
+    assert "dlsys" in loaded
+    assert len(loaded) < 20, f"import dlsys also loads {loaded}"
+
+
+def test_exercises_are_in_step_with_their_solutions():
+    pytest.importorskip("nbgrader", reason="nbgrader is not installed")
+    from dlsys.notebook.release import main
+
+    assert main(["--root", str(ROOT), "--check"]) == 0, "run make release"
+
+
+def test_the_package_stays_small():
+    files = [path for path in PACKAGE.rglob("*.py") if "grading" not in path.parts]
+    assert sum(len(path.read_text("utf-8").splitlines()) for path in files) < 8000
+
+
+def test_no_file_names_a_place_on_somebodys_machine():
+    places = re.compile(rb"(?<![\w.])/(?:home|root|Users|work|mnt)/\w|[A-Z]:\\Users")
+    found = {
+        str(path.relative_to(ROOT)): match.group()
+        for path in tracked()
+        if "vendor" not in path.parts and (match := places.search(path.read_bytes()))
+    }
+    assert found == {}
+
+
+def test_nothing_is_left_to_do_in_package_and_chapters():
+    unfinished = re.compile("TO" + "DO|FIX" + "ME|XX" + "X|NotImplemented" + "Error")
+    folders = (PACKAGE, ROOT / "chapters", ROOT / "solutions")
+    files = [path for path in tracked() if any(folder in path.parents for folder in folders)]
+    texts = {p: p.read_text("utf-8") for p in files if p.suffix in {".py", ".md", ".ipynb"}}
+    assert [str(p.relative_to(ROOT)) for p, text in texts.items() if unfinished.search(text)] == []
+
+
+def test_links_between_the_documents_of_the_project_lead_somewhere():
+    link = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+    documents = [path for path in tracked() if path.suffix == ".md"]
+    dead = [
+        f"{path.relative_to(ROOT)}: {target}"
+        for path in documents
+        for target in link.findall(path.read_text("utf-8"))
+        if not any((path.parent / (target + suffix)).exists() for suffix in ("", ".md", ".ipynb"))
+    ]
+    assert dead == []
+
+
+def test_every_package_that_an_installation_brings_is_pinned():
+    constraints = (ROOT / "constraints.txt").read_text("utf-8")
+    pinned = {
+        canonicalize_name(line.split("==")[0]) for line in constraints.splitlines() if "==" in line
+    }
+    waiting, needed = [("dlsys", extra) for extra in ("", "book", "grading", "dev")], set()
+    while waiting:
+        name, extra = waiting.pop()
+        if (name, extra) in needed:
+            continue
+        needed.add((name, extra))
+        if name == "torch":  # names the exact versions of its accelerators' libraries itself
+            continue
+        for text in requires(name) or []:
+            required = Requirement(text)
+            if required.marker is None or required.marker.evaluate({"extra": extra}):
+                waiting += [(canonicalize_name(required.name), e) for e in ("", *required.extras)]
+    assert {name for name, _ in needed} - pinned == {"dlsys"}
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_a_missing_or_too_old_python_gets_a_sentence(tmp_path):
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "_config.yml", "_toc.yml"):
+        shutil.copy(ROOT / name, tmp_path)
+    old = tmp_path / "python"
+    old.write_text("#!/bin/sh\nexit 1  # as `sys.exit(sys.version_info < (3, 11))` in an old one\n")
+    old.chmod(0o755)
+    for python in (old, tmp_path / "nowhere"):
+        done = subprocess.run(
+            ["make", "test", f"PYTHON={python}"], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode
+        assert "This book needs Python 3.11 or later" in done.stderr
+
+
+def test_every_command_of_the_makefile_is_explained():
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    commands = re.search(r"^\.PHONY: (.*)", makefile, re.MULTILINE).group(1).split()
+    explained = re.findall(r"@echo 'make (\w+)", makefile)
+    assert set(commands) - {"help", "FORCE"} == set(explained)
