@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import functools
 import math
+import pickle
+import subprocess
+import sys
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.checkpoint import checkpoint
 
 from dlsys import memory_wall
 from dlsys.hardware import DEVICES
-from dlsys.memory_wall import ImpossibleError, model_state
+from dlsys.memory_wall import ImpossibleError, activations, model_state
+from dlsys.memory_wall.run import MixedPrecision, measure_activations, measure_state
+from dlsys.model import GPT, SMALL
+from dlsys.transformer import CATALOGUE, TransformerSpec
 from dlsys.units import DAY, YEAR
+
+TINY_LLAMA = TransformerSpec(
+    layers=2, hidden=48, heads=6, vocab=99, sequence=16, kv_heads=2, gated=True, tied=False
+)
 
 # --- model state ----------------------------------------------------------------------------------
 
@@ -167,6 +182,317 @@ def test_an_unknown_recipe_offers_the_nearest():
         model_state(10, "mixed-adam")
     with pytest.raises(ValueError, match="device_memory"):
         memory_wall.devices_needed(10, device_memory=0)
+
+
+# --- activations ----------------------------------------------------------------------------------
+
+GPT3 = CATALOGUE["gpt3-175b"]
+GPT2_XL = CATALOGUE["gpt2-xl"]
+LLAMA_7B = TransformerSpec(32, 4096, 32, 32000, 2048)  # the shape, in GPT-2's manner
+
+
+def test_a_gpt2_layer_keeps_34_sbh_and_5_a_s_squared_b():
+    for spec, b in ((GPT2_XL, 32), (GPT3, 1), (LLAMA_7B, 1)):
+        s, h, a = spec.sequence, spec.hidden, spec.heads
+        kept = activations(spec, b)
+        assert kept.per_layer == 34 * s * b * h + 5 * a * s * s * b
+        assert kept == kept.total == spec.layers * kept.per_layer
+        assert activations(spec, b, flash=True).per_layer == 34 * s * b * h
+        assert activations(spec, b, recompute="full").per_layer == 2 * s * b * h
+
+
+def test_gpt2_xl_with_batch_32_keeps_287_gb_and_not_41():
+    kept = activations(GPT2_XL, 32)
+    assert kept.per_layer == pytest.approx(5.9769e9, rel=1e-4)
+    assert kept == pytest.approx(286.89e9, rel=1e-4)
+    assert activations(GPT2_XL, 32, flash=True) == pytest.approx(85.6e9, rel=1e-3)
+    assert activations(GPT2_XL, 32, recompute="full") == pytest.approx(5.03e9, rel=1e-3)
+    # The published 40.7 GB is what is left when only these are counted: four tensors of the
+    # attention, the one that leaves the FFN's first product, and a rounded 10 MB for norms.
+    attention = ("query", "key", "value", "output_input")
+    few = sum(kept.terms[f"attention.{term}"] for term in attention)
+    few += kept.terms["ffn.activation_input"]
+    assert few == pytest.approx(2 * 419e6, rel=2e-3)
+    assert 48 * (few + 10e6) == pytest.approx(40.7e9, rel=2e-3)
+    forgotten = sum(n for name, n in kept.terms.items() if "probabilities" in name)
+    assert forgotten == pytest.approx(4.194e9, rel=1e-3)
+
+
+def test_a_7b_model_on_2048_tokens_keeps_30_gb_and_not_2():
+    assert activations(LLAMA_7B, 1) == pytest.approx(30.60e9, rel=1e-3)
+    assert activations(LLAMA_7B, 1, flash=True) == pytest.approx(9.127e9, rel=1e-3)
+    # One 16-bit tensor a layer, the formula given with the "2 GB", is 0.54 GB.
+    assert 32 * activations(LLAMA_7B, 1).terms["attention.input"] == pytest.approx(0.54e9, rel=0.01)
+
+
+def test_a_square_root_of_the_parameters_is_not_the_width():
+    # b s sqrt(N / 12) x 2 bytes is meant as one tensor b s h; but sqrt(N / 12) is h sqrt(L).
+    guess = 8 * 2048 * math.sqrt(175e9 / 12) * 2
+    assert guess == pytest.approx(3.96e9, rel=1e-3)
+    assert math.sqrt(175e9 / 12) == pytest.approx(GPT3.hidden * math.sqrt(GPT3.layers), rel=0.01)
+    assert activations(GPT3, 8) == pytest.approx(2203e9, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "gigabytes"),
+    [
+        ({}, 2.869),
+        ({"tensor_parallel": 8}, 0.579),
+        ({"tensor_parallel": 8, "sequence_parallel": True}, 0.359),
+        ({"tensor_parallel": 8, "sequence_parallel": True, "recompute": "selective"}, 0.107),
+        ({"tensor_parallel": 8, "recompute": "full"}, 0.0503),
+        ({"tensor_parallel": 8, "sequence_parallel": True, "recompute": "full"}, 0.00629),
+    ],
+)
+def test_one_gpt3_layer_by_what_is_split_and_recomputed(options, gigabytes):
+    assert activations(GPT3, 1, **options).per_layer == pytest.approx(gigabytes * 1e9, rel=2e-3)
+
+
+@pytest.mark.parametrize("name", ["22b", "175b", "530b", "1t"])
+@pytest.mark.parametrize("recompute", ["none", "selective"])
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_the_equations_of_the_paper_for_its_four_models(name, recompute, sequence_parallel):
+    spec, t, b = CATALOGUE[f"megatron-{name}"], 8, 1
+    s, h, a = spec.sequence, spec.hidden, spec.heads
+    linear = 34 / t if sequence_parallel else 10 + 24 / t
+    scores = 5 * a * s / (h * t) if recompute == "none" else 0
+    kept = activations(spec, b, t, sequence_parallel, recompute)
+    assert kept.per_layer == pytest.approx(s * b * h * (linear + scores), rel=1e-12)
+
+
+def test_selective_recomputation_saves_70_percent_of_gpt3_and_65_of_530b():
+    # Korthikanti et al., section 5: "70 % and 65 %" for these two.
+    for name, saved in (("175b", 0.70), ("530b", 0.65)):
+        spec = CATALOGUE[f"megatron-{name}"]
+        part = activations(spec, 1, 8, True, "selective") / activations(spec, 1, 8, True)
+        assert 1 - part == pytest.approx(saved, abs=0.005)
+
+
+@given(
+    a=st.integers(1, 8),
+    groups=st.integers(1, 4),
+    d=st.integers(1, 8),
+    s=st.integers(1, 33),
+    b=st.integers(1, 5),
+    t=st.integers(1, 8),
+    gated=st.booleans(),
+    options=st.fixed_dictionaries(
+        {"recompute": st.sampled_from(["none", "selective", "full"]), "flash": st.booleans()}
+    ),
+)
+def test_sequence_parallelism_divides_everything_and_nothing_is_negative(
+    a, groups, d, s, b, t, gated, options
+):
+    spec = TransformerSpec(
+        3, a * groups * d * t, a * groups * t, 7, s * t, 8 * t, a * t, gated=gated, head_size=d
+    )
+    whole = activations(spec, b, **options)
+    split = activations(spec, b, t, True, **options)
+    only_tensor = activations(spec, b, t, **options)
+    assert split.per_layer * t == whole.per_layer
+    assert split <= only_tensor <= whole
+    assert set(split.terms) == set(whole.terms)
+    assert all(n > 0 for n in whole.terms.values())
+    assert activations(spec, 2 * b, **options) == 2 * whole
+
+
+def test_an_activation_count_survives_copies():
+    kept = activations(GPT2_XL, 1)
+    for again in (copy.deepcopy(kept), pickle.loads(pickle.dumps(kept))):
+        assert (again, again.terms, again.layers) == (kept, kept.terms, kept.layers)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: activations(GPT3, 1, 5),
+            "96 heads do not divide by a tensor_parallel of 5.*4 and 6",
+        ),
+        (lambda: activations(CATALOGUE["llama3-8b"], 1, 16), "8 key-value heads .* 16.*: 8"),
+        (lambda: activations(GPT3, 1, 0), "tensor_parallel is 0"),
+        (lambda: activations(GPT3, 0), "batch is 0"),
+        (lambda: activations(GPT3, 1, 3, True), "2048 tokens of a sequence do not divide"),
+        (lambda: activations(GPT3, 1, recompute="some"), "recompute is 'some'"),
+        (lambda: activations(CATALOGUE["mixtral-8x7b"], 1), "mixture of experts"),
+    ],
+)
+def test_impossible_activations_are_a_sentence(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+# --- measured -------------------------------------------------------------------------------------
+
+
+def step(model, optimizer, batch=2):
+    tokens = torch.zeros(batch, model.spec.sequence, dtype=torch.long)
+    model(tokens, tokens).backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "make", "dtype"),
+    [
+        ("fp32-adam", torch.optim.AdamW, torch.float32),
+        ("all-16bit", torch.optim.AdamW, torch.bfloat16),
+        ("momentum", lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), torch.float32),
+        ("sgd", lambda p: torch.optim.SGD(p, 0.1), torch.float32),
+    ],
+)
+@pytest.mark.parametrize("spec", [SMALL, TINY_LLAMA], ids=["tied", "untied"])
+def test_real_tensors_hold_what_the_recipe_says(spec, recipe, make, dtype):
+    model = GPT(spec, dtype=dtype)
+    optimizer = make(model.parameters())
+    step(model, optimizer)
+    measured, formula = measure_state(model, optimizer), model_state(spec.parameters(), recipe)
+    for bucket in ("weights", "gradients", "master", "moments", "total"):
+        assert getattr(measured, bucket) == getattr(formula, bucket)
+    # Adam also counts its steps: one FP32 scalar for each parameter tensor.
+    adam = make is torch.optim.AdamW
+    assert measured.steps == (4 * len(list(model.parameters())) if adam else 0)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "make"),
+    [
+        ("mixed-adamw", torch.optim.AdamW),
+        ("mixed-momentum", lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)),
+    ],
+)
+def test_mixed_precision_really_takes_as_many_bytes_as_fp32(recipe, make):
+    model = GPT(SMALL, dtype=torch.bfloat16)
+    training = MixedPrecision(model, make)
+    step(model, training)
+    measured, formula = measure_state(model, training.optimizer), model_state(220_544, recipe)
+    for bucket in ("weights", "gradients", "master", "moments", "optimizer", "total"):
+        assert getattr(measured, bucket) == getattr(formula, bucket)
+
+
+def test_the_master_copy_takes_the_steps_that_16_bits_would_lose():
+    model, lost = GPT(SMALL, dtype=torch.bfloat16), GPT(SMALL, dtype=torch.bfloat16)
+    oracle = GPT(SMALL)
+    oracle.load_state_dict(model.state_dict())
+    make = functools.partial(torch.optim.SGD, lr=1e-3)
+    training, plain, exact = (
+        MixedPrecision(model, make),
+        make(lost.parameters()),
+        make(oracle.parameters()),
+    )
+    for _ in range(8):
+        for parameters in (model.parameters(), lost.parameters(), oracle.parameters()):
+            for p in parameters:
+                p.grad = torch.full_like(p, 1 / 16)
+        for optimizer in (training, plain, exact):
+            optimizer.step()
+    gains = [m.layers[0].norm1.weight.float().mean().item() for m in (lost, oracle)]
+    assert gains == [1.0, pytest.approx(1 - 8e-3 / 16)]  # 16-bit weights did not move at all
+    for master, p in zip(training.master, oracle.parameters(), strict=True):
+        torch.testing.assert_close(master, p)
+
+
+def test_frozen_and_shared_parameters_are_counted_as_they_are():
+    model = GPT(SMALL)
+    model.positions.requires_grad_(False)
+    frozen = model.positions.weight.numel()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+    step(model, optimizer)
+    measured = measure_state(model, optimizer)
+    assert measured.weights == 4 * SMALL.parameters()
+    assert measured.gradients == 4 * (SMALL.parameters() - frozen)
+    assert measured.moments == 8 * (SMALL.parameters() - frozen)
+
+
+def measured_and_formula(spec, batch, dropout=0.1, flash=False, device="cpu"):
+    model = GPT(spec, dropout, flash, device=device, dtype=torch.bfloat16)
+    tokens = torch.zeros(batch, spec.sequence, dtype=torch.long, device=device)
+    return measure_activations(model, tokens, tokens), activations(
+        spec, batch, flash=flash, dropout=dropout > 0
+    )
+
+
+@pytest.mark.parametrize("b", [1, 3])
+@pytest.mark.parametrize("s", [1, 16, 33])
+@pytest.mark.parametrize(("h", "a"), [(48, 6), (48, 1), (40, 5), (16, 16)])
+def test_saved_tensors_equal_the_formula_term_by_term(b, s, h, a):
+    spec = TransformerSpec(2, h, a, 50, s)
+    measured, formula = measured_and_formula(spec, b)
+    assert all(terms == formula.terms for terms in measured.layers)
+    assert measured.total == formula == 2 * (34 * s * b * h + 5 * a * s * s * b)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("kv_heads", [1, 2, 6])
+@pytest.mark.parametrize("head_size", [4, 8])
+def test_grouped_queries_gated_ffn_and_no_dropout_equal_the_formula_too(
+    dropout, kv_heads, head_size
+):
+    spec = dataclasses.replace(TINY_LLAMA, kv_heads=kv_heads, head_size=head_size, norm="layer")
+    measured, formula = measured_and_formula(spec, 3, dropout)
+    assert measured.layers == (formula.terms,) * 2
+    table = 2 * 2 * spec.sequence * head_size // 2  # cosines and sines, once for all layers
+    assert measured.outside["positions.rotation"] == table
+
+
+def test_flash_attention_keeps_no_scores_but_a_number_for_each_query():
+    spec = dataclasses.replace(TINY_LLAMA, norm="layer")
+    measured, formula = measured_and_formula(spec, 3, dropout=0.0, flash=True)
+    assert measured.layers == (formula.terms,) * 2
+    log_sum_exp = 4 * spec.heads * spec.sequence * 3
+    assert all(s["attention.log_sum_exp"] == log_sum_exp for s in measured.statistics)
+    assert formula.statistics["attention.log_sum_exp"] == log_sum_exp
+
+
+def test_a_layer_of_gpt3_is_counted_on_the_meta_device_with_all_that_is_outside_it():
+    spec = dataclasses.replace(GPT3, layers=1)
+    measured, formula = measured_and_formula(spec, 1, device="meta")
+    assert measured.layers == (formula.terms,)
+    assert measured.total == pytest.approx(2.869e9, rel=1e-3)
+    # On GPUs (and meta) a layer norm keeps two FP32 numbers a row beside the 34.
+    assert measured.statistics == (formula.statistics,)
+    weight = {"loss.weight": 4}  # the FP32 number of targets, by which the mean divides
+    assert measured.outside == formula.outside | weight
+    assert measured.everything == formula.everything + 4
+
+
+def test_norms_on_cpu_keep_their_statistics_in_16_bits():
+    measured, formula = measured_and_formula(SMALL, 2)
+    for kept in measured.statistics:
+        assert {name: 2 * n for name, n in kept.items()} == formula.statistics
+
+
+def test_an_rms_norm_without_a_fused_kernel_keeps_two_fp32_tensors_for_one_of_16_bits():
+    # torch fuses RMSNorm on CUDA alone; elsewhere it computes, and keeps, x and the result in FP32.
+    measured, formula = measured_and_formula(TINY_LLAMA, 2)
+    norms = ("attention.norm_input", "ffn.norm_input")
+    for kept in measured.layers:
+        assert {name: n // 4 if name in norms else n for name, n in kept.items()} == formula.terms
+
+
+def test_checkpointing_every_layer_keeps_each_layers_input_alone():
+    model = GPT(SMALL, dropout=0.1, dtype=torch.bfloat16)
+    for block in model.layers:
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+    measured = measure_activations(model, torch.zeros(2, 64, dtype=torch.long))
+    formula = activations(SMALL, 2, recompute="full")
+    assert measured.layers == (formula.terms,) * 4
+
+
+def test_counting_changes_no_result_and_leaves_no_hook():
+    model = GPT(SMALL)
+    tokens = torch.arange(64).unsqueeze(0)
+    before = model(tokens, tokens)
+    measure_activations(model, tokens, tokens)
+    assert torch.equal(model(tokens, tokens), before)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_formulas_load_without_torch_and_numpy():
+    code = (
+        "import sys, dlsys.memory_wall as m; m.model_state(1); "
+        "sys.exit(bool({'torch', 'numpy', 'matplotlib'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 # --- time and cost --------------------------------------------------------------------------------
