@@ -1,6 +1,6 @@
 """Collective operations as plans that can be checked, priced, run and drawn."""
 
-from dlsys.collectives.choose import plan_for
+from dlsys.collectives.choose import best, candidates, crossovers, node_boundary, plan_for
 from dlsys.collectives.halving import (
     doubling_all_gather,
     halving_doubling_all_reduce,
@@ -23,6 +23,7 @@ from dlsys.collectives.naive import (
     naive_scatter,
 )
 from dlsys.collectives.plan import Plan, PlanError, Step, Transfer
+from dlsys.collectives.price import Price
 from dlsys.collectives.ring import (
     bidirectional_all_gather,
     bidirectional_all_reduce,
@@ -45,11 +46,15 @@ from dlsys.collectives.tree import (
 __all__ = [
     "Plan",
     "PlanError",
+    "Price",
     "Step",
     "Transfer",
+    "best",
     "bidirectional_all_gather",
     "bidirectional_all_reduce",
     "bidirectional_reduce_scatter",
+    "candidates",
+    "crossovers",
     "doubling_all_gather",
     "halving_doubling_all_reduce",
     "halving_reduce_scatter",
@@ -65,6 +70,7 @@ __all__ = [
     "naive_reduce",
     "naive_reduce_scatter",
     "naive_scatter",
+    "node_boundary",
     "pairwise_all_to_all",
     "plan_for",
     "ring_all_gather",

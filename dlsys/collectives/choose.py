@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from dlsys.collectives import halving, hierarchical, naive, ring, tree
 from dlsys.collectives.plan import KINDS, ROOTED, Plan, PlanError
+from dlsys.collectives.price import Price
+from dlsys.hardware import Cluster, Link, dgx_h100
 
 FLAT: dict[str, dict[str, Callable[..., Plan]]] = {
     "broadcast": {
@@ -68,6 +71,120 @@ def plan_for(kind: str, ranks: int, algorithm: str | None = None, root: int = 0)
             f"There is no algorithm {algorithm!r} for {kind}; {_nearest(algorithm, builders)}."
         )
     return build(ranks, root=root) if kind in ROOTED else build(ranks)
+
+
+FOILS = frozenset({"naive", "bidirectional"})
+"""Algorithms that the chooser leaves out. The model charges nothing for starting many messages at
+once, and would praise the naive ones for it; two-way rings need ports that a `Link` lacks."""
+
+
+def candidates(kind: str, where: Link | Cluster, ranks: int | None = None) -> dict[str, Plan]:
+    """The plans among which to choose, by algorithm; `ranks` is needed where `where` is a Link.
+
+    Raises ValueError for an unknown kind, or where the number of ranks is missing or another than
+    the cluster's.
+    """
+    size = where.size if isinstance(where, Cluster) else ranks
+    if size is None or (ranks is not None and ranks != size):
+        raise ValueError(
+            f"{ranks} ranks on {where!r}: a Link needs the number of ranks, a Cluster has its own."
+        )
+    plan_for(kind, size)  # an unknown kind is refused here
+    plans = {name: plan_for(kind, size, name) for name in FLAT[kind] if name not in FOILS}
+    if isinstance(where, Cluster) and kind in TWO_LEVEL and where.nodes > 1:
+        plans["hierarchical"] = TWO_LEVEL[kind](where.nodes, where.devices_per_node)
+    return plans
+
+
+def best(
+    kind: str,
+    nbytes: float,
+    where: Link | Cluster,
+    ranks: int | None = None,
+    among: Mapping[str, Plan] | None = None,
+) -> Plan:
+    """The plan of `kind` with the lowest price for a buffer of `nbytes`; the first of equals.
+
+    among: plans by name to choose from, `candidates(kind, where, ranks)` unless given.
+    """
+    plans = candidates(kind, where, ranks) if among is None else among
+    return plans[_fastest(plans, nbytes, where)]
+
+
+def crossovers(
+    kind: str,
+    where: Link | Cluster,
+    ranks: int | None = None,
+    among: Mapping[str, Plan] | None = None,
+    largest: float = 2.0**40,
+) -> list[tuple[float, str]]:
+    """From how many bytes on which algorithm is the best: [(1.0, first), (bytes, second), ...].
+
+    Sizes are tried at powers of two from 1 byte to `largest`; each change is then narrowed down
+    to a relative width of 0.1 %.
+    """
+    plans = candidates(kind, where, ranks) if among is None else among
+    below, name = 1.0, _fastest(plans, 1.0, where)
+    changes = [(below, name)]
+    while below < largest:
+        above = 2 * below
+        while (other := _fastest(plans, above, where)) != name:
+            low, high = below, above
+            while high > 1.001 * low:
+                middle = (low * high) ** 0.5
+                found = _fastest(plans, middle, where)
+                low, high, other = (middle, high, other) if found == name else (low, middle, found)
+            below, name = high, other
+            changes.append((high, name))
+        below = above
+    return changes
+
+
+def _fastest(plans: Mapping[str, Plan], nbytes: float, where: Link | Cluster) -> str:
+    # Prices that differ by rounding are equal: the first named then wins.
+    seconds = {name: plan.price(nbytes, where).seconds for name, plan in plans.items()}
+    limit = min(seconds.values()) * (1 + 1e-9)
+    return next(name for name, value in seconds.items() if value <= limit)
+
+
+class Boundary(NamedTuple):
+    """One side of the node boundary: bus bandwidths in bytes/s, latencies in seconds."""
+
+    nodes: int
+    predicted_busbw: float
+    overlapped_busbw: float
+    measured_busbw: tuple[float, float]
+    predicted_latency: float
+    measured_latency: float
+
+
+def node_boundary(nbytes: float = 16e9, small: float = 8) -> list[Boundary]:
+    """All-reduce on one node of eight H100 and on sixteen: predicted, and as measured.
+
+    Measured (The Smol Training Playbook, 2025; nodes of 8 H100): bus bandwidth 480 GB/s inside a
+    node and 320 to 350 across 16 nodes; latency of small messages 13 and 55 microseconds.
+
+    predicted_busbw: the best plan of the chooser for `nbytes`, its phases one after the other.
+    overlapped_busbw: the bound if phases inside and between nodes overlapped perfectly, in which
+    case only the slower level counts. Across nodes the measurement lies between the two, since
+    libraries cut a buffer up and overlap the levels in part. Inside, it exceeds NVLink's 450 GB/s
+    each way, which no plan can in which only ranks add: there the switches add (in-network
+    reduction), each rank sends its buffer once, and busbw, which is algbw times 2(n-1)/n by
+    definition, is bounded by 787.5 GB/s. predicted_latency: the best plan for `small` bytes, from
+    link latencies alone; measured ones also contain the start of the kernels.
+    """
+    measured = {1: ((480e9, 480e9), 13e-6), 16: ((320e9, 350e9), 55e-6)}
+    sides = []
+    for nodes, (busbw, latency) in measured.items():
+        cluster = dgx_h100(nodes)
+        g, n = cluster.devices_per_node, cluster.size
+        large: Price = best("all_reduce", nbytes, cluster).price(nbytes, cluster)
+        levels = [2 * (g - 1) / g * nbytes / cluster.intra.bandwidth]
+        levels.append(2 * (nodes - 1) / n * nbytes / cluster.inter.bandwidth)
+        overlapped = 2 * (n - 1) / n * nbytes / max(levels)
+        first = best("all_reduce", small, cluster).price(small, cluster).seconds
+        sides.append(Boundary(nodes, large.busbw, overlapped, busbw, first, latency))
+    return sides
 
 
 def _nearest(name: object, known: object) -> str:

@@ -55,7 +55,7 @@ def halving_reduce_scatter(n: int) -> Plan:
     if core.extra:
         rounds = Rounds(1, folds.__getitem__).then(rounds).then(unfolds)
     else:
-        phases = tuple((1, n >> (k + 1), "any") for k in range(core.depth))
+        phases = tuple((1, n >> (k + 1), n >> (k + 1)) for k in range(core.depth))
         symmetry = Symmetry(phases, sent=n - 1, messages=n * core.depth)
     return Plan("reduce_scatter", "halving", n, n, rounds, symmetry=symmetry)
 
@@ -97,7 +97,8 @@ def halving_doubling_all_reduce(n: int) -> Plan:
     if core.extra:
         halving = Rounds(1, folds.__getitem__).then(halving)
     fold = ((1, p, "any"),) if core.extra else ()
-    down = tuple((1, p >> (k + 1), "any") for k in range(core.depth))
+    scopes: list[str | int] = ["any" if core.extra else 1 << k for k in range(core.depth)]
+    down = tuple((1, p >> (k + 1), scope) for k, scope in enumerate(scopes))
     symmetry = Symmetry(
         fold + down + down + fold,
         sent=2 * (p - 1) + (p if core.extra else 0),

@@ -109,14 +109,14 @@ class Rounds(Sequence[Sequence[Transfer]]):
 class Symmetry:
     """What a builder knows about its rounds, from which `price` takes a closed form.
 
-    `phases` are (rounds, chunks, scope): in each of `rounds` rounds every rank of the critical
-    path sends `chunks` chunks, over links of `scope` ("any"; "ring": to the next rank; "intra";
-    "inter").
-    `sent` is the number of chunks that the busiest rank sends, `messages` counts all messages, and
-    `shape` is the (nodes, devices_per_node) that "intra" and "inter" refer to.
+    `phases` are (rounds, chunks, scope): in each of `rounds` rounds every rank of the critical path
+    sends `chunks` chunks. The scope says whom it reaches: "ring", always the next rank; "intra" and
+    "inter", a rank of the same or of another node of `shape` (nodes, devices_per_node); a power of
+    two d, rank xor d; "any", it varies. `sent` is the number of chunks that the busiest rank sends,
+    `messages` counts those of all ranks.
     """
 
-    phases: tuple[tuple[int, int, str], ...]
+    phases: tuple[tuple[int, int, str | int], ...]
     sent: int
     messages: int
     shape: tuple[int, int] | None = None

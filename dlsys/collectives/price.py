@@ -101,7 +101,9 @@ def _closed_form(
     """The price as a sum over phases; None where it would not be exact."""
     symmetry = plan.symmetry
     pieces = plan.ranks if plan.kind == "all_to_all" else plan.chunks
-    if symmetry is None or nbytes == 0 or (itemsize is not None and nbytes // itemsize % pieces):
+    if nbytes == 0:  # an empty message is not sent
+        return _price(plan, 0, 0.0, 0.0, 0, "closed form")
+    if symmetry is None or (itemsize is not None and nbytes // itemsize % pieces):
         return None
     seconds = 0.0
     for rounds, chunks, scope in symmetry.phases:
@@ -114,7 +116,7 @@ def _closed_form(
 
 
 def _slowest(
-    symmetry: Symmetry, scope: str, where: Link | Cluster | None, nbytes: float
+    symmetry: Symmetry, scope: str | int, where: Link | Cluster | None, nbytes: float
 ) -> float | None:
     """Seconds of a round's slowest message; None where ranks would get out of step."""
     if where is None:
@@ -125,15 +127,18 @@ def _slowest(
     between = where.inter.latency + nbytes / where.inter.bandwidth
     if where.nodes == 1:
         return inside
-    if where.devices_per_node == 1:
+    g = where.devices_per_node
+    if g == 1:
         return between
     if scope == "ring":
         # Every message meets the slow link's ends again in the next round, which wait for it.
         return max(inside, between)
-    shared = where.nics_per_node not in (None, where.devices_per_node)
-    if symmetry.shape != (where.nodes, where.devices_per_node) or shared:
+    near, far = scope == "intra", scope == "inter"
+    if isinstance(scope, int):
+        near, far = g % (2 * scope) == 0, scope % g == 0
+    elif symmetry.shape != (where.nodes, g):
         return None
-    return inside if scope == "intra" else between
+    return inside if near else between if far and where.nics == g else None
 
 
 def _simulated(

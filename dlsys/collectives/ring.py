@@ -72,9 +72,10 @@ def _both_ways(one: Rounds, n: int) -> Rounds:
 
 @builder
 def bidirectional_reduce_scatter(n: int) -> Plan:
-    """A ring each way, each with half of every chunk: for ranks that have a link to either side.
+    """A ring each way, each with half of every chunk: for ranks that have a port to either side.
 
-    On one port per rank, as `hardware.Link` models it, it is no faster than one ring.
+    With one port per rank, as on a `hardware.Link`, nothing is gained: the rings wait for each
+    other. Between nodes, each direction uses other network cards, and half as many bytes each.
     """
     return Plan("reduce_scatter", "bidirectional", n, 2 * n, _both_ways(_scatter_rounds(n), n))
 

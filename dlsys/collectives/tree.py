@@ -49,8 +49,8 @@ def _runs(first: int, stop: int, root: int, n: int) -> list[tuple[int, int]]:
     return [(first, n), (0, stop - n)]
 
 
-def _symmetry(n: int, sent: int, passes: int = 1) -> Symmetry:
-    phases = ((passes * _depth(n), 1, "any"),)
+def _symmetry(n: int, root: int, sent: int, passes: int = 1) -> Symmetry:
+    phases = tuple((passes, 1, "any" if root else 1 << k) for k in range(_depth(n)))
     return Symmetry(phases, sent=sent if n > 1 else 0, messages=passes * (n - 1))
 
 
@@ -61,14 +61,14 @@ def tree_broadcast(n: int, root: int = 0) -> Plan:
     Seconds: ceil(log2 n)(latency + nbytes/bandwidth).
     """
     rounds = _broadcast_rounds(n, root)
-    return Plan("broadcast", "tree", n, 1, rounds, root, _symmetry(n, sent=_depth(n)))
+    return Plan("broadcast", "tree", n, 1, rounds, root, _symmetry(n, root, sent=_depth(n)))
 
 
 @builder
 def tree_reduce(n: int, root: int = 0) -> Plan:
     """The mirror image of `tree_broadcast`: every rank but the root sends its sum once."""
     rounds = _broadcast_rounds(n, root).mirrored(reduce=True)
-    return Plan("reduce", "tree", n, 1, rounds, root, _symmetry(n, sent=1))
+    return Plan("reduce", "tree", n, 1, rounds, root, _symmetry(n, root, sent=1))
 
 
 @builder
@@ -79,7 +79,7 @@ def tree_all_reduce(n: int) -> Plan:
     """
     broadcast = _broadcast_rounds(n, 0)
     rounds = broadcast.mirrored(reduce=True).then(broadcast)
-    return Plan("all_reduce", "tree", n, 1, rounds, symmetry=_symmetry(n, _depth(n), passes=2))
+    return Plan("all_reduce", "tree", n, 1, rounds, symmetry=_symmetry(n, 0, _depth(n), passes=2))
 
 
 @builder
