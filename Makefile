@@ -95,4 +95,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 $(LAB_SETTINGS): Makefile $(INSTALLED)
 	@mkdir -p $(@D)
-	@echo '{"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Jupytext Notebook"}}}' > $@
+	@echo '{"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Jupytext Notebook"}},' > $@
+	@echo ' "@jupyterlab/apputils-extension:notification": {"checkForUpdates": false, "fetchNews": "false"}}' >> $@

@@ -24,6 +24,8 @@ kernelspec:
 
 # Chapter {name}
 
+About {{term}}`words <word>` and {{doc}}`/index`.
+
 ```{{code-cell}} ipython3
 from {package} import {name}
 open("{name}.log", "a").write("x")
@@ -52,7 +54,9 @@ def book(tmp_path, monkeypatch):
         path.write_text(text.replace("{package}", package.name))
     source = tmp_path / "book"
     (source / "chapters").mkdir(parents=True)
-    (source / "index.md").write_text("# Book\n\n```{toctree}\nchapters/alpha\nchapters/beta\n```\n")
+    (source / "index.md").write_text(
+        "# Book\n\n```{glossary}\nword\n  What is said.\n```\n\n```{toctree}\nchapters/alpha\nchapters/beta\n```\n"
+    )
     for name in ("alpha", "beta"):
         text = CHAPTER.format(package=package.name, name=name)
         (source / "chapters" / f"{name}.md").write_text(text)
@@ -117,6 +121,7 @@ def test_the_notebook_beside_a_page_holds_its_cells_and_no_outputs(book):
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert "say()" in "".join(code[0]["source"])
     assert not code[0]["outputs"]
+    assert "About words and /index." in "".join(notebook["cells"][0]["source"])
     assert "fingerprint" not in json.dumps(notebook)
 
 

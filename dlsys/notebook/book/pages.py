@@ -1,5 +1,6 @@
 """Links at the head of each page: its notebook, and from chapter to exercises and back."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from html import escape
@@ -11,6 +12,9 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from dlsys.notebook.book.cache import read_chapter
+
+# A reference as MyST writes it, {term}`text <target>` or {doc}`target`; other readers show it raw.
+ROLE = re.compile(r"\{(?:term|doc|ref|numref)\}`([^`<]*?)(?:\s*<[^`>]*>)?`")
 
 
 def add_links(
@@ -70,5 +74,7 @@ def write_notebooks(app: Sphinx, failure: Exception | None) -> None:
             continue
         for number, cell in enumerate(notebook.cells):
             cell.id = f"cell-{number}"
+            if cell.cell_type == "markdown":
+                cell.source = ROLE.sub(r"\1", cell.source)
         notebook.metadata = {"kernelspec": notebook.metadata.get("kernelspec", {})}
         target.write_text(jupytext.writes(notebook, fmt="ipynb"), encoding="utf-8")
