@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import html
 import math
 import pickle
+import re
 import subprocess
 import sys
 
@@ -18,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dlsys import memory_wall
 from dlsys.hardware import DEVICES
-from dlsys.memory_wall import ImpossibleError, activations, model_state
+from dlsys.memory_wall import ImpossibleError, activations, draw, explore, model_state
 from dlsys.memory_wall.run import MixedPrecision, measure_activations, measure_state
 from dlsys.model import GPT, SMALL
 from dlsys.transformer import CATALOGUE, TransformerSpec
@@ -639,3 +641,94 @@ def test_275_megawatt_hours_from_32_v100_in_two_weeks_are_refused():
 def test_impossible_time_and_cost_is_a_sentence(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# --- drawn and explored ---------------------------------------------------------------------------
+
+
+def test_bars_are_as_long_as_the_buckets_and_reach_the_priced_total():
+    figure = draw.draw_recipes(7e9, ["mixed-adamw", "pure-16bit"], DEVICES["h100-sxm"])
+    (axes,) = figure.axes
+    ends = [max(patch.get_x() + patch.get_width() for patch in axes.patches if patch.get_y() < top < patch.get_y() + patch.get_height()) for top in (0, 1)]  # fmt: skip
+    assert ends == pytest.approx([112, 84])
+    assert "GB" in axes.get_xlabel()
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["mixed-adamw", "pure-16bit"]
+
+
+def test_lines_of_activations_are_the_formula():
+    spec = CATALOGUE["llama3-8b"]
+    (axes,) = draw.draw_activations(spec, 2, (512, 8192), device=DEVICES["h100-sxm"]).axes
+    drawn = [list(line.get_ydata()) for line in axes.lines[:3]]
+    for values, recompute in zip(drawn, ("none", "selective", "full"), strict=True):
+        for value, s in zip(values, (512, 8192), strict=True):
+            expected = activations(dataclasses.replace(spec, sequence=s), 2, recompute=recompute)
+            assert value * 1e9 == pytest.approx(expected)
+    assert axes.get_xlabel().endswith("(tokens)")
+    assert "GB" in axes.get_ylabel()
+
+
+def test_every_picture_names_its_units():
+    specs = [CATALOGUE["gpt2-xl"], CATALOGUE["llama3-8b"]]
+    device = DEVICES["a100-80"]
+    figures = [
+        draw.draw_models(specs, 1, device=device),
+        draw.draw_walls(specs, device),
+        draw.draw_zero(7.5e9, 64, device=device),
+        explore.Choice().figure(),
+    ]
+    for figure in figures:
+        for axes in figure.axes:
+            assert axes.get_xlabel()
+            assert axes.get_ylabel() or axes.get_yticklabels()
+
+
+def test_the_explorer_says_in_words_what_it_draws():
+    choice = explore.Choice(model="gpt2-xl", batch=32, sequence=1024, device="a100-80")
+    assert sum(choice.buckets().values()) > DEVICES["a100-80"].memory
+    assert "does not fit" in choice.summary()
+    small = explore.Choice(model="gpt2-small", sequence=1024)
+    assert "It fits" in small.summary()
+    state = model_state(GPT2_XL.parameters()).total
+    assert sum(choice.buckets().values()) - choice.buckets()["activations"] == state
+
+
+def test_the_explorer_moves_in_a_notebook_and_stands_still_in_a_page():
+    explorer = explore.explore(model="gpt2-small", sequence=1024)
+    bundle = explorer._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    assert "data:image/png;base64," in bundle["text/html"]
+    assert f'alt="{html.escape(explorer.choice.summary())}"' in bundle["text/html"]
+    assert not re.search(r'(?:src|href)="http', bundle["text/html"])
+    assert bundle["text/plain"] == explorer.choice.summary()
+
+
+def test_a_control_changes_the_choice_and_the_figure():
+    explorer = explore.explore(model="gpt2-small", sequence=1024)
+    controls, shown = explorer.widget().children
+    before = shown.value
+    by_label = {control.description: control for control in controls.children}
+    by_label["Recipe"].value = "sgd"
+    assert explorer.choice.recipe == "sgd"
+    assert shown.value != before
+    by_label["Tokens a sample"].value = 2048
+    assert explorer.choice == explore.Choice(model="gpt2-small", sequence=2048, recipe="sgd")
+    assert set(by_label) == set(explore.LABELS.values())
+
+
+@pytest.mark.parametrize("model", explore.MODELS)
+@pytest.mark.parametrize("saving", explore.SAVING)
+def test_every_model_can_be_explored(model, saving):
+    assert sum(explore.Choice(model=model, saving=saving, sequence=2048).buckets().values()) > 0
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"model": "lama3-8b"}, "did you mean 'llama3-8b'"),
+        ({"model": "mixtral-8x7b"}, "no model in the explorer"),
+        ({"sequence": 1000}, "tokens a sample"),
+    ],
+)
+def test_what_the_explorer_does_not_have_is_a_sentence(choice, message):
+    with pytest.raises(ValueError, match=message):
+        explore.explore(**choice)

@@ -1,0 +1,225 @@
+"""Pictures of the walls: buckets against a device's memory, activations, and time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dlsys.hardware import Device
+from dlsys.memory_wall.plan import RECIPES, Recipe, model_state
+from dlsys.memory_wall.price import training_seconds
+from dlsys.memory_wall.saved import Recompute, activations
+from dlsys.transformer import TransformerSpec
+from dlsys.units import GIGA, YEAR, format_bytes
+
+# Okabe and Ito's palette: told apart by colour-blind readers; the hatches tell them apart in grey.
+STYLE: Mapping[str, dict[str, Any]] = {
+    "weights": {"facecolor": "#0072B2"},
+    "gradients": {"facecolor": "#56B4E9", "hatch": "///"},
+    "optimizer": {"facecolor": "#E69F00", "hatch": "..."},
+    "activations": {"facecolor": "#009E73", "hatch": "xx"},
+}
+LINES: tuple[tuple[Recompute, str, str, str], ...] = (
+    ("none", "nothing recomputed", "#0072B2", "-"),
+    ("selective", "attention core recomputed, or flash attention", "#009E73", "--"),
+    ("full", "every layer recomputed", "#E69F00", "-."),
+)
+MEMORY: Mapping[str, Any] = {"color": "#D55E00", "linestyle": ":", "linewidth": 2}
+SEQUENCES = tuple(2**power for power in range(8, 18))
+
+
+def stacked(rows: Mapping[str, Mapping[str, float]], memory: float | None = None) -> Figure:
+    """Horizontal stacked bars: a row for each key, its buckets in bytes, and a line at `memory`.
+
+    Bucket names are those of STYLE; bytes are shown as GB (10^9).
+    """
+    figure = Figure(figsize=(8, 1.4 + 0.42 * len(rows)), layout="constrained")
+    draw_bars(figure.subplots(), rows, memory)
+    return figure
+
+
+def draw_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]], memory: float | None) -> None:
+    """Put the bars of `stacked` on `axes`."""
+    starts = [0.0] * len(rows)
+    for bucket, style in STYLE.items():
+        widths = [row.get(bucket, 0) / GIGA for row in rows.values()]
+        if any(widths):
+            axes.barh(
+                range(len(rows)), widths, 0.62, starts, label=bucket, edgecolor="white", **style
+            )
+        starts = [start + width for start, width in zip(starts, widths, strict=True)]
+    for place, (end, row) in enumerate(zip(starts, rows.values(), strict=True)):
+        axes.annotate(
+            format_bytes(sum(row.values())),
+            (end, place),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+            zorder=3,
+        )
+    if memory is not None:
+        axes.axvline(memory / GIGA, **MEMORY, label=f"memory of a device, {format_bytes(memory)}")
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.18 * max(*starts, (memory or 0) / GIGA, 1e-9))
+    axes.set_xlabel("memory of one device (GB, 10⁹ bytes)")
+    axes.figure.legend(loc="outside upper center", ncols=5, fontsize="small")
+
+
+def draw_recipes(
+    parameters: float,
+    recipes: Sequence[str] = tuple(RECIPES),
+    device: Device | None = None,
+    zero_stage: int = 0,
+    data_parallel: int = 1,
+) -> Figure:
+    """Model state of `parameters` parameters by recipe, against the memory of `device`."""
+    rows = {}
+    for recipe in recipes:
+        state = model_state(parameters, recipe, zero_stage, data_parallel)
+        rows[recipe] = {b: getattr(state, b) for b in ("weights", "gradients", "optimizer")}
+    return stacked(rows, device.memory if device else None)
+
+
+def draw_zero(
+    parameters: float,
+    data_parallel: int,
+    recipe: str | Recipe = "mixed-adamw",
+    device: Device | None = None,
+) -> Figure:
+    """Model state on one of `data_parallel` devices under ZeRO stages 0 to 3."""
+    rows = {}
+    for stage in range(4):
+        state = model_state(parameters, recipe, stage, data_parallel)
+        row = {b: getattr(state, b) for b in ("weights", "gradients", "optimizer")}
+        rows[f"stage {stage}" if stage else "not sharded"] = row
+    return stacked(rows, device.memory if device else None)
+
+
+def four_buckets(
+    spec: TransformerSpec, batch: int, recipe: str | Recipe = "mixed-adamw", **options: Any
+) -> dict[str, int]:
+    """Bytes of the four buckets on one device; `options` are those of `activations`."""
+    state = model_state(spec.parameters(), recipe)
+    return {
+        "weights": state.weights,
+        "gradients": state.gradients,
+        "optimizer": state.optimizer,
+        "activations": activations(spec, batch, **options).everything,
+    }
+
+
+def draw_models(
+    specs: Sequence[TransformerSpec],
+    batch: int,
+    recipe: str | Recipe = "mixed-adamw",
+    device: Device | None = None,
+    **options: Any,
+) -> Figure:
+    """The four buckets of several models on one device, against its memory."""
+    rows = {spec.name: four_buckets(spec, batch, recipe, **options) for spec in specs}
+    return stacked(rows, device.memory if device else None)
+
+
+def draw_activations(
+    spec: TransformerSpec,
+    batch: int,
+    sequences: Sequence[int] = SEQUENCES,
+    recipe: str | Recipe = "mixed-adamw",
+    device: Device | None = None,
+    dropout: bool = True,
+) -> Figure:
+    """Activations of all layers against sequence length, by what is recomputed, on log axes.
+
+    The model's state, which no sequence changes, and the device's memory are level lines.
+    """
+    figure = Figure(figsize=(8, 4.2), layout="constrained")
+    draw_curves(figure.subplots(), spec, batch, sequences, recipe, device, dropout)
+    return figure
+
+
+def draw_curves(
+    axes: Axes,
+    spec: TransformerSpec,
+    batch: int,
+    sequences: Sequence[int],
+    recipe: str | Recipe,
+    device: Device | None,
+    dropout: bool,
+) -> None:
+    """Put the lines of `draw_activations` on `axes`."""
+    longer = [dataclasses.replace(spec, sequence=s) for s in sequences]
+    for recompute, label, color, dashes in LINES:
+        kept = [
+            activations(each, batch, recompute=recompute, dropout=dropout) / GIGA for each in longer
+        ]
+        axes.plot(sequences, kept, color=color, linestyle=dashes, label=label)
+    state = model_state(spec.parameters(), recipe).total / GIGA
+    axes.axhline(state, color="#666666", linewidth=1, label="model state")
+    if device:
+        axes.axhline(device.memory / GIGA, **MEMORY, label=f"memory of one {device.name}")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(list(sequences), [f"{s:,}" for s in sequences], rotation=45)
+    axes.set_xlabel("sequence length (tokens)")
+    axes.set_ylabel("memory (GB, 10⁹ bytes)")
+    axes.legend(fontsize="small")
+
+
+def draw_walls(
+    specs: Sequence[TransformerSpec],
+    device: Device,
+    recipe: str | Recipe = "mixed-adamw",
+    tokens_per_parameter: float = 20.0,
+    utilization: float = 0.4,
+    number_format: str = "bf16",
+) -> Figure:
+    """The memory wall and the time wall: state in bytes, and years on one device, by parameters.
+
+    Years are 6 N D / (peak x utilization), with D = `tokens_per_parameter` x N tokens (20 is the
+    compute-optimal ratio of Hoffmann et al. 2022).
+    """
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    memory, time = figure.subplots(1, 2)
+    counts = [spec.parameters() for spec in specs]
+    state = [model_state(n, recipe).total / GIGA for n in counts]
+    years = [
+        training_seconds(6 * n * tokens_per_parameter * n, device.rate(number_format), utilization)
+        / YEAR
+        for n in counts
+    ]
+    for axes, values, unit in (
+        (memory, state, "model state (GB, 10⁹ bytes)"),
+        (time, years, f"training time on one {device.name} (years)"),
+    ):
+        axes.plot(counts, values, "o", color="#0072B2")
+        for i, (n, value, spec) in enumerate(zip(counts, values, specs, strict=True)):
+            left = i >= len(specs) / 2
+            axes.annotate(
+                spec.name,
+                (n, value),
+                xytext=(-7 if left else 7, 0),
+                textcoords="offset points",
+                ha="right" if left else "left",
+                va="center",
+                fontsize="small",
+            )
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.margins(0.1)
+        axes.set_xlabel("parameters")
+        axes.set_ylabel(unit)
+    for devices in (1, 8):
+        label = f"{devices} x {device.name}"
+        memory.axhline(devices * device.memory / GIGA, **MEMORY)
+        memory.annotate(
+            label, (counts[0], devices * device.memory / GIGA), va="bottom", fontsize="small"
+        )
+    time.axhline(1, **MEMORY)
+    time.annotate("one year", (counts[-1], 1), ha="right", va="bottom", fontsize="small")
+    return figure
