@@ -241,9 +241,11 @@ class Plan:
 
     def draw(self, animate: bool = False, **options: Any) -> Any:
         """A Matplotlib figure of the rounds, or an animation that plays in the page."""
-        from dlsys.collectives import draw
-
-        return draw.animate(self, **options) if animate else draw.draw(self, **options)
+        if animate:
+            from dlsys.collectives.animate import animate as draw
+        else:
+            from dlsys.collectives.draw import draw
+        return draw(self, **options)
 
 
 P = ParamSpec("P")

@@ -1,0 +1,220 @@
+"""Pictures of plans: who holds what after every round, and which algorithm is the fastest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, Rectangle
+
+from dlsys.collectives.check import states
+from dlsys.collectives.choose import candidates, crossovers
+from dlsys.collectives.plan import REDUCING, Plan, Transfer
+from dlsys.hardware import Cluster, Link
+
+# Okabe and Ito's palette; the fill also runs from light to dark, and arrows differ in shape.
+FILL, ARROW = (0.0, 0.447, 0.698), "#D55E00"
+LINES = (
+    ("#0072B2", "-"),
+    ("#D55E00", "--"),
+    ("#009E73", "-."),
+    ("#CC79A7", ":"),
+    ("#000000", (0, (5, 1, 1, 1, 1, 1))),
+)
+MOST_RANKS, MOST_CHUNKS, MOST_PANELS = 32, 64, 16
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The contributions in each rank's chunks after a round (bit masks), and what moved in it."""
+
+    title: str
+    held: list[dict[int, int]]
+    transfers: Sequence[Transfer]
+
+
+def panels(plan: Plan, most: int = MOST_PANELS) -> list[Panel]:
+    """The start and the state after each round, or evenly chosen rounds where there are too many.
+
+    Raises ValueError for a plan too large to be read, PlanError for one that cannot be executed.
+    """
+    if plan.ranks > MOST_RANKS or plan.chunks > MOST_CHUNKS:
+        raise ValueError(
+            f"A drawing of {plan.ranks} ranks and {plan.chunks} chunks could not be read: draw the "
+            f"same algorithm with 4 ranks, say; {MOST_RANKS} ranks and {MOST_CHUNKS} chunks are the "
+            "most."
+        )
+    count = len(plan.rounds)
+    shown = {round(i * count / (most - 1)) for i in range(most)} if count >= most else None
+    drawn = []
+    for index, held in enumerate(states(plan)):
+        if shown is None or index in shown:
+            name = f"round {index} of {count}" if index else "start"
+            transfers = plan.rounds[index - 1] if index else ()
+            drawn.append(Panel(name, [dict(mine) for mine in held], transfers))
+    return drawn
+
+
+def draw(plan: Plan, width: float = 8.0) -> Figure:
+    """A panel for the start and for each round: columns are ranks, rows are chunks.
+
+    A cell is the darker the more contributions the rank holds, and names them; arrows show what
+    moved, solid where the receiver added it and dashed where it stored it. `width` in inches.
+    """
+    drawn = panels(plan)
+    wide, high = panel_size(plan)
+    across = max(1, min(len(drawn), int(width / wide)))
+    down = math.ceil(len(drawn) / across)
+    figure = plt.figure(figsize=(across * wide, down * high + 0.4), layout="constrained")
+    plt.close(figure)  # shown where it is returned, not a second time at the end of the cell
+    grid = figure.subplots(down, across, squeeze=False)
+    for axes, panel in zip(grid.flat, drawn, strict=False):
+        draw_panel(axes, plan, panel)
+    for axes in list(grid.flat)[len(drawn) :]:
+        axes.set_axis_off()
+    figure.suptitle(title(plan), fontsize="medium")
+    return figure
+
+
+def panel_size(plan: Plan) -> tuple[float, float]:
+    """Width and height of a panel in inches."""
+    return max(1.9, 0.34 * plan.ranks + 0.5), max(1.2, 0.24 * plan.chunks + 0.7)
+
+
+def title(plan: Plan) -> str:
+    """The plan in words: algorithm, kind and ranks."""
+    kind, algorithm = plan.kind.replace("_", "-"), plan.algorithm.replace("_", "-")
+    return f"{algorithm} {kind} among {plan.ranks} rank{'s' * (plan.ranks > 1)}"
+
+
+def draw_panel(axes: Axes, plan: Plan, panel: Panel) -> None:
+    """Draw one state of the plan, with the arrows that led to it."""
+    n, chunks = plan.ranks, plan.chunks
+    written = {(t.dst, c) for t in panel.transfers for c in range(t.first, t.stop)}
+    for rank, mine in enumerate(panel.held):
+        for chunk in range(chunks):
+            mask = mine.get(chunk, 0)
+            share = mask.bit_count() / n if plan.kind in REDUCING else 0.6 * bool(mask)
+            color = tuple(1 - share * (1 - part) for part in FILL)
+            new = (rank, chunk) in written
+            edge, thick = (ARROW, 1.6) if new else ("#888888", 0.5)
+            cell = Rectangle((rank - 0.5, chunk - 0.5), 1, 1, zorder=1 + new)
+            cell.set(facecolor=color, edgecolor=edge, linewidth=thick)
+            axes.add_patch(cell)
+            text = _contents(mask, n)
+            if text and chunks <= 20 and n <= 16:
+                dark = "white" if share > 0.8 else "black"
+                size = min(8.0, 26 / max(3, len(text)))
+                axes.text(
+                    rank, chunk, text, ha="center", va="center", color=dark, fontsize=size, zorder=3
+                )
+    for t in panel.transfers:
+        row, far = (t.first + t.stop - 1) / 2, t.dst - t.src
+        axes.add_patch(
+            FancyArrowPatch(
+                (t.src, row),
+                (t.dst, row),
+                connectionstyle=f"arc3,rad={math.copysign(min(0.35, 0.7 / abs(far)), -far)}",
+                arrowstyle="-|>",
+                mutation_scale=8,
+                linestyle="-" if t.reduce else (0, (3, 1.5)),
+                linewidth=1.2,
+                color=ARROW,
+                shrinkA=5,
+                shrinkB=5,
+                clip_on=False,
+                zorder=4,
+            )
+        )
+    axes.set_xlim(-0.6, n - 0.4)
+    axes.set_ylim(chunks - 0.4, -0.6)
+    axes.set_xticks(range(n) if n <= 16 else [0, n - 1])
+    axes.set_yticks(range(chunks) if chunks <= 20 else [0, chunks - 1])
+    if plan.kind == "all_to_all" and chunks <= 20:
+        axes.set_yticks(range(chunks), [f"{c // n}→{c % n}" for c in range(chunks)])
+    axes.tick_params(length=0, labelsize="x-small")
+    axes.spines[:].set_visible(False)
+    axes.set_xlabel("rank", fontsize="x-small", labelpad=1)
+    axes.set_ylabel("chunk", fontsize="x-small", labelpad=1)
+    axes.set_title(panel.title, fontsize="small")
+
+
+def _contents(mask: int, n: int) -> str:
+    """Whose contributions: all, their ranks run together, or how many where that is too long."""
+    if not mask:
+        return ""
+    ranks = [r for r in range(n) if mask >> r & 1]
+    if len(ranks) == n > 1:
+        return "all"
+    if len(ranks) == 1:
+        return str(ranks[0])
+    return "".join(map(str, ranks)) if n <= 10 and len(ranks) <= 6 else f"{len(ranks)} of {n}"
+
+
+def draw_crossovers(
+    kind: str,
+    where: Link | Cluster,
+    ranks: int | None = None,
+    among: Mapping[str, Plan] | None = None,
+    sizes: tuple[float, float] = (1e2, 1e10),
+) -> Figure:
+    """Seconds over message size for each algorithm, both axes logarithmic.
+
+    The fastest is underlaid; vertical lines mark the sizes at which another becomes the fastest.
+    """
+    plans = dict(candidates(kind, where, ranks) if among is None else among)
+    low, high = sizes
+    xs = [low * (high / low) ** (i / 100) for i in range(101)]
+    figure = plt.figure(figsize=(7, 4), layout="constrained")
+    plt.close(figure)
+    axes = figure.subplots()
+    every = {name: [plan.price(x, where).seconds for x in xs] for name, plan in plans.items()}
+    axes.plot(
+        xs, [min(ys) for ys in zip(*every.values(), strict=True)], color="#DDDDDD", linewidth=9
+    )
+    for (name, ys), (color, style) in zip(every.items(), LINES * len(every), strict=False):
+        axes.plot(xs, ys, color=color, linestyle=style, label=name.replace("_", "-"))
+    for size, _ in crossovers(kind, where, ranks, plans, high)[1:]:
+        axes.axvline(size, color="#888888", linewidth=0.8)
+    _log_log(axes, "buffer (bytes)", "time (s)")
+    axes.legend()
+    axes.set_title(f"{kind.replace('_', '-')} among {next(iter(plans.values())).ranks} ranks")
+    return figure
+
+
+def draw_node_boundary(
+    kind: str,
+    clusters: Sequence[Cluster],
+    sizes: tuple[float, float] = (1e4, 1e11),
+) -> Figure:
+    """Bus bandwidth of the chooser's best plan over message size, a line for each cluster."""
+    low, high = sizes
+    xs = [low * (high / low) ** (i / 100) for i in range(101)]
+    figure = plt.figure(figsize=(7, 4), layout="constrained")
+    plt.close(figure)
+    axes = figure.subplots()
+    for cluster, (color, style) in zip(clusters, LINES * len(clusters), strict=False):
+        plans: Any = candidates(kind, cluster).values()
+        ys = [max(plan.price(x, cluster).busbw for plan in plans) / 1e9 for x in xs]
+        name = f"{cluster.nodes} node{'s' * (cluster.nodes > 1)} of {cluster.devices_per_node}"
+        axes.plot(xs, ys, color=color, linestyle=style, label=name)
+    axes.set_xscale("log")
+    axes.set_xlabel("buffer (bytes)")
+    axes.set_ylabel("bus bandwidth (GB/s)")
+    axes.set_ylim(bottom=0)
+    axes.grid(color="#EEEEEE")
+    axes.legend()
+    return figure
+
+
+def _log_log(axes: Axes, x: str, y: str) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(color="#EEEEEE")
