@@ -39,15 +39,15 @@ class Panel:
 
 
 def panels(plan: Plan, most: int = MOST_PANELS) -> list[Panel]:
-    """The start and the state after each round, or evenly chosen rounds where there are too many.
+    """The start and the state after each round, evenly chosen where there are too many.
 
     Raises ValueError for a plan too large to be read, PlanError for one that cannot be executed.
     """
     if plan.ranks > MOST_RANKS or plan.chunks > MOST_CHUNKS:
         raise ValueError(
             f"A drawing of {plan.ranks} ranks and {plan.chunks} chunks could not be read: draw the "
-            f"same algorithm with 4 ranks, say; {MOST_RANKS} ranks and {MOST_CHUNKS} chunks are the "
-            "most."
+            f"same algorithm with 4 ranks, say; {MOST_RANKS} ranks and {MOST_CHUNKS} chunks are "
+            "the most."
         )
     count = len(plan.rounds)
     shown = {round(i * count / (most - 1)) for i in range(most)} if count >= most else None

@@ -242,9 +242,11 @@ class Plan:
     def draw(self, animate: bool = False, **options: Any) -> Any:
         """A Matplotlib figure of the rounds, or an animation that plays in the page."""
         if animate:
-            from dlsys.collectives.animate import animate as draw
-        else:
-            from dlsys.collectives.draw import draw
+            from dlsys.collectives.animate import animate as animated
+
+            return animated(self, **options)
+        from dlsys.collectives.draw import draw
+
         return draw(self, **options)
 
 
