@@ -489,6 +489,28 @@ def test_counting_changes_no_result_and_leaves_no_hook():
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
 
 
+def test_gradients_do_not_grow_with_the_batch_and_activations_do():
+    sizes = {}
+    for batch in (1, 4):
+        model = GPT(SMALL, dtype=torch.bfloat16)
+        tokens = torch.zeros(batch, SMALL.sequence, dtype=torch.long)
+        model(tokens, tokens).backward()
+        kept = measure_activations(model, tokens, tokens).total
+        sizes[batch] = measure_state(model).gradients, kept
+    assert sizes[4] == (sizes[1][0], 4 * sizes[1][1])
+    assert sizes[1][0] == 2 * SMALL.parameters()
+
+
+def test_the_first_convolution_of_resnet_50_keeps_103_mb_for_32_images_and_not_3():
+    conv = torch.nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False, device="meta")
+    one, many = (conv(torch.empty(b, 3, 224, 224, device="meta")).nbytes for b in (1, 32))
+    assert one == pytest.approx(3.2e6, rel=0.01)  # the published 3 MB are of one image
+    assert many == 102_760_448
+    # And its 25.6 million weights and gradients are 102 MB each, not 200 MB and 4 GB.
+    state = model_state(25.6e6, "sgd")
+    assert state.weights == state.gradients == 102.4e6
+
+
 def test_formulas_load_without_torch_and_numpy():
     code = (
         "import sys, dlsys.memory_wall as m; m.model_state(1); "

@@ -139,7 +139,8 @@ def draw_activations(
     The model's state, which no sequence changes, and the device's memory are level lines.
     """
     figure = Figure(figsize=(8, 4.2), layout="constrained")
-    draw_curves(figure.subplots(), spec, batch, sequences, recipe, device, dropout)
+    state = model_state(spec.parameters(), recipe).total
+    draw_curves(figure.subplots(), spec, batch, sequences, state, device, dropout)
     return figure
 
 
@@ -148,19 +149,21 @@ def draw_curves(
     spec: TransformerSpec,
     batch: int,
     sequences: Sequence[int],
-    recipe: str | Recipe,
+    state: float,
     device: Device | None,
     dropout: bool,
+    outside: bool = False,
 ) -> None:
-    """Put the lines of `draw_activations` on `axes`."""
+    """Put the lines of `draw_activations` on `axes`, with model state of `state` bytes.
+
+    Where `outside` is true they include what is kept outside the layers, and the statistics.
+    """
     longer = [dataclasses.replace(spec, sequence=s) for s in sequences]
     for recompute, label, color, dashes in LINES:
-        kept = [
-            activations(each, batch, recompute=recompute, dropout=dropout) / GIGA for each in longer
-        ]
-        axes.plot(sequences, kept, color=color, linestyle=dashes, label=label)
-    state = model_state(spec.parameters(), recipe).total / GIGA
-    axes.axhline(state, color="#666666", linewidth=1, label="model state")
+        kept = [activations(s, batch, recompute=recompute, dropout=dropout) for s in longer]
+        values = [(each.everything if outside else each.total) / GIGA for each in kept]
+        axes.plot(sequences, values, color=color, linestyle=dashes, label=label)
+    axes.axhline(state / GIGA, color="#666666", linewidth=1, label="model state")
     if device:
         axes.axhline(device.memory / GIGA, **MEMORY, label=f"memory of one {device.name}")
     axes.set_xscale("log", base=2)
@@ -168,7 +171,7 @@ def draw_curves(
     axes.set_xticks(list(sequences), [f"{s:,}" for s in sequences], rotation=45)
     axes.set_xlabel("sequence length (tokens)")
     axes.set_ylabel("memory (GB, 10⁹ bytes)")
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="lower right", framealpha=0.9)
 
 
 def draw_walls(

@@ -114,7 +114,8 @@ class Choice:
         bars, curves = figure.subplots(1, 2)
         rows: dict[str, dict[str, int]] = {name: {name: n} for name, n in buckets.items()}
         draw_bars(bars, {**rows, "together": buckets}, device.memory)
-        draw_curves(curves, spec, self.batch, SEQUENCES, self.recipe, device, dropout=False)
+        state = sum(buckets.values()) - buckets["activations"]
+        draw_curves(curves, spec, self.batch, SEQUENCES, state, device, False, True)
         here = buckets["activations"] / GIGA
         curves.plot([self.sequence], [here], "o", color="black", fillstyle="none", markersize=10)
         return figure
