@@ -25,7 +25,7 @@ STYLE: Mapping[str, dict[str, Any]] = {
 }
 LINES: tuple[tuple[Recompute, str, str, str], ...] = (
     ("none", "nothing recomputed", "#0072B2", "-"),
-    ("selective", "attention core recomputed, or flash attention", "#009E73", "--"),
+    ("selective", "attention recomputed, or flash", "#009E73", "--"),
     ("full", "every layer recomputed", "#E69F00", "-."),
 )
 MEMORY: Mapping[str, Any] = {"color": "#D55E00", "linestyle": ":", "linewidth": 2}
@@ -37,7 +37,7 @@ def stacked(rows: Mapping[str, Mapping[str, float]], memory: float | None = None
 
     Bucket names are those of STYLE; bytes are shown as GB (10^9).
     """
-    figure = Figure(figsize=(8, 1.4 + 0.42 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(8, 1.7 + 0.42 * len(rows)), layout="constrained")
     draw_bars(figure.subplots(), rows, memory)
     return figure
 
@@ -68,7 +68,7 @@ def draw_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]], memory: float
     axes.invert_yaxis()
     axes.set_xlim(0, 1.18 * max(*starts, (memory or 0) / GIGA, 1e-9))
     axes.set_xlabel("memory of one device (GB, 10⁹ bytes)")
-    axes.figure.legend(loc="outside upper center", ncols=5, fontsize="small")
+    axes.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
 
 
 def draw_recipes(
@@ -171,7 +171,7 @@ def draw_curves(
     axes.set_xticks(list(sequences), [f"{s:,}" for s in sequences], rotation=45)
     axes.set_xlabel("sequence length (tokens)")
     axes.set_ylabel("memory (GB, 10⁹ bytes)")
-    axes.legend(fontsize="small", loc="lower right", framealpha=0.9)
+    axes.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
 
 
 def draw_walls(
