@@ -27,6 +27,7 @@ from wrong_answers.notebooks import (
 
 from dlsys.exercises import WrongAnswer, plain, same, seal, sealed
 from dlsys.exercises.judge import difference, likely_mistake
+from dlsys.notebook.release import STUB
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -278,13 +279,26 @@ def test_released_notebooks_hold_no_solution_hidden_test_or_output(slug: str) ->
     assert "BEGIN SOLUTION" not in text
     assert "HIDDEN" not in text
     solutions = {cell.id: cell.source for cell in code_cells(load("solutions", slug))}
-    for cell in load("exercises", slug)["cells"]:
-        assert not cell.get("outputs")
-        if cell["metadata"].get("nbgrader", {}).get("solution"):
-            begin, _, rest = solutions[cell["id"]].partition("### BEGIN SOLUTION\n")
-            solution = rest.partition("### END SOLUTION")[0]
-            for line in {line.strip() for line in solution.splitlines()} - {""}:
-                assert line in begin or line not in "".join(cell["source"]).splitlines()
+    for cell in code_cells(load("exercises", slug)):
+        if cell.is_answer:
+            outside, inside = _regions(solutions[cell.id])
+            assert cell.source == "\n".join(outside), f"{cell.id}: not what surrounds the solution"
+            assert inside
+    assert not any(cell.get("outputs") for cell in load("exercises", slug)["cells"])
+
+
+def _regions(source: str) -> tuple[list[str], list[str]]:
+    """The lines outside of solutions, each solution replaced by the stub, and those inside."""
+    outside, inside, within = [], [], False
+    for line in source.split("\n"):
+        if "### BEGIN SOLUTION" in line:
+            within = True
+            outside.append(line.replace("### BEGIN SOLUTION", STUB))
+        elif "### END SOLUTION" in line:
+            within = False
+        else:
+            (inside if within else outside).append(line)
+    return outside, inside
 
 
 def test_exercises_are_in_step_with_solutions_and_a_release_changes_nothing() -> None:

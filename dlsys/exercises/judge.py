@@ -124,9 +124,16 @@ def show(value: Any, most: int = 200) -> str:
     """A plain value in a line: numbers with separators, long things cut."""
     if isinstance(value, Sealed):
         return f"sealed, compared to {value.digits} significant digits"
-    if isinstance(value, Array):
-        value = value.values
     if type(value) is int:
         return f"{value:,}" if abs(value) < 10**30 else f"{value:.6e}"
-    text = repr(value)
+    text = repr(_bare(value))
     return text if len(text) <= most else text[: most - 4] + " ..."
+
+
+def _bare(value: Any) -> Any:
+    """The value with each array in it as lists."""
+    if isinstance(value, Array):
+        return value.values
+    if isinstance(value, dict):
+        return {key: _bare(item) for key, item in value.items()}
+    return [_bare(item) for item in value] if isinstance(value, list) else value
