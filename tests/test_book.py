@@ -35,7 +35,10 @@ FLAGS = [
 
 # What must not be left in the text that a reader sees: LaTeX, and markup that was not understood.
 RAW = re.compile(r"\$\$|\\[(\[]|\\[a-zA-Z]{2,}|\{[a-z:-]+\}`|^:::|^```", re.MULTILINE)
-WIDGET_AS_TEXT = re.compile(r"\b[A-Z]\w+\((children|value|description)=")
+# An output that should have been a picture or a widget, or that differs from build to build.
+OBJECT_AS_TEXT = re.compile(
+    r"\b[A-Z]\w+\((children|value|description)=|<Figure size|< ?[^<>]* at 0x"
+)
 
 # Runs in the page once it is typeset, with every fold open, and returns what is wrong with it.
 LOOK = r"""
@@ -122,8 +125,8 @@ class Reader:
         seen = page.evaluate(LOOK)
         for found in RAW.findall(seen["text"]):
             complain(f"raw markup in the text: {found}")
-        if found := WIDGET_AS_TEXT.search(seen["output"]):
-            complain(f"a widget shown as text: {found.group()}")
+        if found := OBJECT_AS_TEXT.search(seen["output"]):
+            complain(f"an object shown as text: {found.group()}")
         for kind in ("broken_formulas", "empty", "undescribed", "unshown"):
             visit.complaints.extend(f"{kind}: {element}" for element in seen[kind])
         page.set_viewport_size({"width": 400, "height": 800})
@@ -247,7 +250,8 @@ FAULTS = {
     "<p>So $$ x $$ is</p>": "raw markup",
     "<p>where \\(x\\) is</p>": "raw markup",
     "<p>as {numref}`figure` shows</p>": "raw markup",
-    "<div class='cell_output'><pre>VBox(children=(IntSlider(),))</pre></div>": "a widget shown as",
+    "<div class='cell_output'><pre>VBox(children=(IntSlider(),))</pre></div>": "an object shown as",
+    "<div class='cell_output'><pre>&lt;Figure size 800x400 with 1 Axes></pre></div>": "an object",
     "<div class='cell_output'><div class='jupyter-widgets'></div></div>": "empty",
     "<div class='cell_output'></div>": "empty",
     "<img src='data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA='>": "undescribed",
