@@ -165,9 +165,10 @@ class Plan:
                 f"in {self.kind}: use a multiple of {self.ranks}."
             )
 
-        if isinstance(self.rounds, (list, tuple)):  # written by hand: fix it, and give fields names
+        if not isinstance(self.rounds, Rounds):  # written by hand: fix it, and claim nothing
             rounds = tuple(tuple(Transfer(*t) for t in transfers) for transfers in self.rounds)
             object.__setattr__(self, "rounds", rounds)
+            object.__setattr__(self, "symmetry", None)
 
     def __repr__(self) -> str:
         root = f", root={self.root}" if self.kind in ROOTED else ""

@@ -1,0 +1,469 @@
+"""Collective plans: proved by symbolic execution, run on tensors, and refused where they are wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import pairwise, product
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlsys import collectives, world
+from dlsys.collectives import Plan, PlanError, Transfer, plan_for, ring_all_reduce
+from dlsys.collectives.choose import FLAT, TWO_LEVEL
+from dlsys.collectives.plan import KINDS, REDUCING, ROOTED
+from dlsys.hardware import DEVICES, LINKS, Cluster, Link
+
+NAMED = [(kind, name) for kind, builders in FLAT.items() for name in builders]
+LINK = Link("test", latency=3e-6, bandwidth=7e9)
+
+
+def cluster(nodes, devices_per_node, nics=None):
+    return Cluster(
+        DEVICES["h100-sxm"],
+        nodes,
+        devices_per_node,
+        LINKS["nvlink4"],
+        LINKS["infiniband-ndr"],
+        nics,
+    )
+
+
+def every_plan(ranks, nodes=None):
+    """All plans for so many ranks, with the last rank as root; two-level ones for `nodes`."""
+    plans = [plan_for(kind, ranks, name, root=ranks - 1) for kind, name in NAMED]
+    if nodes:
+        plans += [build(nodes, ranks // nodes) for build in TWO_LEVEL.values()]
+    return plans
+
+
+# -- every builder is right ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "name"), NAMED)
+def test_every_plan_sums_each_contribution_once_from_1_to_17_ranks(kind, name):
+    for n in range(1, 18):
+        for root in range(n) if kind in ROOTED else [0]:
+            plan = plan_for(kind, n, name, root=root)
+            assert (plan.kind, plan.algorithm, plan.ranks, plan.root) == (kind, name, n, root)
+            plan.check()
+            assert n > 1 or not len(plan.rounds)
+
+
+@pytest.mark.parametrize("build", TWO_LEVEL.values(), ids=lambda b: b.__name__)
+def test_every_two_level_plan_is_right_for_any_nodes_and_devices(build):
+    for nodes, devices in product(range(1, 7), repeat=2):
+        plan = build(nodes, devices)
+        assert plan.ranks == nodes * devices
+        plan.check()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(NAMED), st.integers(18, 40), st.integers(0, 39))
+def test_plans_for_up_to_40_ranks_and_any_root_are_right(named, n, root):
+    plan_for(named[0], n, named[1], root=root % n).check()
+
+
+@given(st.integers(1, 12), st.integers(0, 11), st.integers(1, 20))
+@settings(deadline=None)
+def test_a_pipelined_broadcast_is_right_for_any_number_of_chunks(n, root, chunks):
+    collectives.ring_broadcast(n, root % n, chunks).check()
+    collectives.ring_reduce(n, root % n, chunks).check()
+
+
+def test_reduce_scatter_then_all_gather_is_an_all_reduce_for_every_pair_of_algorithms():
+    for n, scatter, gather in product((1, 3, 6), FLAT["reduce_scatter"], FLAT["all_gather"]):
+
+        def program(comm):
+            x = torch.arange(10) * (comm.rank + 1)
+            part = comm.reduce_scatter(x, plan=scatter)  # noqa: B023
+            return comm.all_gather(part, length=10, plan=gather)  # noqa: B023
+
+        for result in world.simulate(program, n).results:
+            assert torch.equal(result, torch.arange(10) * (n * (n + 1) // 2))
+
+
+def test_the_rounds_are_made_when_asked_for_and_can_be_indexed_like_a_list():
+    plan = ring_all_reduce(2**40)  # would not fit in any memory
+    assert len(plan.rounds) == 2 * (2**40 - 1)
+    rounds = ring_all_reduce(5).rounds
+    assert list(rounds) == [rounds[k] for k in range(8)] == rounds[:]
+    assert rounds[-1] == rounds[7]
+    with pytest.raises(IndexError):
+        rounds[8]
+
+
+def test_the_same_arguments_give_the_same_plan():
+    assert ring_all_reduce(4) is ring_all_reduce(n=4)
+    assert collectives.tree_broadcast(4) is collectives.tree_broadcast(4, root=0)
+    assert collectives.tree_broadcast(4) is not collectives.tree_broadcast(4, root=1)
+
+
+def test_chunks_cover_the_buffer_and_differ_by_at_most_one():
+    for length, n in product((0, 1, 5, 37), (1, 3, 8)):
+        edges = ring_all_reduce(n).bounds(length)
+        sizes = [b - a for a, b in pairwise(edges)]
+        assert (edges[0], edges[-1], len(sizes)) == (0, length, n)
+        assert max(sizes) - min(sizes) <= 1
+        # A plan with twice as many chunks cuts each of them, and moves none of their edges.
+        assert collectives.bidirectional_all_reduce(n).bounds(length)[::2] == edges
+        blocks = collectives.pairwise_all_to_all(n).bounds(length)
+        assert blocks[: n + 1] == edges
+        assert blocks[-1] == n * length
+
+
+def test_steps_hold_every_transfer_once_at_each_end():
+    for plan in every_plan(6):
+        sends, receives = [], []
+        for rank in range(6):
+            for step in plan.steps(rank):
+                assert step.sends or step.receives
+                assert all(t.src == rank for t in step.sends)
+                assert all(t.dst == rank for t in step.receives)
+                sends += step.sends
+                receives += step.receives
+        moved = sorted(t for transfers in plan.rounds for t in transfers)
+        assert sorted(sends) == sorted(receives) == moved
+
+
+def test_the_owner_of_a_chunk_is_who_ends_a_reduce_scatter_with_it():
+    plan = collectives.bidirectional_reduce_scatter(3)
+    assert [plan.owner(c) for c in range(6)] == [0, 0, 1, 1, 2, 2]
+    assert [collectives.pairwise_all_to_all(2).owner(c) for c in range(4)] == [0, 1, 0, 1]
+    assert collectives.tree_reduce(4, root=2).owner(0) == 2
+
+
+# -- what runs is what was priced ----------------------------------------------------------------
+
+COLUMNS = 3  # elements in a row
+
+
+def expected(kind, inputs, rank, root, length):
+    """What the collective gives `rank`, from all ranks' inputs, without any communication."""
+    n = len(inputs)
+    part = slice(rank * length // n, (rank + 1) * length // n)
+    if kind == "broadcast":
+        return inputs[root]
+    if kind in REDUCING:
+        total = sum(inputs)
+        if kind == "reduce":
+            return total if rank == root else None
+        return total[part] if kind == "reduce_scatter" else total
+    if kind == "scatter":
+        return inputs[root][part]
+    if kind == "all_to_all":
+        return torch.cat([x[part] for x in inputs])
+    return torch.cat(inputs) if kind == "all_gather" or rank == root else None
+
+
+def values(rank, rows):
+    return (torch.arange(rows * COLUMNS, dtype=torch.int32).view(rows, COLUMNS) + 1) * 10**rank
+
+
+def hold_run_against_price(plan, length, where):
+    """Run `plan` on integers; results, counted bytes, messages and seconds must be as predicted."""
+    n, kind = plan.ranks, plan.kind
+    if kind == "gather":
+        length -= length % n
+    edges = [r * length // n for r in range(n + 1)]
+    gathers = kind in ("gather", "all_gather")
+    rows = [edges[r + 1] - edges[r] if gathers else length for r in range(n)]
+    inputs = [values(r, rows[r]) for r in range(n)]
+
+    originals = [x.clone() for x in inputs]
+
+    def program(comm):  # nothing but the collective: computing would advance the clock, too
+        options = {"length": length} if kind == "all_gather" else {}
+        return plan.run(comm, inputs[comm.rank], **options)
+
+    network = {"cluster": where} if isinstance(where, Cluster) else {"link": where}
+    run = world.simulate(program, n, **network)
+    assert all(map(torch.equal, inputs, originals)), "an argument was written to"
+    for rank, result in enumerate(run.results):
+        right = expected(kind, inputs, rank, plan.root, length)
+        if right is None:
+            assert result is None
+        else:
+            assert torch.equal(result, right), (plan, length, rank)
+    whole = kind in ("all_reduce", "reduce", "broadcast")  # cut anywhere, not only between rows
+    price = plan.price(length * COLUMNS * 4, where, itemsize=4 if whole else 4 * COLUMNS)
+    assert max(run.traffic.sent) == price.bytes_per_rank, (plan, length)
+    assert len(run.traffic.messages) == price.messages
+    communicating = max((m.end for m in run.traffic.messages), default=0.0)
+    assert communicating == pytest.approx(price.seconds, rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
+def test_every_run_on_a_link_gives_the_right_result_bytes_and_seconds(n):
+    for plan in every_plan(n):
+        for length in sorted({0, 1, n - 1, n, n + 1, 37}):
+            hold_run_against_price(plan, length, LINK)
+
+
+@pytest.mark.parametrize(("nodes", "devices", "nics"), [(2, 3, None), (3, 2, 1), (2, 4, 2)])
+def test_every_run_on_a_cluster_gives_the_right_result_bytes_and_seconds(nodes, devices, nics):
+    where = cluster(nodes, devices, nics)
+    for plan in every_plan(nodes * devices, nodes):
+        for length in (1, 7, nodes * devices * 4):
+            hold_run_against_price(plan, length, where)
+
+
+def test_a_plan_that_exchanges_the_same_chunk_both_ways_sends_what_was_there_before():
+    # Recursive doubling: partners swap whole buffers and both add.
+    doubling = Plan(
+        "all_reduce",
+        "recursive doubling",
+        4,
+        1,
+        [[Transfer(r, r ^ apart, 0, 1, True) for r in range(4)] for apart in (1, 2)],
+    )
+    doubling.check()
+    hold_run_against_price(doubling, 5, LINK)
+
+
+@pytest.mark.parametrize("op", ["mean", "max", "min", "prod"])
+def test_reductions_other_than_the_sum_agree_with_torch(op):
+    x = torch.tensor([[2.0, -4.0, 8.0], [16.0, 1.0, 0.5], [4.0, 2.0, 1.0], [-2.0, 8.0, 4.0]])
+    reduce = {"mean": x.mean(0), "max": x.amax(0), "min": x.amin(0), "prod": x.prod(0)}[op]
+    for name in FLAT["all_reduce"]:
+        run = world.simulate(lambda c: c.all_reduce(x[c.rank], op, plan=name), 4)  # noqa: B023
+        assert all(torch.equal(result, reduce) for result in run.results)
+    for name in FLAT["reduce_scatter"]:
+        run = world.simulate(lambda c: c.reduce_scatter(x[c.rank], op, plan=name), 4)  # noqa: B023
+        assert torch.equal(torch.cat(run.results), reduce)
+
+
+def test_odd_tensors_are_handled_by_every_all_reduce():
+    tensors = {
+        "transposed": torch.arange(12).view(3, 4).t(),
+        "every second": torch.arange(10.0)[::2],
+        "zero-dimensional": torch.tensor(5),
+        "no elements": torch.empty(0, 3),
+        "half": torch.ones(7, dtype=torch.float16),
+        "expanded": torch.ones(1, dtype=torch.int8).expand(5),
+    }
+    for (name, x), algorithm in product(tensors.items(), FLAT["all_reduce"]):
+        before = x.clone()
+        run = world.simulate(lambda comm: comm.all_reduce(x, plan=algorithm), 3)  # noqa: B023
+        for result in run.results:
+            assert torch.equal(result, 3 * x), (name, algorithm)
+            assert result.dtype == x.dtype
+        assert torch.equal(x, before)
+
+
+def test_meta_tensors_cost_what_real_ones_cost():
+    def program(comm, device):
+        x = torch.ones(1000, 2, device=device)
+        comm.all_gather(comm.reduce_scatter(comm.all_reduce(x)), length=1000)
+        return comm.all_to_all(x)
+
+    real, meta = (world.simulate(program, 6, link=LINK, args=(d,)) for d in ("cpu", "meta"))
+    assert real.traffic.messages == meta.traffic.messages
+    assert [y.shape for y in real.results] == [y.shape for y in meta.results]
+    assert all(y.is_meta for y in meta.results)
+
+
+# -- wrong plans ---------------------------------------------------------------------------------
+
+RING = [list(transfers) for transfers in ring_all_reduce(4).rounds]
+GATHER = [list(transfers) for transfers in collectives.ring_all_gather(4).rounds]
+
+
+def with_transfer(rounds, index, position, transfer):
+    """A copy of `rounds` with one transfer replaced, or left out where None."""
+    copy = [list(transfers) for transfers in rounds]
+    copy[index][position : position + 1] = [] if transfer is None else [transfer]
+    return copy
+
+
+FAULTS = {
+    "second half left out": ("all_reduce", RING[:3], "round 2", "rank 0 lacks", "chunk 1"),
+    "one message left out": (
+        "all_reduce",
+        with_transfer(RING, 5, 2, None),
+        "round 5",
+        "rank 3 lacks",
+        "chunk 0",
+    ),
+    "stores where it should add": (
+        "all_reduce",
+        with_transfer(RING, 1, 0, RING[1][0]._replace(reduce=False)),
+        "round 5",
+        "rank 0 lacks the contributions of rank 1",
+        "chunk 2",
+    ),
+    "adds where it should store": (
+        "all_reduce",
+        with_transfer(RING, 3, 0, RING[3][0]._replace(reduce=True)),
+        "round 3",
+        "rank 1 adds chunk 0 from rank 0",
+        "the contribution of rank 1 is then summed twice",
+    ),
+    "a round done twice": ("all_reduce", [RING[0], *RING], "round 1", "rank 1 adds chunk 3", "rank 0"),
+    "sends before it holds": (
+        "all_gather",
+        [GATHER[1], GATHER[0], GATHER[2]],
+        "round 0",
+        "rank 0 sends chunk 3 to rank 1 but does not hold it",
+        "",
+    ),
+    "no such rank": ("all_gather", with_transfer(GATHER, 0, 3, Transfer(3, 4, 3, 4)), "round 0", "rank 4", "0 to 3"),
+    "no such chunk": ("all_gather", with_transfer(GATHER, 2, 1, Transfer(1, 2, 3, 5)), "round 2", "[3, 5)", "0 to 3"),
+    "no chunk at all": ("all_gather", with_transfer(GATHER, 2, 1, Transfer(1, 2, 3, 3)), "round 2", "[3, 3)", "below"),
+    "to itself": ("all_gather", with_transfer(GATHER, 1, 2, Transfer(2, 2, 1, 2)), "round 1", "rank 2 sends chunk 1 to itself", ""),
+    "two at once": (
+        "all_reduce",
+        [[Transfer(1, 0, 2, 3, True), Transfer(3, 0, 2, 3, True)]],
+        "round 0",
+        "rank 0 receives chunk 2 twice",
+        "",
+    ),
+    "adds in a gather": (
+        "all_gather",
+        with_transfer(GATHER, 0, 0, GATHER[0][0]._replace(reduce=True)),
+        "round 0",
+        "0 -> 1",
+        "nothing is summed in all_gather",
+    ),
+    "whole buffer round the ring": (
+        "all_reduce",
+        [[Transfer(r, (r + 1) % 4, 0, 4, True) for r in range(4)]] * 3,
+        "round 1",
+        "rank 1 adds chunk 0 from rank 0",
+        "twice",
+    ),
+    "only the root has the sum": (
+        "all_reduce",
+        [list(t) for t in collectives.tree_reduce(4).rounds],
+        "after",
+        "rank 1 lacks the contributions of ranks 0",
+        "chunk 0",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_caught_with_its_rank_round_and_chunk(fault):
+    kind, rounds, *said = FAULTS[fault]
+    chunks = 1 if fault.startswith("only the root") else 4
+    plan = Plan(kind, "faulty", 4, chunks, rounds)
+    with pytest.raises(PlanError) as caught:
+        plan.check()
+    for words in said:
+        assert words in str(caught.value)
+    assert None not in (caught.value.rank, caught.value.round, caught.value.chunk)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(NAMED), st.integers(2, 9), st.data())
+def test_leaving_out_any_transfer_of_any_plan_is_caught(named, n, data):
+    # Every plan of the library is minimal: no message of it could be spared.
+    kind, name = named
+    plan = plan_for(kind, n, name)
+    rounds = [list(transfers) for transfers in plan.rounds]
+    index = data.draw(st.integers(0, len(rounds) - 1))
+    position = data.draw(st.integers(0, len(rounds[index]) - 1))
+    faulty = Plan(kind, name, n, plan.chunks, with_transfer(rounds, index, position, None))
+    with pytest.raises(PlanError):
+        faulty.check()
+
+
+def test_a_plan_that_says_nothing_is_caught_for_every_kind():
+    for kind in KINDS:
+        with pytest.raises(PlanError, match="lacks"):
+            Plan(kind, "silent", 2, 4 if kind == "all_to_all" else 2, []).check()
+
+
+def test_plain_tuples_make_a_plan_that_checks_prices_and_runs():
+    plan = Plan("broadcast", "by hand", 3, 1, [[(0, 1, 0, 1)], [(1, 2, 0, 1)]])
+    plan.check()
+    assert plan.price(7e9, LINK).seconds == pytest.approx(2 * (1 + 3e-6))
+    run = world.simulate(lambda comm: plan.run(comm, torch.tensor([comm.rank + 5])), 3)
+    assert [result.item() for result in run.results] == [5, 5, 5]
+
+
+# -- bad input -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [0, -1, 2.5, 2.0, "4", None, True])
+def test_a_rank_count_that_is_no_whole_number_from_1_is_a_sentence(n):
+    for build in (ring_all_reduce, collectives.tree_broadcast, collectives.naive_all_to_all):
+        with pytest.raises(ValueError, match=r"n=.*must be a whole number from 1\."):
+            build(n)
+    with pytest.raises(ValueError, match="devices_per_node"):
+        collectives.hierarchical_all_reduce(2, n)
+
+
+def test_a_root_outside_the_ranks_is_a_sentence():
+    with pytest.raises(ValueError, match="Root 4 of 4 ranks"):
+        collectives.tree_broadcast(4, root=4)
+    with pytest.raises(ValueError, match="root must be a whole number from 0"):
+        collectives.tree_broadcast(4, root=-1)
+
+
+def test_a_plan_whose_parts_do_not_fit_together_is_refused_when_it_is_made():
+    with pytest.raises(PlanError, match="no collective 'sum_all'"):
+        Plan("sum_all", "x", 2, 1, [])
+    with pytest.raises(PlanError, match="a multiple of 4"):
+        Plan("all_gather", "x", 4, 6, [])
+    with pytest.raises(PlanError, match="9 chunks"):
+        Plan("all_to_all", "x", 3, 3, [])
+
+
+def test_a_plan_of_another_size_than_the_communicator_names_both():
+    with pytest.raises(ValueError, match="for 4 ranks and the communicator has 3"):
+        world.simulate(lambda comm: ring_all_reduce(4).run(comm, torch.ones(2)), 3)
+
+
+def test_an_unknown_kind_or_algorithm_names_the_nearest():
+    with pytest.raises(ValueError, match="did you mean 'all_reduce'"):
+        plan_for("allreduce", 4)
+    with pytest.raises(ValueError, match="did you mean 'halving_doubling'"):
+        plan_for("all_reduce", 4, "halving-doubling")
+    with pytest.raises(ValueError, match="hierarchical_all_reduce"):
+        plan_for("all_reduce", 4, "hierarchical")
+
+
+# -- drawing and importing -----------------------------------------------------------------------
+
+
+def test_plans_and_prices_load_without_torch_numpy_or_matplotlib():
+    code = (
+        "import sys, dlsys.collectives as c; c.ring_all_reduce(8).check(); "
+        "c.ring_all_reduce(8).price(1e6, __import__('dlsys.hardware').hardware.LINKS['nvlink4']); "
+        "print([m for m in ('torch', 'numpy', 'matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_drawing_has_a_panel_for_the_start_and_each_round_and_names_who_holds_what():
+    figure = ring_all_reduce(4).draw()
+    panels = [axes for axes in figure.axes if axes.axison]
+    assert [p.get_title() for p in panels] == ["start", *(f"round {k} of 6" for k in range(1, 7))]
+    cells = [{t.get_text() for t in p.texts} for p in panels]
+    assert cells[0] == {"0", "1", "2", "3"}
+    assert "12" in cells[1]
+    assert "013" in cells[2]
+    assert cells[6] == {"all"}
+    for plan in (ring_all_reduce(1), collectives.tree_gather(6, root=2)):
+        assert plan.draw().axes
+
+
+def test_an_animation_stands_alone_and_is_the_same_every_time():
+    animation = ring_all_reduce(3).draw(animate=True)
+    html = animation._repr_html_()
+    assert html == ring_all_reduce(3).draw(animate=True)._repr_html_()
+    assert "http" not in html
+    assert "<link" not in html
+    assert html.count("<img ") == html.count('src="data:image/png;base64,') == 5
+    assert 'aria-label="Animation: ring all-reduce among 3 ranks, 4 rounds"' in html
+    assert 'alt="round 1 of 4: 0 sends chunk 2 to 1, which adds;' in html
+
+
+def test_a_plan_too_large_to_read_is_not_drawn():
+    with pytest.raises(ValueError, match="A drawing of 1024 ranks"):
+        ring_all_reduce(1024).draw()

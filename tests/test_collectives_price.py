@@ -1,0 +1,314 @@
+"""What plans cost: closed form against event simulation, published values, and the chooser."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlsys import collectives
+from dlsys.collectives import (
+    best,
+    bidirectional_all_reduce,
+    candidates,
+    crossovers,
+    halving_doubling_all_reduce,
+    hierarchical_all_reduce,
+    naive_all_reduce,
+    node_boundary,
+    plan_for,
+    ring_all_gather,
+    ring_all_reduce,
+    ring_reduce_scatter,
+    tree_all_reduce,
+)
+from dlsys.collectives.choose import FLAT, TWO_LEVEL
+from dlsys.collectives.draw import draw_crossovers, draw_node_boundary
+from dlsys.collectives.plan import Rounds
+from dlsys.collectives.price import bus_factor, price
+from dlsys.hardware import DEVICES, LINKS, Cluster, Link, dgx_h100
+
+NAMED = [(kind, name) for kind, builders in FLAT.items() for name in builders]
+FREE = Link("no latency", latency=0.0, bandwidth=1e9)
+SIZES = st.floats(1e-3, 1e13) | st.integers(1, 10**13)
+LINK = st.builds(Link, st.just("any"), latency=st.floats(0, 1e-2), bandwidth=st.floats(1e6, 1e13))
+SYMMETRIC = [
+    *[("all_reduce", name) for name in ("ring", "tree", "halving_doubling")],
+    *[(kind, "ring") for kind in ("all_gather", "reduce_scatter", "broadcast", "reduce")],
+    *[("broadcast", "tree"), ("reduce", "tree"), ("all_to_all", "pairwise")],
+]
+
+
+def cluster(nodes, devices_per_node, intra, inter, nics=None):
+    return Cluster(DEVICES["h100-sxm"], nodes, devices_per_node, intra, inter, nics)
+
+
+def same_both_ways(plan, nbytes, where, itemsize=None):
+    """Closed form and event simulation agree; False where there is no closed form."""
+    simulated = price(plan, nbytes, where, itemsize, method="event simulation")
+    assert simulated.method == "event simulation"
+    found = plan.price(nbytes, where, itemsize)
+    for name in ("seconds", "bytes_per_rank", "algbw", "busbw"):
+        assert getattr(found, name) == pytest.approx(getattr(simulated, name), rel=1e-12, abs=0)
+    assert (found.messages, found.rounds) == (simulated.messages, len(plan.rounds))
+    return found.method == "closed form"
+
+
+# -- two ways to the same price ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "name"), SYMMETRIC)
+def test_symmetric_plans_have_an_exact_closed_form_on_a_link_for_1_to_17_ranks(kind, name):
+    for n in range(1, 18):
+        for root in {0, n - 1}:
+            plan = plan_for(kind, n, name, root=root)
+            assert same_both_ways(plan, 1e6 / 7, LINKS["ethernet-100g"])
+            assert same_both_ways(plan, 4 * 5 * plan.chunks, LINKS["ethernet-100g"], itemsize=4)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(NAMED), st.integers(1, 17), SIZES, LINK)
+def test_closed_form_and_simulation_agree_for_any_size_and_link(named, n, nbytes, link):
+    same_both_ways(plan_for(named[0], n, named[1]), nbytes, link)
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(NAMED),
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.integers(1, 5),
+    SIZES,
+    LINK,
+    LINK,
+)
+def test_closed_form_and_simulation_agree_on_any_cluster(
+    named, nodes, devices, nics, nbytes, intra, inter
+):
+    where = cluster(nodes, devices, intra, inter, min(nics, devices))
+    same_both_ways(plan_for(named[0], nodes * devices, named[1]), nbytes, where)
+    if named[0] in TWO_LEVEL:
+        same_both_ways(TWO_LEVEL[named[0]](nodes, devices), nbytes, where)
+
+
+@given(st.integers(1, 12), st.integers(0, 200), st.sampled_from(NAMED))
+@settings(deadline=None)
+def test_whole_items_never_cost_less_than_the_ideal_and_at_most_a_chunk_a_message_more(
+    n, items, named
+):
+    plan = plan_for(named[0], n, named[1])
+    ideal, whole = (plan.price(8 * items, FREE, itemsize) for itemsize in (None, 8))
+    assert abs(whole.bytes_per_rank - ideal.bytes_per_rank) <= 8 * max(1, ideal.messages)
+    assert whole.messages <= ideal.messages
+
+
+def test_rings_and_hierarchical_plans_have_an_exact_closed_form_on_a_cluster():
+    intra, inter = LINKS["nvlink4"], LINKS["infiniband-ndr"]
+    for nodes, devices in ((1, 8), (4, 1), (3, 4), (4, 4)):
+        where = cluster(nodes, devices, intra, inter)
+        assert same_both_ways(ring_all_reduce(where.size), 1e8, where)
+        assert same_both_ways(hierarchical_all_reduce(nodes, devices), 1e8, where)
+    where = cluster(4, 4, intra, inter)
+    assert same_both_ways(tree_all_reduce(16), 1e8, where)
+    assert same_both_ways(halving_doubling_all_reduce(16), 1e8, where)
+    # With shared cards the ranks of a node queue, and only the simulation knows how.
+    assert not same_both_ways(hierarchical_all_reduce(4, 4), 1e8, cluster(4, 4, intra, inter, 2))
+
+
+def test_a_thousand_ranks_are_priced_without_looking_at_a_single_message():
+    def build(index):
+        raise AssertionError(f"round {index} was built")
+
+    plans = [make(1024) for make in (ring_all_reduce, tree_all_reduce, halving_doubling_all_reduce)]
+    for plan in [*plans, hierarchical_all_reduce(128, 8)]:
+        unseen = dataclasses.replace(plan, rounds=Rounds(len(plan.rounds), build))
+        for where in (dgx_h100(128), LINKS["nvlink4"]):
+            assert unseen.price(1e9, where).method == "closed form"
+
+
+def test_rounds_written_by_hand_are_never_priced_by_somebody_elses_formula():
+    ring = ring_all_reduce(4)
+    half = dataclasses.replace(ring, rounds=list(ring.rounds)[:3])
+    assert half.price(4e9, FREE).seconds == pytest.approx(3, rel=1e-12)
+
+
+# -- values --------------------------------------------------------------------------------------
+
+
+def test_every_rank_sends_exactly_2_n_minus_1_over_n_of_the_buffer():
+    for n in range(1, 18):
+        for plan in (ring_all_reduce(n), bidirectional_all_reduce(n)):
+            assert plan.price(n * 1e6, FREE).bytes_per_rank == 2 * (n - 1) * 1e6
+        for make in (ring_all_gather, ring_reduce_scatter, collectives.pairwise_all_to_all):
+            assert make(n).price(n * 1e6, FREE).bytes_per_rank == (n - 1) * 1e6
+        assert naive_all_reduce(n).price(1e6, FREE).bytes_per_rank == max(0, n - 1) * 1e6
+
+
+def test_worked_examples_of_ring_times_and_bytes():
+    def ring(n, nbytes, bandwidth):
+        return ring_all_reduce(n).price(nbytes, Link("worked example", 0.0, bandwidth))
+
+    assert ring(16, 200e6, 100e9).seconds == pytest.approx(3.75e-3, rel=1e-12)
+    assert ring(8, 14e9, 600e9).seconds == pytest.approx(40.833e-3, rel=1e-4)
+    assert ring(8, 14e9, 12.5e9).seconds == pytest.approx(1.96, rel=1e-12)
+    assert ring(64, 20e9, 100e9).bytes_per_rank == 39.375e9
+
+
+def test_the_factor_2_is_two_phases_and_not_sending_and_receiving():
+    n, nbytes = 8, 14e9
+    halves = [make(n).price(nbytes, FREE) for make in (ring_reduce_scatter, ring_all_gather)]
+    whole = ring_all_reduce(n).price(nbytes, FREE)
+    assert [half.bytes_per_rank for half in halves] == [7 / 8 * nbytes] * 2
+    assert whole.bytes_per_rank == sum(half.bytes_per_rank for half in halves)
+    assert whole.seconds == pytest.approx(sum(half.seconds for half in halves), rel=1e-12)
+
+
+def test_8_ranks_send_24_5_of_14_gb_each_and_196_together_not_28():
+    found = ring_all_reduce(8).price(14e9, LINKS["ethernet-100g"])
+    assert found.bytes_per_rank == 24.5e9
+    assert 8 * found.bytes_per_rank == 196e9
+    assert found.seconds == pytest.approx(1.96, rel=1e-3)
+
+
+def test_a_ring_uses_one_direction_of_nvlink_so_it_takes_82_ms_and_not_41():
+    found = ring_all_reduce(8).price(14e9, LINKS["nvlink3"])
+    assert found.seconds == pytest.approx(81.7e-3, rel=1e-3)
+    assert LINKS["nvlink4"].bandwidth / LINKS["ethernet-100g"].bandwidth == 36
+
+
+def test_an_hdr_port_is_a_twelfth_of_nvlink_3_and_not_a_third():
+    assert LINKS["infiniband-hdr"].bandwidth == 25e9
+    ring = ring_all_reduce(8)
+    slow, fast = (
+        ring.price(1e15, Link("", 0.0, LINKS[name].bandwidth)).seconds
+        for name in ("infiniband-hdr", "nvlink3")
+    )
+    assert slow / fast == pytest.approx(12, rel=1e-12)
+
+
+def test_bus_bandwidth_of_a_ring_is_the_bandwidth_of_its_link_for_any_number_of_ranks():
+    for n in range(2, 18):
+        for make in (ring_all_reduce, ring_all_gather, ring_reduce_scatter):
+            assert make(n).price(1e9, FREE).busbw == pytest.approx(1e9, rel=1e-12)
+        assert collectives.pairwise_all_to_all(n).price(1e9, FREE).busbw == pytest.approx(1e9)
+    assert bus_factor("all_reduce", 8) == 1.75
+    assert bus_factor("reduce_scatter", 8) == 0.875
+    assert bus_factor("broadcast", 8) == bus_factor("reduce", 8) == 1
+
+
+def test_one_rank_or_no_bytes_cost_nothing_and_have_no_bandwidth():
+    for kind, name in NAMED:
+        for plan, nbytes in ((plan_for(kind, 1, name), 1e9), (plan_for(kind, 4, name), 0)):
+            found = plan.price(nbytes, LINKS["nvlink4"])
+            assert (found.seconds, found.bytes_per_rank, found.messages) == (0, 0, 0)
+            assert (found.algbw, found.busbw) == (0, 0)
+            assert same_both_ways(plan, nbytes, LINKS["nvlink4"]) in (True, False)
+
+
+def test_latency_is_paid_in_every_round():
+    slow = Link("only latency", latency=1.0, bandwidth=1e300)
+    assert ring_all_reduce(9).price(1, slow).seconds == 16
+    assert tree_all_reduce(9).price(1, slow).seconds == 8
+    assert halving_doubling_all_reduce(8).price(1, slow).seconds == 6
+    assert halving_doubling_all_reduce(9).price(1, slow).seconds == 8
+
+
+def test_the_naive_root_takes_n_times_as_long_for_large_buffers():
+    naive, ring = (make(8).price(8e9, FREE).seconds for make in (naive_all_reduce, ring_all_reduce))
+    assert naive / ring == pytest.approx(8, rel=1e-12)
+
+
+# -- bad input -----------------------------------------------------------------------------------
+
+
+def test_impossible_sizes_and_networks_are_sentences():
+    ring = ring_all_reduce(4)
+    for nbytes in (-1, math.nan, math.inf):
+        with pytest.raises(ValueError, match="from 0 bytes up"):
+            ring.price(nbytes, FREE)
+    for itemsize in (4, 0, -2):
+        with pytest.raises(ValueError, match="whole number of items"):
+            ring.price(10, FREE, itemsize=itemsize)
+    with pytest.raises(ValueError, match=r"has 8 devices \(1 nodes of 8\) and the plan 4 ranks"):
+        ring.price(1e6, dgx_h100(1))
+    with pytest.raises(ValueError, match="a Link or a Cluster, not on 'nvlink4'"):
+        ring.price(1e6, "nvlink4")
+    with pytest.raises(ValueError, match="no exact closed form"):
+        price(naive_all_reduce(4), 1e6, FREE, method="closed form")
+
+
+# -- the chooser ---------------------------------------------------------------------------------
+
+
+def test_the_best_plan_is_the_cheapest_of_the_candidates_at_every_size():
+    for where, ranks in ((LINKS["nvlink4"], 6), (dgx_h100(3), None)):
+        for nbytes in (1, 1e4, 1e6, 1e9):
+            plans = candidates("all_reduce", where, ranks)
+            seconds = [plan.price(nbytes, where).seconds for plan in plans.values()]
+            chosen = best("all_reduce", nbytes, where, ranks)
+            assert chosen.price(nbytes, where).seconds == pytest.approx(min(seconds), rel=1e-9)
+
+
+def test_a_ring_overtakes_halving_doubling_where_ranks_are_no_power_of_two():
+    link = LINKS["nvlink4"]
+    (_, first), (size, second) = crossovers("all_reduce", link, 6)
+    assert (first, second) == ("halving_doubling", "ring")
+    for nbytes, name in ((size / 1.01, first), (size * 1.01, second)):
+        assert best("all_reduce", nbytes, link, 6).algorithm == name
+    # Where the two are equal: 10(a + S/6B) = 2(a + S/B) + 2(2a + 3/4 S/B).
+    assert size == pytest.approx(4 * link.latency * link.bandwidth / (11 / 6), rel=1e-2)
+
+
+def test_ring_and_tree_cross_where_their_formulas_are_equal():
+    link, n = LINKS["nvlink4"], 64
+    among = {"ring": ring_all_reduce(n), "tree": tree_all_reduce(n)}
+    changes = crossovers("all_reduce", link, among=among)
+    assert [name for _, name in changes] == ["tree", "ring"]
+    # 2(n-1)(a + S/nB) = 2 log2(n) (a + S/B)
+    exact = link.latency * link.bandwidth * (n - 1 - 6) / (6 - (n - 1) / n)
+    assert changes[1][0] == pytest.approx(exact, rel=2e-3)
+
+
+def test_a_flat_ring_falls_to_one_network_card_and_two_levels_do_not():
+    where = dgx_h100(2)
+    flat, two_level = (
+        plan.price(16e9, where) for plan in (ring_all_reduce(16), hierarchical_all_reduce(2, 8))
+    )
+    assert flat.busbw == pytest.approx(50e9, rel=1e-2)
+    assert two_level.busbw > 5 * flat.busbw
+
+
+def test_the_measured_cliff_lies_between_no_overlap_and_full_overlap_of_the_levels():
+    inside, across = node_boundary()
+    assert inside.predicted_busbw == pytest.approx(450e9, rel=1e-3)
+    # More than NVLink carries one way: the switches add. Then the bound is 2(n-1)/n of the link.
+    assert inside.measured_busbw == (480e9, 480e9)
+    assert inside.predicted_busbw < 480e9 < bus_factor("all_reduce", 8) * 450e9 == 787.5e9
+    assert across.predicted_busbw < 320e9 < 350e9 < across.overlapped_busbw
+    assert across.predicted_busbw / inside.predicted_busbw < 0.6
+    assert inside.predicted_latency < 13e-6
+    assert inside.predicted_latency < across.predicted_latency < 55e-6
+
+
+def test_choosing_needs_to_know_how_many_ranks():
+    with pytest.raises(ValueError, match="a Link needs the number of ranks"):
+        best("all_reduce", 1e6, LINKS["nvlink4"])
+    with pytest.raises(ValueError, match="a Cluster has its own"):
+        best("all_reduce", 1e6, dgx_h100(1), ranks=4)
+    with pytest.raises(ValueError, match="did you mean 'all_reduce'"):
+        candidates("all_reduced", dgx_h100(1))
+
+
+def test_the_figures_of_the_chooser_have_a_line_for_each_algorithm_and_cluster():
+    figure = draw_crossovers("all_reduce", LINKS["nvlink4"], 6)
+    (axes,) = figure.axes
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert names == ["ring", "tree", "halving-doubling"]
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("buffer (bytes)", "time (s)")
+    figure = draw_node_boundary("all_reduce", [dgx_h100(1), dgx_h100(2)])
+    names = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert names == ["1 node of 8", "2 nodes of 8"]
