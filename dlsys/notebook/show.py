@@ -1,11 +1,15 @@
-"""What chapters use to show things: a table, and a caption for what is not a Matplotlib figure."""
+"""What chapters use to show things: a table, a refusal, a caption for what is not an image."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
+
+_NUMBER = re.compile(r"[-+≈<>]?\d[\d,.]*%?( [^\d\s]+)?")
 
 
 @dataclass(frozen=True)
@@ -17,20 +21,15 @@ class Table:
     numeric: tuple[bool, ...]
 
     def _repr_html_(self) -> str:
-        sides = ["right" if n else "left" for n in self.numeric]
-        head = "".join(
-            f'<th scope="col" style="text-align: {side}">{escape(c)}</th>'
-            for c, side in zip(self.columns, sides, strict=True)
-        )
-        body = "\n".join(
-            "<tr>"
-            + "".join(
-                f'<td style="text-align: {side}">{escape(cell)}</td>'
-                for cell, side in zip(row, sides, strict=True)
+        def cells(tag: str, texts: Sequence[str]) -> str:
+            return "".join(
+                f'<{tag} style="text-align: {"right" if n else "left"}; padding: 0.2em 0.7em">'
+                f"{escape(text)}</{tag.split()[0]}>"
+                for text, n in zip(texts, self.numeric, strict=True)
             )
-            + "</tr>"
-            for row in self.rows
-        )
+
+        head = cells('th scope="col"', self.columns)
+        body = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in self.rows)
         return (
             '<table class="dataframe">\n'
             f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
@@ -49,19 +48,20 @@ class Table:
 
 
 def table(rows: Iterable[Sequence[Any]], columns: Sequence[str]) -> Table:
-    """A table of `rows` under `columns`; whole numbers get thousands separators, others as they are.
+    """A table of `rows` under `columns`; whole numbers get thousands separators.
 
-    A column whose cells are all numbers, or text that begins with a digit, is set to the right.
+    A column whose cells are all numbers, with or without a unit ("14 GB"), is set to the right.
     Raises ValueError for a row of another length than `columns`.
     """
     made = []
     for number, row in enumerate(rows):
         if len(row) != len(columns):
-            raise ValueError(f"row {number} has {len(row)} cells, but there are {len(columns)} columns")
+            raise ValueError(
+                f"Row {number} has {len(row)} cells, but there are {len(columns)} columns."
+            )
         made.append(tuple(_text(cell) for cell in row))
     numeric = tuple(
-        bool(made) and all(row[i].lstrip("-+≈<>").strip()[:1].isdigit() for row in made)
-        for i in range(len(columns))
+        bool(made) and all(_NUMBER.fullmatch(row[i]) for row in made) for i in range(len(columns))
     )
     return Table(tuple(columns), tuple(made), numeric)
 
@@ -70,6 +70,21 @@ def _text(cell: Any) -> str:
     if isinstance(cell, int) and not isinstance(cell, bool):
         return f"{cell:,}"
     return str(cell)
+
+
+def refusal(error: type[Exception], function: Callable[..., Any], *args: Any, **more: Any) -> None:
+    """Call `function` and print the error that it raises, in lines that fit a page.
+
+    Raises AssertionError where it raises none, other errors as they come.
+    """
+    try:
+        result = function(*args, **more)
+    except error as raised:
+        print(f"{error.__name__}:")
+        for line in str(raised).splitlines():
+            print(textwrap.fill(line, 76, initial_indent="  ", subsequent_indent="    "))
+    else:
+        raise AssertionError(f"no {error.__name__} was raised; the result is {result!r}")
 
 
 @dataclass(frozen=True)

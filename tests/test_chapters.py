@@ -1,0 +1,238 @@
+"""The chapters as text: short cells, described figures, defined words, and numbers that a cell vouches for."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+jupytext = pytest.importorskip("jupytext")
+
+BOOK = Path(__file__).parent.parent
+CHAPTERS = BOOK / "chapters"
+NOTEBOOKS = sorted(p for p in CHAPTERS.glob("*.md") if "file_format: mystnb" in p.read_text())
+MECHANISMS = [p for p in NOTEBOOKS if p.stem != "intro"]
+PAGES = sorted(CHAPTERS.glob("*.md"))
+MODULES = ["collectives", "hardware", "memory_wall", "transformer", "world", "world.communicator"]
+
+SECTIONS = [
+    "What you will be able to do",
+    "The property",
+    "Plan",
+    "Price",
+    "Run, and compare",
+    "A worked example",
+    "Where it breaks",
+    "Published mistakes",
+    "Key takeaways",
+    "Quiz",
+    "Exercises",
+    "Further reading",
+]
+
+VOCABULARY = """rank, node, HBM, OOM, collective, broadcast, all-reduce, reduce-scatter, all-gather,
+all-to-all, ring, NCCL, NVLink, InfiniBand, bus bandwidth, latency, DP, TP, PP, EP, SP, CP,
+micro-batch, bubble, 1F1B, interleaved, ZeRO, FSDP, shard, overlap, activation checkpointing, MFU,
+roofline, ridge, arithmetic intensity, prefill, decode, scaling law, Chinchilla, MTBF, checkpoint,
+hot spare, straggler, 3D parallelism, master weights, loss scaling, mixed precision, BF16,
+associativity, linearity, separability, decomposability, sparsity, iron law, D·A·M, gradient
+clipping, gradient explosion, GELU, softmax, AdamW, RMSprop, momentum, GaLore, cosine annealing,
+warm-up, autodiff, chain rule, epoch, batch size, wave quantization, warp, tail effect, tensor core,
+E4M3, E5M2, TF32, online softmax, tiling, IO-aware, SRAM, prefetch, pinned memory, ELT, BPE,
+Horovod, PipeDream, GPipe, parameter server, gradient accumulation, linear scaling rule,
+communication tax, energy corollary, conservation of complexity, cuBLAS, Strassen, rematerialization"""
+
+
+def cells(path, kind):
+    return [c for c in jupytext.read(path).cells if c.cell_type == kind]
+
+
+def code(path):
+    return [c.source for c in cells(path, "code")]
+
+
+def prose(path):
+    """The words of a page, without code, mathematics, citations, links and table rows."""
+    text = "\n\n".join(c.source for c in cells(path, "markdown"))
+    text = re.split(r"^## Further reading", text, flags=re.M)[0]
+    text = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
+    text = re.sub(r"\$\$.*?\$\$|\$[^$]*\$", " ", text, flags=re.S)
+    text = re.sub(r"\{[\w:]+\}`[^`]*`", " word ", text)
+    text = re.sub(r"`[^`]*`|\]\([^)]*\)", " ", text)
+    return "\n".join(line for line in text.splitlines() if not line.startswith(("|", "#")))
+
+
+def glossary_terms():
+    terms = []
+    for block in re.findall(
+        r"```\{glossary\}\n(.*?)```", (CHAPTERS / "glossary.md").read_text(), re.S
+    ):
+        terms += [line for line in block.splitlines() if line and not line.startswith(" ")]
+    return terms
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_no_code_cell_is_longer_than_15_lines(path):
+    long = {i: n for i, c in enumerate(code(path)) if (n := len(c.splitlines())) > 15}
+    assert not long, f"cells (by number) with too many lines: {long}; move code into the package"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_every_figure_has_a_caption_and_a_description(path):
+    for cell in cells(path, "code"):
+        last = cell.source.strip().splitlines()[-1]
+        about = cell.metadata.get("mystnb", {})
+        if "captioned(" in cell.source:
+            assert "alt=" in cell.source, cell.source
+        elif re.search(r"\bdraw\w*\(|\.plot\w*\(|^show\.\w+_figure\(", last) or "figure" in about:
+            assert about.get("figure", {}).get("caption", "").strip(), f"no caption: {last}"
+            assert len(about.get("image", {}).get("alt", "").split()) >= 8, (
+                f"no description: {last}"
+            )
+            assert about["figure"].get("name", "").startswith("fig-"), last
+
+
+@pytest.mark.parametrize("path", MECHANISMS, ids=lambda p: p.stem)
+def test_a_chapter_has_the_shape_of_a_chapter(path):
+    headings = re.findall(r"^## (.*)$", path.read_text(), re.M)
+    found = [next((h for h in headings if h.startswith(s)), None) for s in SECTIONS]
+    assert None not in found, (
+        f"missing: {[s for s, h in zip(SECTIONS, found, strict=True) if not h]}"
+    )
+    assert found == sorted(found, key=headings.index), "sections are out of order"
+
+
+@pytest.mark.parametrize("path", MECHANISMS, ids=lambda p: p.stem)
+def test_a_chapter_takes_12_to_30_minutes_to_read(path):
+    words = len(prose(path).split())
+    lines = sum(len(c.splitlines()) for c in code(path))
+    # 200 words a minute, and three seconds for each line of code.
+    assert 12 <= words / 200 + lines / 20 <= 30, f"{words} words, {lines} lines of code"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_number_in_the_prose_that_no_cell_vouches_for_could_be_wrong(path):
+    vouched = {
+        digits(n) for n in re.findall(r"\d[\d_]*\.?\d*(?:e[+-]?\d+)?", "\n".join(code(path)))
+    }
+    loose = []
+    for number in re.findall(r"(?<![\w.-])\d[\d,]*(?:\.\d+)?(?![\w.-]*[A-Za-z]\d)", prose(path)):
+        plain = number.rstrip(",")
+        small = "." not in plain and "," not in plain and int(plain) <= 16
+        year = re.fullmatch(r"(19|20)\d\d", plain)
+        if not small and not year and digits(plain) not in vouched:
+            loose.append(plain)
+    assert not loose, f"in the prose, but in no cell: {loose}"
+
+
+def digits(number):
+    """The significant digits of a number, so that 1.12e12 vouches for 1.12 TB."""
+    mantissa = re.split("e", number.replace("_", "").replace(",", ""))[0]
+    return mantissa.replace(".", "").strip("0") or "0"
+
+
+def test_every_word_of_the_field_that_the_book_uses_is_in_the_glossary():
+    terms = " ".join(glossary_terms()).lower()
+    wanted = [" ".join(w.split()) for w in VOCABULARY.split(",")]
+    assert [w for w in wanted if w.lower() not in terms] == []
+
+
+def test_no_word_is_defined_twice():
+    terms = glossary_terms()
+    assert len(terms) == len({t.lower() for t in terms})
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_every_reference_to_a_term_or_a_page_has_a_target(path):
+    text = path.read_text()
+    for target in re.findall(r"\{term\}`(?:[^`<]*<)?([^`>]+)>?`", text):
+        assert target in glossary_terms(), f"{target!r} is not in the glossary"
+    for target in re.findall(r"\{doc\}`(?:[^`<]*<)?([^`>]+)>?`", text):
+        there = (path.parent / target).resolve()
+        assert any(there.with_suffix(s).exists() for s in (".md", ".ipynb")), f"no page {target!r}"
+
+
+def notation_rows():
+    """(symbol, name in the code) of each row of the tables that have both."""
+    rows = []
+    for line in (CHAPTERS / "notation.md").read_text().splitlines():
+        columns = [c.strip() for c in line.strip("|").split("|")]
+        if line.startswith("| $") and re.fullmatch(r"\$[^$]*\$", columns[0]):
+            rows.append((columns[0], columns[-1]))
+    return rows
+
+
+def test_a_symbol_means_one_thing():
+    symbols = [symbol for symbol, _ in notation_rows()]
+    assert len(symbols) > 20
+    assert len(symbols) == len(set(symbols))
+
+
+@pytest.mark.parametrize(
+    ("symbol", "names"), [r for r in notation_rows() if "." in r[1] or "(" in r[1]]
+)
+def test_the_names_that_notation_promises_exist(symbol, names):
+    """`Class.attribute`, or `function(argument=)`, somewhere in the package's public modules."""
+    modules = [importlib.import_module(f"dlsys.{m}") for m in MODULES]
+    for name in re.findall(r"`([^`]+)`", names):
+        owner, member, argument = re.fullmatch(
+            r"(?:1 / )?(\w+)(?:\.(\w+))?(?:\((?:(\w+)=)?\))?", name
+        ).groups()
+        thing = next((getattr(m, owner) for m in modules if hasattr(m, owner)), None)
+        assert thing is not None, f"{symbol}: no {owner} in the package"
+        if member:
+            known = set(dir(thing)) | set(getattr(thing, "__annotations__", {}))
+            assert member in known, f"{symbol}: {owner} has no {member}"
+            thing = getattr(thing, member, None)
+        if argument:
+            assert argument in inspect.signature(thing).parameters, f"{symbol}: {name}"
+
+
+@pytest.mark.parametrize("path", MECHANISMS, ids=lambda p: p.stem)
+def test_every_symbol_in_a_formula_is_in_the_notation(path):
+    known = {s for symbol, _ in notation_rows() for s in re.findall(r"\\?[A-Za-z]+", symbol)}
+    text = "\n".join(c.source for c in cells(path, "markdown"))
+    for formula in re.findall(r"\$\$(.*?)\$\$|\$([^$]+)\$", text, re.S):
+        bare = re.sub(r"\\(?:text|mathrm|begin|end)\{[^}]*\}|_\{[^}]*\}|_\w", "", "".join(formula))
+        letters = set(
+            re.findall(
+                r"(?<![\\A-Za-z])[A-Za-z]|\\(?:alpha|beta|eta)\b",
+                re.sub(r"\\(?!alpha|beta|eta)[a-zA-Z]+", " ", bare),
+            )
+        )
+        unknown = {
+            x
+            for x in re.findall(
+                r"\\(?:alpha|beta|eta)\b|[A-Za-z]",
+                re.sub(r"\\(?!(?:alpha|beta|eta)\b)[a-zA-Z]+", " ", bare),
+            )
+            if x not in known
+        }
+        # x, y, i, j, k and the a, b, c of a law of arithmetic are local to their sentence
+        assert (
+            unknown - set("xyijkablpht") - letters.intersection(set("xyijk")) - set("xyijk")
+            == set()
+        ), formula
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_cells_import_only_what_exists(path):
+    for source in code(path):
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dlsys"):
+                module = importlib.import_module(node.module)
+                for name in node.names:
+                    assert hasattr(module, name.name) or importlib.import_module(
+                        f"{node.module}.{name.name}"
+                    )
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_pages_speak_of_the_book_and_nothing_around_it(path):
+    text = path.read_text()
+    for word in ("/work/", "/tmp/", "shared/", "TODO", "FIXME", "localhost", "as an AI"):
+        assert word not in text
