@@ -149,6 +149,9 @@ class Plan:
             raise PlanError(
                 f"There is no collective {self.kind!r}; the kinds are {', '.join(KINDS)}."
             )
+        for name in ("ranks", "chunks", "root"):
+            if not hasattr(getattr(self, name), "__index__"):
+                raise PlanError(f"{name} is {getattr(self, name)!r}; it must be a whole number.")
         if self.ranks < 1 or not 0 <= self.root < self.ranks:
             raise PlanError(
                 f"Root {self.root} of {self.ranks} ranks: a plan has at least one rank, "
@@ -166,7 +169,13 @@ class Plan:
             )
 
         if not isinstance(self.rounds, Rounds):  # written by hand: fix it, and claim nothing
-            rounds = tuple(tuple(Transfer(*t) for t in transfers) for transfers in self.rounds)
+            try:
+                rounds = tuple(tuple(Transfer(*t) for t in transfers) for transfers in self.rounds)
+            except TypeError as error:
+                raise PlanError(
+                    "rounds must be a list of rounds, each a list of Transfer(src, dst, first, "
+                    f"stop, reduce=False), also where a round has only one ({error})."
+                ) from None
             object.__setattr__(self, "rounds", rounds)
             object.__setattr__(self, "symmetry", None)
 
