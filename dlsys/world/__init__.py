@@ -14,6 +14,9 @@ if TYPE_CHECKING:
         RankError,
         WorldError,
     )
+    from dlsys.world.distributed import TorchCommunicator, current, from_environment
+    from dlsys.world.measure import Fit, measure
+    from dlsys.world.processes import launch
     from dlsys.world.run import Run
     from dlsys.world.simulated import simulate
     from dlsys.world.timeline import Span, Timeline
@@ -24,6 +27,7 @@ _HOME = {
     "CallRecord": "traffic",
     "Communicator": "communicator",
     "DeadlockError": "communicator",
+    "Fit": "measure",
     "Handle": "communicator",
     "Message": "traffic",
     "MismatchError": "communicator",
@@ -31,8 +35,13 @@ _HOME = {
     "Run": "run",
     "Span": "timeline",
     "Timeline": "timeline",
+    "TorchCommunicator": "distributed",
     "Traffic": "traffic",
     "WorldError": "communicator",
+    "current": "distributed",
+    "from_environment": "distributed",
+    "launch": "processes",
+    "measure": "measure",
     "simulate": "simulated",
 }
 
@@ -51,6 +60,7 @@ __all__ = [
     "CallRecord",
     "Communicator",
     "DeadlockError",
+    "Fit",
     "Handle",
     "Message",
     "MismatchError",
@@ -58,7 +68,12 @@ __all__ = [
     "Run",
     "Span",
     "Timeline",
+    "TorchCommunicator",
     "Traffic",
     "WorldError",
+    "current",
+    "from_environment",
+    "launch",
+    "measure",
     "simulate",
 ]

@@ -63,6 +63,7 @@ class Call:
     op: str = "sum"
     root: int = 0
     length: int | None = None
+    async_op: bool = False
 
     def describe(self) -> str:
         """The call as a reader would write it: `all_reduce of 4x2 float32, sum`."""
@@ -293,7 +294,7 @@ class Communicator(ABC):
             plan = plan_for(kind, self.size, plan, root=root)
         elif plan is not None:
             self._check_plan(kind, plan, root)
-        handle = self._collective(Call(kind, tensor, plan, **more))
+        handle = self._collective(Call(kind, tensor, plan, async_op=async_op, **more))
         return handle if async_op else handle.wait()
 
     def _check_tensor(self, name: str, tensor: object) -> None:

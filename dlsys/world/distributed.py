@@ -1,0 +1,375 @@
+"""A communicator over torch.distributed: in `launch`'s processes, under torchrun, in any program.
+
+Collectives are torch.distributed's own unless a plan is named; then the plan's messages go point to
+point. Where there is no native form (rows that do not divide, types that gloo cannot reduce,
+tensors without elements) the library's default plan does the work.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from dlsys.collectives import Transfer, plan_for
+from dlsys.collectives.buffers import hold
+from dlsys.world import native, simulated
+from dlsys.world.carry import carry_out
+from dlsys.world.communicator import Call, Communicator, Handle, line_of
+from dlsys.world.meetings import Site, signature
+from dlsys.world.timeline import Span
+from dlsys.world.traffic import CallRecord, Message, Traffic
+
+_PLAN_TAGS = 2**30  # the program's tags are below, those of the n-th collective's plan at + n
+_ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+class Session:
+    """What all communicators of one process share: its clock and the records of what it did.
+
+    `tell`, where there is one, hears of every call before it is made and of every wait.
+    `waiting` says what the program waits in at present, "" when it does not.
+    """
+
+    def __init__(self, ranks: int, tell: Callable[[tuple], None] | None = None) -> None:
+        self.traffic = Traffic(ranks)
+        self.spans: list[Span] = []
+        self.tell = tell
+        self.waiting = ""
+        self.start = time.perf_counter()
+        self._told = 0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the world began."""
+        return time.perf_counter() - self.start
+
+    def announce(self, what: str, *details: Any) -> int:
+        """Tell of something that the program begins; returns the number to wait for it by."""
+        self._told += 1
+        if self.tell is not None:
+            self.tell((what, self._told, *details))
+        return self._told
+
+    @contextmanager
+    def wait(self, rank: int, number: int, text: str) -> Iterator[None]:
+        """Around a call that blocks until number `number` is done."""
+        start, self.waiting = self.seconds, text
+        if self.tell is not None:
+            self.tell(("wait", number, line_of(sys._getframe(2))))
+        yield
+        if self.tell is not None:
+            self.tell(("done",))
+        self.waiting = ""
+        self.spans.append(Span(rank, start, self.seconds, "wait", text))
+
+
+class TorchCommunicator(Communicator):
+    """A rank's communicator over a torch.distributed process group (None: the default group).
+
+    Its `traffic` holds what this rank alone sent and called. A collective by a named plan with
+    `async_op=True` goes on in a thread of its own on gloo; NCCL, whose calls must come from one
+    thread, carries it out before the handle is returned. NCCL ignores tags.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None = None,
+        axis: str = "",
+        session: Session | None = None,
+        name: str = "",
+    ) -> None:
+        group = group or dist.group.WORLD
+        if group is None:
+            raise RuntimeError("torch.distributed has no default group yet: initialise it first")
+        self._group, self.axis, self._name = group, axis, name
+        self._members = dist.get_process_group_ranks(group)
+        self.rank, self.size = dist.get_rank(group), len(self._members)
+        self._session = session or Session(dist.get_world_size())
+        self._world_rank = self._members[self.rank]
+        self._worker: ThreadPoolExecutor | None = None
+        self._calls = 0
+        self._session.announce("group", name, self._members)
+
+    def __repr__(self) -> str:
+        return f"TorchCommunicator(rank={self.rank}, size={self.size}, axis={self.axis!r})"
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the wall's clock since the world began."""
+        return self._session.seconds
+
+    @property
+    def traffic(self) -> Traffic:
+        """What this rank has sent and called so far."""
+        return self._session.traffic
+
+    def compute(self, seconds: float, name: str = "compute") -> None:
+        """Nothing: time is real here, and computing takes what it takes."""
+        if not seconds >= 0:
+            raise ValueError(f"compute got {seconds} seconds; it takes 0 or more")
+
+    def barrier(self) -> None:
+        """Wait until every rank of the group is here."""
+        self._collective(Call("barrier", torch.zeros(1, dtype=torch.uint8))).wait()
+
+    def split(self, color: Hashable, key: int | None = None, axis: str = "") -> Communicator | None:
+        """See `Communicator.split`; no traffic is recorded for it."""
+        number = self._announce("split", "split")
+        wishes: list[Any] = [None] * self.size
+        with self._session.wait(self._world_rank, number, "split"):
+            dist.all_gather_object(wishes, (color, key, axis), group=self._group)
+        colors: dict[Hashable, list[tuple[int, int]]] = {}
+        for rank, (wish, place, _) in enumerate(wishes):
+            if wish is not None:
+                colors.setdefault(wish, []).append((rank if place is None else place, rank))
+        mine: Communicator | None = None
+        for place, ordered in enumerate(colors.values()):
+            ranks = [rank for _, rank in sorted(ordered)]
+            if self.rank in ranks:
+                mine = self._subgroup(
+                    ranks, wishes[ranks[0]][2], f"{self._name}/{self._calls}.{place}"
+                )
+        return mine
+
+    def _subgroup(self, ranks: Sequence[int], axis: str, name: str) -> TorchCommunicator:
+        members = [self._members[rank] for rank in ranks]
+        in_order = {} if members == sorted(members) else {"sort_ranks": False}
+        # Only the members of a new group may be here: the others are in another one's making.
+        group = dist.new_group(members, use_local_synchronization=True, **in_order)
+        return TorchCommunicator(group, axis, self._session, name)
+
+    # -- point to point --------------------------------------------------------------------------
+
+    def _isend(self, tensor: torch.Tensor, dst: int, tag: int) -> Handle:
+        return self._letter(tensor, dst, tag, sends=True)
+
+    def _irecv(self, tensor: torch.Tensor, src: int, tag: int) -> Handle:
+        return self._letter(tensor, src, tag, sends=False)
+
+    def _letter(self, tensor: torch.Tensor, peer: int, tag: int, sends: bool) -> Handle:
+        _refuse_meta(tensor)
+        if not 0 <= tag < _PLAN_TAGS:
+            raise ValueError(
+                f"tag {tag} is not allowed: tags are whole numbers from 0 to 2**30 - 1"
+            )
+        session, other = self._session, self._members[peer]
+        text = f"send to rank {other}" if sends else f"recv from rank {other}"
+        text += f" with tag {tag}" if tag else ""
+        number = 0
+        if session.tell is not None:
+            line = line_of(sys._getframe(3))
+            number = session.announce(
+                "letter", self._name, other, tag, sends, _of(tensor), text, line
+            )
+        payload = native.as_bytes(tensor)
+        if sends:
+            start = session.seconds
+            message = Message(
+                self._world_rank, other, tensor.nbytes, "send", self.axis, start, start
+            )
+            record = _append(session.traffic.messages, message)
+            work = self._group.send([payload], peer, tag)
+        else:
+            record = None
+            if payload.data_ptr() != tensor.data_ptr():
+                payload = torch.empty_like(payload)  # not contiguous: received beside, then copied
+            work = self._group.recv([payload], peer, tag)
+
+        def finish() -> torch.Tensor | None:
+            with session.wait(self._world_rank, number, text):
+                work.wait()
+            if record is not None:
+                _end(session.traffic.messages, record, session.seconds)
+                return None
+            if payload.data_ptr() != tensor.data_ptr():
+                whole = payload.view(tensor.dtype).view(tensor.shape)
+                tensor.detach().copy_(whole)
+            return tensor
+
+        return Under(finish)
+
+    # -- collectives -----------------------------------------------------------------------------
+
+    def _collective(self, call: Call) -> Handle:
+        session = self._session
+        if call.tensor is not None:
+            _refuse_meta(call.tensor)
+        text = call.describe()
+        number = self._announce(signature(call), text)
+        start = session.seconds
+        nbytes = 0 if call.tensor is None else call.tensor.nbytes
+        record = _append(
+            session.traffic.calls,
+            CallRecord(self._world_rank, call.kind, self.axis, nbytes, start, start),
+        )
+        if call.kind == "scatter":
+            call = self._described(call)
+        if call.plan is None and native.is_native(call, self.size):
+            work, result = native.start(call, self._group, self.rank, self.size)
+            carry = work.wait
+        else:
+            carry, result = self._by_plan(call)
+
+        def finish() -> torch.Tensor | None:
+            with session.wait(self._world_rank, number, text):
+                carry()
+            _end(session.traffic.calls, record, session.seconds)
+            return result()
+
+        return Under(finish)
+
+    def _described(self, call: Call) -> Call:
+        """A scatter as its receivers need it: a template (no memory) of the root's tensor."""
+        about: list[Any] = [None]
+        if call.tensor is not None:
+            about = [(call.tensor.shape, call.tensor.dtype, call.tensor.device.type)]
+        dist.broadcast_object_list(about, group=self._group, group_src=call.root)
+        if call.tensor is not None:
+            return call
+        shape, dtype, device = about[0]
+        return replace(call, tensor=torch.empty((), dtype=dtype, device=device).expand(shape))
+
+    def _by_plan(self, call: Call) -> tuple[Callable[[], Any], Callable[[], Any]]:
+        """What carries out a collective by a plan, and what then gives its result."""
+        plan = call.plan or plan_for(call.kind, self.size, root=call.root)
+        tensor, length, tag = call.tensor, call.length, _PLAN_TAGS + self._calls % _PLAN_TAGS
+        assert tensor is not None
+        tensor = tensor.detach()
+        if call.kind == "scatter" and self.rank != plan.root:
+            tensor, length = (
+                tensor.reshape(-1)[:0] if tensor.dim() == 0 else tensor[:0],
+                _rows(tensor),
+            )
+        buffers = hold(plan, self.rank, tensor, length, call.op)
+
+        def carry() -> None:
+            carry_out(plan, self.rank, buffers, self._group, tag, record)
+
+        def record(sends: Sequence[Transfer]) -> None:
+            nonlocal start
+            end = self.seconds
+            me, members = self._world_rank, self._members
+            self.traffic.messages += [
+                Message(me, members[t.dst], buffers.nbytes(t), call.kind, self.axis, start, end)
+                for t in sends
+            ]
+            start = end
+
+        start = self.seconds
+        if not call.async_op:
+            return carry, buffers.result
+        if not tensor.is_cuda:
+            self._worker = self._worker or ThreadPoolExecutor(1, "plans")
+            return self._worker.submit(carry).result, buffers.result
+        carry()
+        return lambda: None, buffers.result
+
+    def _announce(self, same: Hashable, text: str) -> int:
+        """Tell of the group's next collective call, which all its ranks make alike."""
+        self._calls += 1
+        if self._session.tell is None:
+            return 0
+        site = Site(self._world_rank, same, text, sys._getframe(1))
+        return self._session.announce("call", self._name, self._calls - 1, self.rank, site)
+
+
+class Under:
+    """Something under way that `finish` waits for; `wait` may be called again."""
+
+    def __init__(self, finish: Callable[[], torch.Tensor | None]) -> None:
+        self._finish: Callable[[], torch.Tensor | None] | None = finish
+        self._result: torch.Tensor | None = None
+
+    def wait(self) -> torch.Tensor | None:
+        """Wait for it and return its result."""
+        if self._finish is not None:
+            finish, self._finish = self._finish, None
+            self._result = finish()
+        return self._result
+
+
+def current() -> Communicator:
+    """The communicator of the world that the caller is in: of the simulated rank that this thread
+    is, or of torch.distributed's default group.
+
+    Raises RuntimeError where there is neither.
+    """
+    comm = getattr(simulated.current, "comm", None)
+    if comm is not None:
+        return comm
+    if not dist.is_available() or not dist.is_initialized():
+        raise RuntimeError(
+            "this code runs in no world: pass the program to world.simulate or world.launch, or "
+            "call world.from_environment() in a program that torchrun starts"
+        )
+    return default_communicator()
+
+
+def default_communicator(session: Session | None = None) -> TorchCommunicator:
+    """The one communicator of torch.distributed's present default group."""
+    global _default
+    if _default is None or _default._group is not dist.group.WORLD:
+        _default = TorchCommunicator(session=session)
+    return _default
+
+
+_default: TorchCommunicator | None = None
+
+
+def from_environment() -> Communicator:
+    """The communicator of the world that torchrun started this process in.
+
+    It initialises torch.distributed, unless that is done: NCCL with this process's GPU (and gloo
+    for tensors on the CPU) where there is one, gloo alone elsewhere. Raises RuntimeError outside.
+    """
+    if not dist.is_initialized():
+        missing = [name for name in _ENVIRONMENT if name not in os.environ]
+        if missing:
+            raise RuntimeError(
+                f"the environment lacks {', '.join(missing)}: start this program with "
+                "`torchrun --nproc-per-node 4 program.py`, or use world.launch or world.simulate"
+            )
+        if torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", os.environ["RANK"])))
+        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+        atexit.register(_leave)
+    return current()
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _append(records: list[Any], record: Any) -> int:
+    records.append(record)
+    return len(records) - 1
+
+
+def _end(records: list[Any], index: int, seconds: float) -> None:
+    records[index] = records[index]._replace(end=seconds)
+
+
+def _refuse_meta(tensor: torch.Tensor) -> None:
+    if tensor.is_meta:
+        raise ValueError(
+            "a tensor on the meta device has no data to send; world.simulate takes such tensors"
+        )
+
+
+def _rows(tensor: torch.Tensor) -> int:
+    return tensor.shape[0] if tensor.dim() else 1
+
+
+def _of(tensor: torch.Tensor) -> str:
+    return f"{'x'.join(map(str, tensor.shape)) or 'one'} {str(tensor.dtype).removeprefix('torch.')}"

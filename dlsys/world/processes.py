@@ -1,0 +1,329 @@
+"""The world of real processes: `launch` starts them, hears of what they do, and ends them.
+
+The processes are forked from a server that has torch loaded, so that they start in a tenth of a
+second. One pipe to each carries everything: the program there, results, errors and prints back, and
+the end of either side tells the other that it is alone.
+"""
+
+from __future__ import annotations
+
+import linecache
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from multiprocessing import connection, forkserver
+from typing import Any
+
+import cloudpickle
+import torch.distributed as dist
+
+from dlsys.world.communicator import MismatchError, WorldError
+from dlsys.world.rank_process import Start, main
+from dlsys.world.run import Run
+from dlsys.world.simulated import rank_error
+from dlsys.world.timeline import Span, Timeline
+from dlsys.world.traffic import Traffic
+from dlsys.world.watch import Watch
+
+_PRELOADED = ["torch.distributed", "dlsys.world.rank_process"]
+_QUIET = 0.5  # seconds without news after which a launch looks for a deadlock
+_ANSWER = 1.0  # seconds that processes have to tell what they are doing
+_starting = threading.Lock()
+
+
+def launch(
+    program: Callable[..., Any],
+    ranks: int = 4,
+    *,
+    args: Sequence[Any] = (),
+    timeout: float = 60.0,
+    seed: int = 0,
+    threads: int = 1,
+    check: bool = True,
+) -> Run:
+    """Run `program(comm, *args)` in `ranks` processes on this machine that talk through gloo.
+
+    Functions and classes of a notebook or a script go along as they are; what is printed appears
+    here, and results come back. Rank r starts from `torch.manual_seed(seed + r)` and computes with
+    `threads` threads. With `check` every call is compared with the other ranks' (some tens of
+    microseconds each): without it a mismatch or a deadlock ends at the time limit or worse.
+
+    Raises RankError (also of the original's type) when a rank raises, WorldError when one dies,
+    MismatchError and DeadlockError as `simulate` does, TimeoutError after `timeout` seconds. In
+    every case, and when the caller is interrupted or killed, all processes end.
+    """
+    if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
+        raise ValueError(f"launch got ranks={ranks!r}; it takes a whole number from 1 up")
+    if not timeout > 0:
+        raise ValueError(f"launch got timeout={timeout!r}; it takes seconds above 0")
+    work = cloudpickle.dumps((program, tuple(args)))
+    return _Launch(ranks, timeout, check).run(work, _source(program), seed, threads)
+
+
+class _Launch:
+    """The processes of one launch, as their parent sees them."""
+
+    def __init__(self, ranks: int, timeout: float, check: bool) -> None:
+        self.ranks, self.timeout = ranks, timeout
+        self.deadline = time.monotonic() + timeout
+        self.watch = Watch(ranks) if check else None
+        self.processes: list[Any] = []
+        self.pipes: list[Any] = []
+        self.results: dict[int, tuple] = {}
+        self.states: dict[int, str] = {}
+        self.silent: set[int] = set()
+        self.ready = 0
+
+    def run(
+        self, work: bytes, source: tuple[str, list[str]] | None, seed: int, threads: int
+    ) -> Run:
+        store = _store()
+        try:
+            with _fork_server() as context:
+                for rank in range(self.ranks):
+                    here, there = context.Pipe()
+                    self.pipes.append(here)
+                    start = Start(
+                        rank,
+                        self.ranks,
+                        store.port,
+                        seed,
+                        threads,
+                        self.timeout,
+                        self.watch is not None,
+                        dict(os.environ),
+                        source,
+                    )
+                    process = context.Process(target=main, args=(there, start), name=f"rank {rank}")
+                    process.start()
+                    there.close()
+                    self.processes.append(process)
+            for pipe in self.pipes:
+                with suppress(OSError):  # a process that has died is noticed below
+                    pipe.send_bytes(work)
+            while len(self.results) < self.ranks:
+                self._hear()
+            if self.watch is not None:
+                self.watch.check_nothing_left()
+            self._tell(range(self.ranks), ("exit",))
+            return self._outcome()
+        finally:
+            self._end()
+
+    def _hear(self) -> None:
+        """Take in what the processes send next, or notice that nothing comes any more."""
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise self._out_of_time()
+        news = self._receive(min(left, _QUIET))
+        if not news and self.watch is not None:
+            self.watch.stuck()
+        for rank, message in news:
+            self._take(rank, message)
+
+    def _receive(self, seconds: float) -> list[tuple[int, tuple | None]]:
+        """The next message of every rank that has one, waiting at most `seconds` for the first;
+        None for a rank that has closed its end."""
+        deaf = self.results.keys() | self.silent
+        pipes = {pipe: rank for rank, pipe in enumerate(self.pipes) if rank not in deaf}
+        news: list[tuple[int, tuple | None]] = []
+        for pipe in connection.wait(list(pipes), max(0.0, seconds)) if pipes else ():
+            try:
+                news.append((pipes[pipe], pickle.loads(pipe.recv_bytes())))
+            except (EOFError, ConnectionError):
+                self.silent.add(pipes[pipe])
+                news.append((pipes[pipe], None))
+        return news
+
+    def _take(self, rank: int, message: tuple | None) -> None:
+        """Act on a message; raises what ends the launch early."""
+        if message is None:
+            raise self._died(rank)
+        what, *details = message
+        if what == "event" and self.watch is not None:
+            self.watch.take(rank, details[0])
+        elif what == "print":
+            sys.stdout.write(details[0])
+        elif what == "state":
+            self.states[rank] = details[0]
+        elif what == "ready":
+            self.ready += 1
+            if self.ready == self.ranks:
+                self._tell(range(self.ranks), ("go", time.perf_counter()))
+        elif what == "result":
+            self.results[rank] = tuple(details)
+            if self.watch is not None:
+                self.watch.finished.add(rank)
+        elif what == "error":
+            raise self._failed(rank, *details)
+
+    def _failed(self, rank: int, error: bytes, kind: str, text: str, trace: str, lost: bool) -> Any:
+        """The exception for a program that raised in `rank`."""
+        until = time.monotonic() + _ANSWER
+        while (
+            lost and time.monotonic() < until
+        ):  # gloo lost a peer: what ended that one is the news
+            for other, message in self._receive(until - time.monotonic()):
+                if message is None or message[0] != "error" or not message[-1]:
+                    self._take(other, message)
+        try:
+            cause = pickle.loads(error)
+        except Exception:  # a class may refuse to be made again
+            cause = RuntimeError(f"{kind}: {text}")
+        if isinstance(cause, WorldError) or not isinstance(cause, Exception):
+            return cause
+        message = f"rank {rank} of {self.ranks} raised {kind}: {text}\n{trace}\nMeanwhile:\n"
+        return rank_error(message + self._meanwhile(rank), cause)
+
+    def _died(self, rank: int) -> WorldError:
+        """The exception for a process that ended before its program did."""
+        while news := self._receive(0.0):  # calls that did not fit together may be why
+            for other, message in news:
+                if message is not None and message[0] == "event":
+                    self._take(other, message)
+        process = self.processes[rank]
+        process.join(_ANSWER)
+        code = process.exitcode
+        how = f"exited with code {code}"
+        if code is not None and code < 0:
+            how = f"was ended by {signal.Signals(-code).name}"
+            if -code == signal.SIGKILL:
+                how += " (as a system that runs out of memory does, too)"
+        return WorldError(
+            f"rank {rank} of {self.ranks} {how} before its program returned\n"
+            f"Meanwhile:\n{self._meanwhile(rank)}"
+        )
+
+    def _out_of_time(self) -> TimeoutError:
+        running = self.ranks - len(self.results)
+        return TimeoutError(
+            f"launch reached its time limit of {self.timeout:g} s while {running} of {self.ranks} "
+            "ranks still ran (if that was too early, give a larger timeout=):\n"
+            f"{self._meanwhile(None)}"
+        )
+
+    def _meanwhile(self, but: int | None) -> str:
+        """What every other rank is doing, a line each."""
+        asked = set(range(self.ranks)) - self.results.keys() - self.silent - {but}
+        self._tell(asked, ("state",))
+        until = time.monotonic() + _ANSWER
+        while asked - self.states.keys() - self.silent and time.monotonic() < until:
+            for rank, message in self._receive(until - time.monotonic()):
+                if message is not None and message[0] in ("state", "print", "event"):
+                    with suppress(MismatchError):
+                        self._take(rank, message)
+        lines = []
+        for rank in range(self.ranks):
+            if rank in self.results:
+                doing = "has finished"
+            else:
+                waits = self.watch.doing(rank) if self.watch is not None else ""
+                doing = waits or self.states.get(rank, "gives no answer")
+            if rank != but:
+                lines.append(f"  rank {rank} {doing}")
+        return "\n".join(lines)
+
+    def _tell(self, ranks: Iterable[int], message: tuple) -> None:
+        for rank in ranks:
+            with suppress(OSError):  # one that has died is noticed when its end is read
+                self.pipes[rank].send(message)
+
+    def _outcome(self) -> Run:
+        """Put the ranks' parts of the run together."""
+        parts = [pickle.loads(self.results[rank][0]) for rank in range(self.ranks)]
+        traffic = Traffic(self.ranks)
+        spans: list[Span] = []
+        for _, messages, calls, waits, _ in parts:
+            traffic.messages += messages
+            traffic.calls += calls
+            spans += waits
+        traffic.messages.sort(key=lambda m: (m.start, m.end))
+        traffic.calls.sort(key=lambda c: (c.start, c.end))
+        for m in traffic.messages:
+            if m.kind == "send":
+                spans.append(Span(m.src, m.start, m.end, "communication", f"send to {m.dst}"))
+                spans.append(Span(m.dst, m.start, m.end, "communication", f"recv from {m.src}"))
+        for c in traffic.calls:
+            spans.append(Span(c.rank, c.start, c.end, "communication", c.kind))
+        return Run(
+            results=[pickle.loads(part[0]) for part in parts],
+            traffic=traffic,
+            seconds=max(part[-1] for part in parts),
+            timeline=Timeline(self.ranks, spans),
+        )
+
+    def _end(self) -> None:
+        """End every process that this launch started."""
+        for pipe in self.pipes:
+            pipe.close()  # those that wait for a word exit by themselves
+        for process in self.processes:
+            if len(self.results) < self.ranks:
+                process.kill()
+            process.join(_ANSWER)
+            if process.is_alive():
+                process.kill()
+                process.join()
+            process.close()
+
+
+@contextmanager
+def _fork_server() -> Iterator[Any]:
+    """The context that processes start from, with a server behind it that has torch loaded.
+
+    A child would run the caller's script again to have its `__main__`; hidden, it does not, and
+    scripts need no guard.
+    """
+    context = multiprocessing.get_context("forkserver")
+    with _starting:
+        context.set_forkserver_preload(_PRELOADED)
+        with _environment(TORCH_CPP_LOG_LEVEL="ERROR", OBJC_DISABLE_INITIALIZE_FORK_SAFETY="YES"):
+            forkserver.ensure_running()
+        script = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            yield context
+        finally:
+            sys.modules["__main__"] = script
+
+
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Set variables that are not set; the server and its children inherit them."""
+    new = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            del os.environ[name]
+
+
+def _store() -> dist.TCPStore:
+    """The meeting point of the processes, at a free port that only this machine reaches."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    return dist.TCPStore(
+        "127.0.0.1",
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        timeout=timedelta(seconds=10),
+        master_listen_fd=listener.detach(),
+    )
+
+
+def _source(program: Callable[..., Any]) -> tuple[str, list[str]] | None:
+    """The text of a notebook's cell, which no file holds, for the processes' tracebacks."""
+    code = getattr(program, "__code__", None)
+    if code is None or os.path.exists(code.co_filename):
+        return None
+    return code.co_filename, linecache.getlines(code.co_filename)

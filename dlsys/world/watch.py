@@ -1,0 +1,158 @@
+"""What the processes of a launched world do, seen from the one that launched them.
+
+Real processes cannot look at each other, so each tells of every call before it makes it. From that
+follow the same reports as in the simulated world: calls that do not fit together, ranks that wait
+for each other for ever, messages that nobody took.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlsys.world.communicator import DeadlockError, MismatchError
+from dlsys.world.meetings import Meeting, Site
+
+
+@dataclass
+class _Letter:
+    """One side of a message between ranks of the whole world; `key` finds its other side."""
+
+    rank: int
+    number: int
+    key: tuple[str, int, int, int]
+    sends: bool
+    tensor: str
+    text: str
+    line: str
+
+    def describe(self, rank: int) -> str:
+        return self.text
+
+    def left_over(self) -> str:
+        do, other = ("sends", "receives") if self.sends else ("receives", "sends")
+        return (
+            f"rank {self.rank} {do} {self.tensor} ({self.text} at {self.line}) "
+            f"and the other side never {other} it"
+        )
+
+
+class _Meeting(Meeting):
+    """A collective call, and under which number each rank waits for it."""
+
+    def __init__(self, group: Any, index: int, site: Site) -> None:
+        super().__init__(group, index, site)
+        self.numbers: list[tuple[int, int]] = []
+
+    def describe(self, rank: int) -> str:
+        from dlsys.world.scheduler import members_text
+
+        others = [r for r in self.waits_for(-1) if r != rank]
+        return f"{self.site.text} (collective number {self.index + 1}) for {members_text(others)}"
+
+
+@dataclass
+class _Group:
+    members: list[int]
+    meetings: dict[int, _Meeting] = field(default_factory=dict)
+    mail: dict[tuple[int, int, int], deque[_Letter]] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        return len(self.members)
+
+
+class Watch:
+    """What `ranks` processes have told so far."""
+
+    def __init__(self, ranks: int) -> None:
+        self.finished: set[int] = set()
+        self._groups: dict[str, _Group] = {}
+        self._open: list[dict[int, _Letter | _Meeting]] = [{} for _ in range(ranks)]
+        self._waiting: list[tuple[int, str] | None] = [None] * ranks
+
+    def take(self, rank: int, event: tuple) -> None:
+        """Note what `rank` tells; raises MismatchError where it does not fit what others told."""
+        getattr(self, f"_{event[0]}")(rank, *event[1:])
+
+    def stuck(self) -> None:
+        """Raise DeadlockError if every rank that still runs waits for what nobody can do any more.
+
+        Ask when no rank has told anything for a while: what is under way then tells of itself.
+        """
+        running = [r for r in range(len(self._open)) if r not in self.finished]
+        lines = {rank: self.doing(rank) for rank in running}
+        if running and all(lines.values()):
+            report = "\n".join(
+                f"  rank {r} {lines.get(r) or 'has finished'}" for r in range(len(self._open))
+            )
+            raise DeadlockError(
+                f"Deadlock: {len(running)} of {len(self._open)} ranks wait and none can move:\n"
+                f"{report}"
+            )
+
+    def doing(self, rank: int) -> str:
+        """What `rank` waits in, if that is for something which others have not begun."""
+        waiting = self._waiting[rank]
+        if waiting is None or waiting[0] not in self._open[rank]:
+            return ""
+        number, line = waiting
+        return f"waits in {self._open[rank][number].describe(rank)} at {line}"
+
+    def check_nothing_left(self) -> None:
+        """Complain about messages and collectives that were begun and never met."""
+        for items in self._open:
+            for item in items.values():
+                raise MismatchError(f"Every rank has finished, but {item.left_over()}")
+
+    def _group(self, rank: int, number: int, name: str, members: list[int]) -> None:
+        self._groups.setdefault(name, _Group(members))
+
+    def _call(self, rank: int, number: int, name: str, index: int, place: int, site: Site) -> None:
+        group = self._groups[name]
+        meeting = group.meetings.get(index)
+        if meeting is None:
+            meeting = group.meetings[index] = _Meeting(group, index, site)
+        meeting.check_same(site)
+        meeting.numbers.append((rank, number))
+        self._open[rank][number] = meeting
+        meeting.arrive(place)
+        if not meeting.missing:
+            for member, its_number in meeting.numbers:
+                del self._open[member][its_number]
+
+    def _letter(
+        self,
+        rank: int,
+        number: int,
+        name: str,
+        other: int,
+        tag: int,
+        sends: bool,
+        tensor: str,
+        text: str,
+        line: str,
+    ) -> None:
+        key = (rank, other, tag) if sends else (other, rank, tag)
+        mine = _Letter(rank, number, (name, *key), sends, tensor, text, line)
+        box = self._groups[name].mail.setdefault(key, deque())
+        if not box or box[0].sends == sends:
+            box.append(mine)
+            self._open[rank][number] = mine
+            return
+        theirs = box.popleft()
+        del self._open[theirs.rank][theirs.number]
+        send, receive = (mine, theirs) if sends else (theirs, mine)
+        if send.tensor != receive.tensor:
+            raise MismatchError(
+                f"rank {send.rank} ({send.line}) sends {send.tensor} to rank {receive.rank} "
+                f"({receive.line}), which receives into {receive.tensor}: "
+                "shape and dtype must be the same on both sides"
+            )
+
+    def _wait(self, rank: int, number: int, line: str) -> None:
+        self._waiting[rank] = (number, line)
+
+    def _done(self, rank: int) -> None:
+        self._waiting[rank] = None
