@@ -154,21 +154,20 @@ def test_dependencies_are_followed_through_functions_and_relative_imports(tmp_pa
 def exercise(tmp_path):
     """A book of one exercise with its solution."""
 
+    def code(name, text, **grading):
+        metadata = {"nbgrader": {"grade_id": name, **grading}}
+        empty = {"cell_type": "code", "execution_count": None, "outputs": []}
+        return empty | {"id": name, "metadata": metadata, "source": text}
+
     def write(path, text):
-        cell = {
-            "cell_type": "code",
-            "id": "q",
-            "execution_count": None,
-            "outputs": [],
-            "metadata": {"nbgrader": {"grade_id": "q", "solution": True, "grade": False}},
-            "source": text,
-        }
+        question = code("question", text, solution=True, grade=False)
+        check = code("check", "same(double(2), 4)", solution=False, grade=True)
         metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
         metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
         title = {"cell_type": "markdown", "id": "t", "metadata": {}, "source": "# Exercises"}
         notebook = {"nbformat": 4, "nbformat_minor": 5, "metadata": metadata}
         path.parent.mkdir(parents=True)
-        path.write_text(json.dumps(notebook | {"cells": [title, cell]}))
+        path.write_text(json.dumps(notebook | {"cells": [title, question, check]}))
 
     write(tmp_path / "exercises/sums/sums.ipynb", "def double(x):\n    ...")
     answer = "def double(x):\n    ### BEGIN SOLUTION\n    return x + x\n    ### END SOLUTION"
@@ -192,6 +191,12 @@ def test_solutions_show_in_the_instructors_book_and_nowhere_else(exercise):
     assert "return x" not in text
     assert "SOLUTION" not in text
     page = (instructors / "exercises/sums/sums.html").read_text()
-    assert "<details" in page
+    assert page.count("<details") == 2
     assert "SOLUTION" not in page
     assert page.count("return") == 1
+
+
+def test_the_check_of_a_question_with_its_hints_is_folded_on_the_page(exercise):
+    page = (build(exercise) / "exercises/sums/sums.html").read_text()
+    assert page.count("<details") == 1
+    assert "Show the check" in page

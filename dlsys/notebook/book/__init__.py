@@ -5,7 +5,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from dlsys.notebook.book import cache, pages, solutions
+from dlsys.notebook.book import cache, exercises, pages
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -14,7 +14,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("book_solutions", os.environ.get("SOLUTIONS") == "1", "env")
     app.connect("env-get-outdated", cache.find_outdated)
     app.connect("source-read", cache.mark_kernel)
-    app.connect("source-read", solutions.fold_in)
+    app.connect("source-read", exercises.fold)
     app.connect("html-page-context", pages.add_links)
     app.connect("build-finished", pages.write_notebooks)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
