@@ -108,8 +108,9 @@ def _source_of_expression(frame: FrameType) -> str | None:
     several lines and for several calls in one.
     """
     try:
-        place = list(frame.f_code.co_positions())[frame.f_lasti // 2]
-        first, last, begin, end = place
+        first, last, begin, end = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+        if first is None:
+            return None
         lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)[first - 1 : last]
         encoded = [line.encode() for line in lines]
         encoded[-1] = encoded[-1][:end]  # before the beginning is cut: they may be one line

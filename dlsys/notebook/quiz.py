@@ -33,11 +33,13 @@ _STYLE = """
 #{id} .Feedback {{ font-size: 1rem; text-align: left; color: inherit; padding: 0 0.8rem; }}
 #{id} .Feedback.correct {{ border-left: 4px solid #1b9e4b; }}
 #{id} .Feedback.incorrect {{ border-left: 4px solid #d6404e; }}
-#{id} .MCButton {{ position: relative; text-align: left; font-size: 0.95rem; }}
+#{id} .MCButton {{ position: relative; text-align: left; justify-content: flex-start; }}
+#{id} .MCButton {{ font-size: 0.95rem; }}
 #{id} .MCButton.correctButton, #{id} .MCButton.incorrectButton {{ color: #ffffff; }}
-#{id} .MCButton input {{ position: absolute; opacity: 0; }}
+#{id} .MCButton input {{ position: absolute; opacity: 0; pointer-events: none; }}
 #{id} .MCButton:focus-within, #{id} .Input-text:focus {{ outline: 3px solid #e69f00; }}
 #{id} .InpLabel {{ float: none; font-size: 0.95rem; }}
+#{id} .InpLabel::after {{ content: " (Enter checks it)"; }}
 #{id} .Input-text {{ font-size: 1rem; margin: 0.4rem 0; }}
 """
 
@@ -64,7 +66,7 @@ class Quiz:
         )
         box = render_div(name, False, False, False, len(self.questions), 700, 10, "left")
         style = build_styles(name, _COLORS) + f"<style>{_STYLE.format(id=name)}</style>"
-        return f'<div class="quiz">{box}</div>{style}\n<script>\n{script}\n</script></div>'
+        return f'<div class="chapter-quiz">{box}</div>{style}\n<script>\n{script}\n</script></div>'
 
     def __repr__(self) -> str:
         lines = [f"Quiz {self.slug}, {len(self.questions)} questions:"]
