@@ -311,8 +311,8 @@ FAULTS = {
         "",
     ),
     "no such rank": ("all_gather", with_transfer(GATHER, 0, 3, Transfer(3, 4, 3, 4)), "round 0", "rank 4", "0 to 3"),
-    "no such chunk": ("all_gather", with_transfer(GATHER, 2, 1, Transfer(1, 2, 3, 5)), "round 2", "[3, 5)", "0 to 3"),
-    "no chunk at all": ("all_gather", with_transfer(GATHER, 2, 1, Transfer(1, 2, 3, 3)), "round 2", "[3, 3)", "below"),
+    "no such chunk": ("all_gather", with_transfer(GATHER, 2, 1, Transfer(1, 2, 3, 5)), "round 2", "[3, 5)", "stop <= 4"),
+    "no chunk at all": ("all_gather", with_transfer(GATHER, 2, 1, Transfer(1, 2, 3, 3)), "round 2", "[3, 3)", "first < stop"),
     "to itself": ("all_gather", with_transfer(GATHER, 1, 2, Transfer(2, 2, 1, 2)), "round 1", "rank 2 sends chunk 1 to itself", ""),
     "two at once": (
         "all_reduce",
@@ -447,7 +447,7 @@ def test_plans_and_prices_load_without_torch_numpy_or_matplotlib():
 def test_a_drawing_has_a_panel_for_the_start_and_each_round_and_names_who_holds_what():
     figure = ring_all_reduce(4).draw()
     panels = [axes for axes in figure.axes if axes.axison]
-    assert [p.get_title() for p in panels] == ["start", *(f"round {k} of 6" for k in range(1, 7))]
+    assert [p.get_title() for p in panels] == ["start", *(f"round {k}" for k in range(6))]
     cells = [{t.get_text() for t in p.texts} for p in panels]
     assert cells[0] == {"0", "1", "2", "3"}
     assert "12" in cells[1]
@@ -465,7 +465,7 @@ def test_an_animation_stands_alone_and_is_the_same_every_time():
     assert "<link" not in html
     assert html.count("<img ") == html.count('src="data:image/png;base64,') == 5
     assert 'aria-label="Animation: ring all-reduce among 3 ranks, 4 rounds"' in html
-    assert 'alt="round 1 of 4: 0 sends chunk 2 to 1, which adds;' in html
+    assert 'alt="round 0: 0 sends chunk 2 to 1, which adds;' in html
 
 
 def test_a_plan_too_large_to_read_is_not_drawn():

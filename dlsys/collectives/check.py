@@ -7,10 +7,9 @@ chunks is `|`, and a contribution added twice shows as a common bit.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import NoReturn
 
-if TYPE_CHECKING:
-    from dlsys.collectives.plan import Plan, Transfer
+from dlsys.collectives.plan import REDUCING, Plan, PlanError, Transfer
 
 Holdings = list[dict[int, int]]
 """For each rank: chunk -> bit mask of the contributions in it."""
@@ -19,7 +18,7 @@ Holdings = list[dict[int, int]]
 def initial(plan: Plan) -> Holdings:
     """What every rank holds before the first round."""
     n, chunks = plan.ranks, plan.chunks
-    if plan.kind in ("all_reduce", "reduce", "reduce_scatter"):
+    if plan.kind in REDUCING:
         return [dict.fromkeys(range(chunks), 1 << r) for r in range(n)]
     if plan.kind in ("broadcast", "scatter"):
         everything = dict.fromkeys(range(chunks), 1 << plan.root)
@@ -58,68 +57,45 @@ def states(plan: Plan) -> Iterator[Holdings]:
 def check(plan: Plan) -> None:
     """Prove that the plan does what its kind promises: every contribution arrives exactly once.
 
-    Takes time proportional to the chunks moved. Raises PlanError naming rank, round and chunk.
+    Takes time proportional to the chunks moved. Raises PlanError naming rank, round and chunk, all
+    counted from 0: round k is `plan.rounds[k]`.
     """
     *_, held = states(plan)
-    everyone = (1 << plan.ranks) - 1
-    reduces = plan.kind in ("all_reduce", "reduce", "reduce_scatter")
+    everyone, last = (1 << plan.ranks) - 1, len(plan.rounds) - 1
     for rank in range(plan.ranks):
-        mine = held[rank]
         for chunk in required(plan, rank):
-            have = mine.get(chunk, 0)
-            if not have or (reduces and have != everyone):
-                lacks = (
-                    f"lacks the contributions of {_names(everyone & ~have)} to"
-                    if reduces
-                    else "lacks"
-                )
-                _fail(
-                    plan,
-                    len(plan.rounds) - 1,
-                    rank,
-                    chunk,
-                    f"rank {rank} {lacks} chunk {chunk}",
-                    "after ",
-                )
+            have = held[rank].get(chunk, 0)
+            if plan.kind in REDUCING and have != everyone:
+                what = f"lacks the contributions of {_names(everyone & ~have)} to"
+            elif not have:
+                what = "lacks"
+            else:
+                continue
+            when = f"after round {last}" if plan.rounds else "without any round"
+            _fail(plan, last, rank, chunk, f"rank {rank} {what} chunk {chunk}", when)
 
 
 def _payload(plan: Plan, held: Holdings, index: int, t: Transfer) -> list[int]:
     """The masks that a transfer carries, read before the round writes anything."""
+    transfer = f"the transfer {t.src} -> {t.dst} of chunks [{t.first}, {t.stop})"
     for end in (t.src, t.dst):
         if not 0 <= end < plan.ranks:
-            _fail(
-                plan,
-                index,
-                end,
-                t.first,
-                f"{_arrow(t)} names rank {end}, but the ranks are 0 to {plan.ranks - 1}",
-            )
+            what = f"{transfer} names rank {end}, but the ranks are 0 to {plan.ranks - 1}"
+            _fail(plan, index, end, t.first, what)
     if t.src == t.dst:
         _fail(plan, index, t.src, t.first, f"rank {t.src} sends chunk {t.first} to itself")
     if not 0 <= t.first < t.stop <= plan.chunks:
-        _fail(
-            plan,
-            index,
-            t.src,
-            t.first,
-            f"{_arrow(t)} carries no chunk of 0 to {plan.chunks - 1}: "
-            "first must be below stop, and stop at most the number of chunks",
-        )
-    if t.reduce and plan.kind not in ("all_reduce", "reduce", "reduce_scatter"):
-        _fail(
-            plan, index, t.dst, t.first, f"{_arrow(t)} adds, but nothing is summed in {plan.kind}"
-        )
+        what = f"{transfer} has no chunks: 0 <= first < stop <= {plan.chunks} must hold"
+        _fail(plan, index, t.src, t.first, what)
+    if t.reduce and plan.kind not in REDUCING:
+        what = f"{transfer} adds, but nothing is summed in {plan.kind}"
+        _fail(plan, index, t.dst, t.first, what)
     mine = held[t.src]
     payload = [mine.get(chunk, 0) for chunk in range(t.first, t.stop)]
     if 0 in payload:
         chunk = t.first + payload.index(0)
-        _fail(
-            plan,
-            index,
-            t.src,
-            chunk,
-            f"rank {t.src} sends chunk {chunk} to rank {t.dst} but does not hold it",
-        )
+        what = f"rank {t.src} sends chunk {chunk} to rank {t.dst} but does not hold it"
+        _fail(plan, index, t.src, chunk, what)
     return payload
 
 
@@ -131,43 +107,28 @@ def _store(
     payload: list[int],
     written: set[tuple[int, int]],
 ) -> None:
+    """Put what a transfer carries where it goes; `written` has the round's (rank, chunk) pairs."""
     mine = held[t.dst]
     for chunk, mask in enumerate(payload, t.first):
         if (t.dst, chunk) in written:
-            _fail(
-                plan,
-                index,
-                t.dst,
-                chunk,
-                f"rank {t.dst} receives chunk {chunk} twice in one round: "
-                "the order of the two would decide the result",
+            what = (
+                f"rank {t.dst} receives chunk {chunk} twice: the result would depend on the order"
             )
+            _fail(plan, index, t.dst, chunk, what)
         written.add((t.dst, chunk))
         if t.reduce:
-            twice = mine[chunk] & mask
-            if twice:
-                _fail(
-                    plan,
-                    index,
-                    t.dst,
-                    chunk,
-                    f"rank {t.dst} adds chunk {chunk} from rank {t.src}, and the "
-                    f"contribution of {_names(twice)} is then summed twice",
+            if twice := mine[chunk] & mask:
+                what = (
+                    f"rank {t.dst} adds chunk {chunk} from rank {t.src}, and the contribution of "
                 )
+                _fail(plan, index, t.dst, chunk, f"{what}{_names(twice)} is then summed twice")
             mask |= mine[chunk]
         mine[chunk] = mask
 
 
-def _fail(plan: Plan, index: int, rank: int, chunk: int, what: str, when: str = "") -> None:
-    from dlsys.collectives.plan import PlanError
-
-    raise PlanError(
-        f"{plan.kind} ({plan.algorithm}), {when}round {index}: {what}.", rank, index, chunk
-    )
-
-
-def _arrow(t: Transfer) -> str:
-    return f"the transfer {t.src} -> {t.dst} of chunks [{t.first}, {t.stop})"
+def _fail(plan: Plan, index: int, rank: int, chunk: int, what: str, when: str = "") -> NoReturn:
+    when = when or f"round {index}"
+    raise PlanError(f"{plan.kind} ({plan.algorithm}), {when}: {what}.", rank, index, chunk)
 
 
 def _names(mask: int) -> str:

@@ -54,7 +54,7 @@ def panels(plan: Plan, most: int = MOST_PANELS) -> list[Panel]:
     drawn = []
     for index, held in enumerate(states(plan)):
         if shown is None or index in shown:
-            name = f"round {index} of {count}" if index else "start"
+            name = f"round {index - 1}" if index else "start"
             transfers = plan.rounds[index - 1] if index else ()
             drawn.append(Panel(name, [dict(mine) for mine in held], transfers))
     return drawn

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, overload
 
-from dlsys.collectives import check as checking
-
 if TYPE_CHECKING:
     from dlsys.collectives.price import Price
     from dlsys.hardware import Cluster, Link
@@ -226,7 +224,9 @@ class Plan:
 
         Raises PlanError naming rank, round and chunk.
         """
-        checking.check(self)
+        from dlsys.collectives.check import check
+
+        check(self)
 
     def price(
         self, nbytes: float, where: Link | Cluster | None, itemsize: int | None = None
