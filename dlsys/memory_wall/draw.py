@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -37,7 +38,8 @@ def stacked(rows: Mapping[str, Mapping[str, float]], memory: float | None = None
 
     Bucket names are those of STYLE; bytes are shown as GB (10^9).
     """
-    figure = Figure(figsize=(8, 1.7 + 0.42 * len(rows)), layout="constrained")
+    figure = plt.figure(figsize=(8, 1.7 + 0.42 * len(rows)), layout="constrained")
+    plt.close(figure)  # shown where it is returned, not a second time by its cell
     draw_bars(figure.subplots(), rows, memory)
     return figure
 
@@ -138,7 +140,8 @@ def draw_activations(
 
     The model's state, which no sequence changes, and the device's memory are level lines.
     """
-    figure = Figure(figsize=(8, 4.2), layout="constrained")
+    figure = plt.figure(figsize=(8, 4.2), layout="constrained")
+    plt.close(figure)  # shown where it is returned, not a second time by its cell
     state = model_state(spec.parameters(), recipe).total
     draw_curves(figure.subplots(), spec, batch, sequences, state, device, dropout)
     return figure
@@ -187,7 +190,8 @@ def draw_walls(
     Years are 6 N D / (peak x utilization), with D = `tokens_per_parameter` x N tokens (20 is the
     compute-optimal ratio of Hoffmann et al. 2022).
     """
-    figure = Figure(figsize=(9, 4), layout="constrained")
+    figure = plt.figure(figsize=(9, 4), layout="constrained")
+    plt.close(figure)  # shown where it is returned, not a second time by its cell
     memory, time = figure.subplots(1, 2)
     counts = [spec.parameters() for spec in specs]
     state = [model_state(n, recipe).total / GIGA for n in counts]

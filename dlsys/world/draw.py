@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from dlsys.world.timeline import Timeline
@@ -19,7 +20,8 @@ def gantt(timeline: Timeline, title: str = "") -> Figure:
     """Draw `timeline`: a row per rank; compute in the upper half, communication in the lower."""
     longest = max((span.end for span in timeline.spans), default=0.0)
     scale, unit = next((u for u in UNITS if longest >= u[0]), UNITS[-1])
-    figure = Figure(figsize=(8, 0.6 + 0.4 * max(2, timeline.ranks)), layout="constrained")
+    figure = plt.figure(figsize=(8, 0.6 + 0.4 * max(2, timeline.ranks)), layout="constrained")
+    plt.close(figure)  # shown where it is returned, not a second time by its cell
     axes = figure.subplots()
     for kind, (offset, height) in {
         "wait": (-0.42, 0.84),
