@@ -163,33 +163,36 @@ def values(rank, rows):
     return (torch.arange(rows * COLUMNS, dtype=torch.int32).view(rows, COLUMNS) + 1) * 10**rank
 
 
-def hold_run_against_price(plan, length, where):
-    """Run `plan` on integers; results, counted bytes, messages and seconds must be as predicted."""
+def prepare(plan, length):
+    """All ranks' arguments, what each must get, and the price of `plan` for `length` rows."""
     n, kind = plan.ranks, plan.kind
     if kind == "gather":
         length -= length % n
     edges = [r * length // n for r in range(n + 1)]
     gathers = kind in ("gather", "all_gather")
-    rows = [edges[r + 1] - edges[r] if gathers else length for r in range(n)]
-    inputs = [values(r, rows[r]) for r in range(n)]
-
-    originals = [x.clone() for x in inputs]
-
-    def program(comm):  # nothing but the collective: computing would advance the clock, too
-        options = {"length": length} if kind == "all_gather" else {}
-        return plan.run(comm, inputs[comm.rank], **options)
-
-    network = {"cluster": where} if isinstance(where, Cluster) else {"link": where}
-    run = world.simulate(program, n, **network)
-    assert all(map(torch.equal, inputs, originals)), "an argument was written to"
-    for rank, result in enumerate(run.results):
-        right = expected(kind, inputs, rank, plan.root, length)
-        if right is None:
-            assert result is None
-        else:
-            assert torch.equal(result, right), (plan, length, rank)
+    inputs = [values(r, edges[r + 1] - edges[r] if gathers else length) for r in range(n)]
+    right = [expected(kind, inputs, r, plan.root, length) for r in range(n)]
+    options = {"length": length} if kind == "all_gather" else {}
     whole = kind in ("all_reduce", "reduce", "broadcast")  # cut anywhere, not only between rows
-    price = plan.price(length * COLUMNS * 4, where, itemsize=4 if whole else 4 * COLUMNS)
+    nbytes, itemsize = length * COLUMNS * 4, 4 if whole else 4 * COLUMNS
+    return inputs, right, options, nbytes, itemsize
+
+
+def same(result, right):
+    return result is None if right is None else torch.equal(result, right)
+
+
+def hold_run_against_price(plan, length, where):
+    """Run `plan` on integers; results, counted bytes, messages and seconds must be as predicted."""
+    inputs, right, options, nbytes, itemsize = prepare(plan, length)
+    originals = [x.clone() for x in inputs]
+    network = {"cluster": where} if isinstance(where, Cluster) else {"link": where}
+    run = world.simulate(  # nothing but the collective: computing would advance the clock, too
+        lambda comm: plan.run(comm, inputs[comm.rank], **options), plan.ranks, **network
+    )
+    assert all(map(torch.equal, inputs, originals)), "an argument was written to"
+    assert all(map(same, run.results, right)), (plan, length)
+    price = plan.price(nbytes, where, itemsize)
     assert max(run.traffic.sent) == price.bytes_per_rank, (plan, length)
     assert len(run.traffic.messages) == price.messages
     communicating = max((m.end for m in run.traffic.messages), default=0.0)
@@ -211,17 +214,34 @@ def test_every_run_on_a_cluster_gives_the_right_result_bytes_and_seconds(nodes, 
             hold_run_against_price(plan, length, where)
 
 
+# Recursive doubling: partners swap whole buffers, and both add.
+SWAPS = [[Transfer(r, r ^ apart, 0, 1, True) for r in range(4)] for apart in (1, 2)]
+
+
 def test_a_plan_that_exchanges_the_same_chunk_both_ways_sends_what_was_there_before():
-    # Recursive doubling: partners swap whole buffers and both add.
-    doubling = Plan(
-        "all_reduce",
-        "recursive doubling",
-        4,
-        1,
-        [[Transfer(r, r ^ apart, 0, 1, True) for r in range(4)] for apart in (1, 2)],
-    )
+    doubling = Plan("all_reduce", "recursive doubling", 4, 1, SWAPS)
     doubling.check()
     hold_run_against_price(doubling, 5, LINK)
+
+
+def test_every_plan_gives_the_same_results_and_bytes_in_real_processes():
+    plans = every_plan(4, nodes=2)
+    plans.append(Plan("all_reduce", "recursive doubling", 4, 1, SWAPS))
+    cases = [(plan, *prepare(plan, length)) for plan in plans for length in (0, 1, 37)]
+
+    def program(comm):
+        sent = []
+        for plan, inputs, right, options, *_ in cases:
+            before = comm.traffic.sent[comm.rank]
+            result = plan.run(comm, inputs[comm.rank], **options)
+            assert same(result, right[comm.rank]), plan
+            sent.append(comm.traffic.sent[comm.rank] - before)
+        return sent
+
+    run = world.launch(program, 4)
+    for case, sent in zip(cases, zip(*run.results, strict=True), strict=True):
+        plan, *_, nbytes, itemsize = case
+        assert max(sent) == plan.price(nbytes, LINK, itemsize).bytes_per_rank, (plan, nbytes)
 
 
 @pytest.mark.parametrize("op", ["mean", "max", "min", "prod"])
