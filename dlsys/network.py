@@ -9,7 +9,7 @@ while the last one is still on the way.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dlsys.hardware import Cluster, Link
 
@@ -21,7 +21,7 @@ class EventQueue:
     """Actions in order of virtual time; those of the same instant in the order they were added."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Callable[..., None], tuple]] = []
+        self._heap: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
         self._added = 0
 
     def push(self, time: float, action: Callable[..., None], *args: object) -> None:
@@ -55,27 +55,21 @@ class Network:
         if isinstance(where, Cluster) and where.size != ranks:
             raise ValueError(
                 f"the cluster has {where.size} devices ({where.nodes} nodes of "
-                f"{where.devices_per_node}) but there are {ranks} ranks; they must be the same number"
+                f"{where.devices_per_node}) but there are {ranks} ranks: make them the same number"
             )
         self.ranks = ranks
         self.where = where
-        cards = ranks
-        self._card_of = range(ranks)
+        self._card_of: Sequence[int] = range(ranks)
         if isinstance(where, Cluster):
-            per_node = where.nics_per_node or where.devices_per_node
-            cards = where.nodes * per_node
-            self._card_of = [  # type: ignore[assignment]
-                r // where.devices_per_node * per_node
-                + r % where.devices_per_node * per_node // where.devices_per_node
-                for r in range(ranks)
-            ]
+            self._card_of = [where.node(r) * where.nics + where.nic(r) for r in range(ranks)]
+        cards = self._card_of[-1] + 1
         self._sending = [0.0] * ranks
         self._receiving = [0.0] * ranks
         self._card_sending = [0.0] * cards
         self._card_receiving = [0.0] * cards
 
     def transfer(self, src: int, dst: int, nbytes: float, ready: float) -> tuple[float, float]:
-        """Carry `nbytes` from `src` to `dst`, both ready at `ready`; returns (start, end) in seconds.
+        """Carry `nbytes` from `src` to `dst`, both ready at `ready`: (start, end) in seconds.
 
         start = max(ready, ports free), end = start + latency + nbytes / bandwidth.
         """

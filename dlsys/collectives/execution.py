@@ -1,4 +1,4 @@
-"""A plan carried out round by round in virtual time: what prices it and what the simulated world runs.
+"""A plan carried out round by round in virtual time, to price it and to run it simulated.
 
 A rank enters its next round when its own sends and receives of this one are done; no barrier holds
 the others. A transfer starts when both its ends have reached its round and their ports are free.
@@ -45,7 +45,7 @@ class Execution:
         self._pending = [0] * plan.ranks
         self._rounds = len(plan.rounds)
         self._index: dict[int, list] = {}
-        self._inside: dict[int, int] = {}
+        self._through: dict[int, int] = {}
 
     def enter(self, rank: int, time: float) -> None:
         """Let `rank` begin its part at virtual `time`."""
@@ -54,31 +54,31 @@ class Execution:
 
     def waits_for(self, rank: int) -> list[int]:
         """The ranks whose messages, or readiness, `rank` still needs in its present round."""
-        entries = self._of(self.round[rank])[rank] or ()
+        entries = self._index.get(self.round[rank], {rank: ()})[rank] or ()
         return sorted({t.dst if t.src == rank else t.src for t, ready, _ in entries if ready[1]})
 
     def _advance(self, rank: int) -> None:
         """Take `rank` into its next round that has anything to do for it."""
-        while True:
-            leaving = self.round[rank]
-            if leaving >= 0:
-                self._inside[leaving] += 1
-                if self._inside[leaving] == self.plan.ranks:
-                    del self._index[leaving], self._inside[leaving]
-            self.round[rank] += 1
-            if self.round[rank] == self._rounds:
+        entries = None
+        while not entries:
+            index = self.round[rank]
+            if index >= 0:
+                self._through[index] += 1
+                if self._through[index] == self.plan.ranks:
+                    del self._index[index], self._through[index]
+            self.round[rank] = index = index + 1
+            if index == self._rounds:
                 self.on_done(rank, self._clock[rank])
                 return
-            entries = self._of(self.round[rank])[rank]
-            if entries:
-                break
+            entries = (self._index.get(index) or self._of(index))[rank]
         time = self._clock[rank]
         self._pending[rank] = len(entries)
         if self.on_round is not None:
             self.on_round(rank, [t for t, _, _ in entries])
         for transfer, ready, nbytes in entries:
             # ready = [latest arrival of an end at this round, ends still missing]
-            ready[0] = max(ready[0], time)
+            if time > ready[0]:
+                ready[0] = time
             ready[1] -= 1
             if ready[1] == 0:
                 self.queue.push(ready[0], self._start, transfer, nbytes)
@@ -88,7 +88,7 @@ class Execution:
         by_rank = self._index.get(index)
         if by_rank is None:
             by_rank = self._index[index] = [None] * self.plan.ranks
-            self._inside[index] = 0
+            self._through[index] = 0
             for transfer in self.plan.rounds[index]:
                 nbytes = self.sizes(transfer.first, transfer.stop)
                 if nbytes == 0:

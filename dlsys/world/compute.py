@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ class Meter(TorchDispatchMode):
 
     FLOPs are torch's own count (torch.utils.flop_counter), at the dense peak of the result's
     format (the device's slowest listed one where it lacks that); bytes are those of every tensor
-    read and written. Views, and operations that read no tensor (a tensor being made), are free.
+    read and written. Views are free, and so is making a tensor that reads none.
     `peak_bytes` is the most bytes that tensors made by this rank held at once.
     """
 
@@ -74,7 +75,7 @@ class Meter(TorchDispatchMode):
         if self._device is None or self._quiet.depth:
             return result
         operands = list(_tensors((args, kwargs)))
-        if not operands or not results or _is_view(results, operands, func):
+        if not operands or not results or _is_free(results, operands, func):
             return result
         count = flop_registry.get(func._overloadpacket)
         flops = count(*args, **kwargs, out_val=result) if count is not None else 0
@@ -102,11 +103,11 @@ class Meter(TorchDispatchMode):
             if key in self._alive:
                 continue
             nbytes = storage.nbytes()
-            self._alive[key] = weakref.ref(storage, lambda _, k=key, n=nbytes: self._forget(k, n))
+            self._alive[key] = weakref.ref(storage, partial(self._forget, key, nbytes))
             self.live_bytes += nbytes
             self.peak_bytes = max(self.peak_bytes, self.live_bytes)
 
-    def _forget(self, key: int, nbytes: int) -> None:
+    def _forget(self, key: int, nbytes: int, _: object) -> None:
         if self._alive.pop(key, None) is not None:
             self.live_bytes -= nbytes
 
@@ -115,9 +116,12 @@ def _tensors(tree: Any) -> Iterator[torch.Tensor]:
     return (leaf for leaf in tree_iter(tree) if isinstance(leaf, torch.Tensor))
 
 
-def _is_view(results: list[torch.Tensor], operands: list[torch.Tensor], func: Any) -> bool:
-    """Whether the operation only looks at its operand in another way."""
+def _is_free(results: list[torch.Tensor], operands: list[torch.Tensor], func: Any) -> bool:
+    """Whether the operation reads nothing: it makes a tensor, or sees an old one in a new way."""
     if func._schema.is_mutable:
         return False
+    name = func._overloadpacket.__name__
+    if name.endswith("_like") or name.startswith("new_"):
+        return True
     storage = results[0].untyped_storage()._cdata
     return any(storage == operand.untyped_storage()._cdata for operand in operands)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
+from collections import defaultdict
+from typing import Any
+
 from matplotlib.figure import Figure
 
 from dlsys.world.timeline import Timeline
 
 # Okabe and Ito's palette: told apart by colour-blind readers; the hatches tell them apart in grey.
-STYLE = {
+STYLE: dict[str, dict[str, Any]] = {
+    "wait": {"facecolor": "#DDDDDD", "edgecolor": "#888888", "hatch": "..."},
     "compute": {"facecolor": "#0072B2", "edgecolor": "white"},
     "communication": {"facecolor": "#E69F00", "edgecolor": "white", "hatch": "///"},
-    "wait": {"facecolor": "#DDDDDD", "edgecolor": "#888888", "hatch": "..."},
 }
+PLACE = {"wait": (-0.42, 0.84), "compute": (-0.42, 0.42), "communication": (0.0, 0.42)}
+"""Where in a rank's row each kind is drawn: offset and height."""
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
@@ -20,31 +24,27 @@ def gantt(timeline: Timeline, title: str = "") -> Figure:
     """Draw `timeline`: a row per rank; compute in the upper half, communication in the lower."""
     longest = max((span.end for span in timeline.spans), default=0.0)
     scale, unit = next((u for u in UNITS if longest >= u[0]), UNITS[-1])
-    figure = plt.figure(figsize=(8, 0.6 + 0.4 * max(2, timeline.ranks)), layout="constrained")
-    plt.close(figure)  # shown where it is returned, not a second time by its cell
+    bars: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
+    for span in timeline.spans:
+        if span.end > span.start:
+            bar = (span.start / scale, (span.end - span.start) / scale)
+            bars[span.kind, span.rank].append(bar)
+
+    figure = Figure(figsize=(8, 0.8 + 0.4 * max(2, timeline.ranks)), layout="constrained")
     axes = figure.subplots()
-    for kind, (offset, height) in {
-        "wait": (-0.42, 0.84),
-        "compute": (-0.42, 0.42),
-        "communication": (0.0, 0.42),
-    }.items():
-        for rank in range(timeline.ranks):
-            bars = [
-                (span.start / scale, (span.end - span.start) / scale)
-                for span in timeline.of(rank, kind)
-                if span.end > span.start
-            ]
-            if bars:
-                axes.broken_barh(
-                    bars, (rank + offset, height), linewidth=0.5, **STYLE[kind], label=kind
-                )
-    labels = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    if labels:
-        axes.legend(labels.values(), labels.keys(), loc="upper right", ncols=3, fontsize="small")
+    for (kind, rank), row in sorted(bars.items(), key=lambda item: list(STYLE).index(item[0][0])):
+        offset, height = PLACE[kind]
+        axes.broken_barh(row, (rank + offset, height), linewidth=0.5, label=kind, **STYLE[kind])
+    handles, labels = axes.get_legend_handles_labels()
+    unique = dict(zip(labels, handles, strict=True))
+    if unique:
+        figure.legend(
+            unique.values(), unique.keys(), loc="outside upper right", ncols=3, fontsize="small"
+        )
     axes.set_xlabel(f"time ({unit})")
     axes.set_ylabel("rank")
     axes.set_yticks(range(timeline.ranks) if timeline.ranks <= 16 else [0, timeline.ranks - 1])
     axes.set_ylim(timeline.ranks - 0.4, -0.6)
     axes.set_xlim(left=0)
-    axes.set_title(title)
+    axes.set_title(title, loc="left")
     return figure

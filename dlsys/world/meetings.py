@@ -75,8 +75,10 @@ def deliver(group: Group, send: Letter, receive: Letter) -> None:
             f"{_of(target)}: shape and dtype must be the same on both sides"
         )
     simulation = group.simulation
+    if source.requires_grad or target.requires_grad:
+        source, target = source.detach(), target.detach()
     with simulation.hidden:
-        target.detach().copy_(source.detach())
+        target.copy_(source)
     if simulation.network.where is None:
         _deliver_at(max(send.posted, receive.posted), group, send, receive)
     else:
@@ -119,8 +121,8 @@ class Meeting:
         """Raise MismatchError unless `site` calls what the first to come called."""
         if site.same != self.site.same:
             raise MismatchError(
-                f"Collective number {self.index + 1} differs between ranks: {self.site}, but {site}. "
-                "Every rank of a group calls the same collectives in the same order, with the same "
+                f"Collective number {self.index + 1} differs between ranks: "
+                f"{self.site}, but {site}. Every rank of a group calls the same collectives in the same order, with the same "
                 "shapes and dtypes"
             )
 
@@ -175,7 +177,8 @@ class Collective(Meeting):
         assert call.plan is not None
         self.kind, self.op, self.root, self.plan = call.kind, call.op, call.root, call.plan
         self.shares: list[Share | None] = [None] * group.size
-        self._early: list[Share] = []
+        self._early: list[Share] = []  # of a scatter, until its root has come
+        self._template, self._rows = torch.empty(0), 0
         self._bytes_before: list[int] | None = None
         simulation = group.simulation
         self.execution = Execution(
@@ -186,7 +189,8 @@ class Collective(Meeting):
             group.members,
             self._on_message,
             self._on_done,
-            self._on_round,
+            # Only a plan written by hand may send and receive the same chunk in one round.
+            self._on_round if isinstance(call.plan.rounds, tuple) else None,
         )
         self._kept: dict[Transfer, torch.Tensor] = {}
 
@@ -216,7 +220,8 @@ class Collective(Meeting):
             unit = share.buffers.unit_bytes
             self._bytes_before = [unit * edge for edge in share.buffers.edges]
             if call.kind == "scatter":
-                self._template, self._rows = tensor[:0], tensor.shape[0] if tensor.dim() else 1
+                rows = tensor.reshape(1) if tensor.dim() == 0 else tensor
+                self._template, self._rows = rows[:0], rows.shape[0]
                 for early in self._early:
                     self._begin(early, Call("scatter", None))
         self.execution.enter(share.rank, share.entered)
@@ -239,7 +244,8 @@ class Collective(Meeting):
 
     def _buffers(self, rank: int) -> Buffers:
         share = self.shares[rank]
-        assert share is not None and share.buffers is not None
+        assert share is not None
+        assert share.buffers is not None
         return share.buffers
 
     def _on_message(self, transfer: Transfer, nbytes: float, start: float, end: float) -> None:

@@ -44,13 +44,13 @@ class Rank:
 
     __slots__ = ("baton", "clock", "ended", "number", "random", "result", "thread", "waiting")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, random: torch.Tensor) -> None:
         self.number = number
         self.clock = 0.0
         self.baton = threading.Lock()
         self.baton.acquire()
         self.waiting: Pending | None = None
-        self.random: torch.Tensor | None = None
+        self.random = random
         self.ended = False
         self.result: Any = None
         self.thread: threading.Thread | None = None
@@ -61,10 +61,11 @@ class Scheduler:
 
     def __init__(self, ranks: int, seed: int) -> None:
         self.queue = EventQueue()
-        self.ranks = [Rank(number) for number in range(ranks)]
+        self.ranks = [
+            Rank(number, torch.Generator().manual_seed(seed + number).get_state())
+            for number in range(ranks)
+        ]
         self._generator = torch.default_generator
-        for rank in self.ranks:
-            rank.random = torch.Generator().manual_seed(seed + rank.number).get_state()
         self._runnable: Rank | None = None
         self._finished = threading.Lock()
         self._finished.acquire()
@@ -150,15 +151,19 @@ class Scheduler:
             return
         except BaseException as error:
             if not self._aborted:
-                self.failure = (rank, error, self.states(but=rank))
-                self._finished.release()
+                self.failure = (rank, error, "")
+                try:
+                    self.failure = (rank, error, self.states(but=rank))
+                finally:
+                    self._finished.release()
             return
         if successor is not None:
             successor.baton.release()
         elif not self._aborted:
             if self._running:
                 self._deadlock()
-            self._finished.release()
+            else:
+                self._finished.release()
 
     def _pass_on(self, me: Rank) -> None:
         """Run events until a rank can go on, and let it; returns when `me` is that rank."""
@@ -168,7 +173,6 @@ class Scheduler:
         me.random = self._generator.get_state()
         if successor is None:
             self._deadlock()
-            self._finished.release()
         else:
             successor.baton.release()
         me.baton.acquire()
@@ -186,15 +190,16 @@ class Scheduler:
         self._runnable = rank
 
     def _deadlock(self) -> None:
-        waiting = [r for r in self.ranks if not r.ended]
-        message = (
-            f"Deadlock: {len(waiting)} of {len(self.ranks)} ranks wait and none can move:\n"
-            f"{self.states()}"
-        )
-        self.failure = (None, DeadlockError(message), "")
+        waiting = f"{self._running} of {len(self.ranks)} ranks wait and none can move"
+        self.failure = (None, DeadlockError(f"Deadlock: {waiting}"), "")
+        try:
+            message = f"Deadlock: {waiting}:\n{self.states()}"
+            self.failure = (None, DeadlockError(message), "")
+        finally:
+            self._finished.release()
 
     def _abort(self) -> None:
-        """End the ranks that still run, one at a time, so that their `finally` blocks run in turn."""
+        """End the ranks that still run, one after the other, through their `finally` blocks."""
         self._aborted = True
         for rank in self.ranks:
             if rank.thread is not None and rank.thread.is_alive():

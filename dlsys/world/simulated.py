@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections import deque
@@ -65,12 +66,16 @@ def simulate(
     if device is None and cluster is not None:
         device = cluster.device
     simulation = Simulation(ranks, cluster or link, device, seed, track_memory)
-    threads = torch.get_num_threads()
+    threads, thresholds = torch.get_num_threads(), gc.get_threshold()
     torch.set_num_threads(1)  # a rank is a device: no rank borrows the others' cores
+    # The records of messages are many small objects that stay; looking through them for garbage
+    # every 700 new ones takes as long as the run itself.
+    gc.set_threshold(max(10_000, thresholds[0]), *thresholds[1:])
     try:
         return simulation.run(program, args)
     finally:
         torch.set_num_threads(threads)
+        gc.set_threshold(*thresholds)
 
 
 def _rank_count(ranks: int | None, cluster: Cluster | None) -> int:
@@ -100,12 +105,16 @@ class Simulation:
         self.spans: list[Span] = []
         self.quiet, self.hidden = Quiet(), Quiet()
         self.meters = (
-            [Meter(rank, device, self.spans, self.quiet, self.hidden) for rank in self.scheduler.ranks]
+            [
+                Meter(rank, device, self.spans, self.quiet, self.hidden)
+                for rank in self.scheduler.ranks
+            ]
             if device is not None or track_memory
             else None
         )
 
     def run(self, program: Callable[..., Any], args: Sequence[Any]) -> Run:
+        """Run the program in every rank and gather what the run gives back."""
         scheduler = self.scheduler
         world = Group(self, range(len(scheduler.ranks)), "")
 
@@ -125,7 +134,7 @@ class Simulation:
             traffic=self.traffic,
             seconds=max(rank.clock for rank in scheduler.ranks),
             timeline=self._timeline(),
-            peak_memory=self.meters and [meter.peak_bytes for meter in self.meters],
+            peak_memory=None if self.meters is None else [m.peak_bytes for m in self.meters],
         )
 
     def wait(self, pending: Pending, name: str) -> None:
@@ -205,7 +214,7 @@ class Group:
 class SimulatedCommunicator(Communicator):
     """A rank's communicator in the simulated world."""
 
-    def __init__(self, group: _Group, me: Rank, rank: int) -> None:
+    def __init__(self, group: Group, me: Rank, rank: int) -> None:
         self.rank, self.size, self.axis = rank, group.size, group.axis
         self._group, self._me, self._simulation = group, me, group.simulation
         self._calls = 0
@@ -250,7 +259,10 @@ class SimulatedCommunicator(Communicator):
 
     def _post(self, mine: Letter) -> Letter:
         self._simulation.scheduler.check_alive()
-        box = self._group.mail.setdefault(mine.key, deque())
+        mail = self._group.mail
+        box = mail.get(mine.key)
+        if box is None:
+            box = mail[mine.key] = deque()
         if not box or box[0].sends == mine.sends:
             box.append(mine)
         else:

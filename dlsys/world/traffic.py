@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class Message(NamedTuple):
@@ -50,12 +50,12 @@ class Traffic:
     @property
     def sent(self) -> list[int]:
         """Bytes sent, by rank."""
-        return self._total(0)
+        return self._total("src")
 
     @property
     def received(self) -> list[int]:
         """Bytes received, by rank."""
-        return self._total(1)
+        return self._total("dst")
 
     @property
     def nbytes(self) -> int:
@@ -91,10 +91,10 @@ class Traffic:
             f"{self.nbytes:,} bytes, {len(self.calls):,} collective calls)"
         )
 
-    def _total(self, end: int) -> list[int]:
+    def _total(self, end: Literal["src", "dst"]) -> list[int]:
         totals = [0] * self.ranks
         for message in self.messages:
-            totals[message[end]] += message.nbytes
+            totals[getattr(message, end)] += message.nbytes
         return totals
 
     @staticmethod
