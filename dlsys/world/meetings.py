@@ -122,7 +122,8 @@ class Meeting:
         if site.same != self.site.same:
             raise MismatchError(
                 f"Collective number {self.index + 1} differs between ranks: "
-                f"{self.site}, but {site}. Every rank of a group calls the same collectives in the same order, with the same "
+                f"{self.site}, but {site}. Every rank of a group calls the same collectives "
+                "in the same order, with the same "
                 "shapes and dtypes"
             )
 
