@@ -10,10 +10,8 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -26,51 +24,11 @@ from dlsys.world import native, simulated
 from dlsys.world.carry import carry_out
 from dlsys.world.communicator import Call, Communicator, Handle, line_of
 from dlsys.world.meetings import Site, signature
-from dlsys.world.timeline import Span
+from dlsys.world.session import Session
 from dlsys.world.traffic import CallRecord, Message, Traffic
 
 _PLAN_TAGS = 2**30  # the program's tags are below, those of the n-th collective's plan at + n
 _ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-
-
-class Session:
-    """What all communicators of one process share: its clock and the records of what it did.
-
-    `tell`, where there is one, hears of every call before it is made and of every wait.
-    `waiting` says what the program waits in at present, "" when it does not.
-    """
-
-    def __init__(self, ranks: int, tell: Callable[[tuple], None] | None = None) -> None:
-        self.traffic = Traffic(ranks)
-        self.spans: list[Span] = []
-        self.tell = tell
-        self.waiting = ""
-        self.start = time.perf_counter()
-        self._told = 0
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the world began."""
-        return time.perf_counter() - self.start
-
-    def announce(self, what: str, *details: Any) -> int:
-        """Tell of something that the program begins; returns the number to wait for it by."""
-        self._told += 1
-        if self.tell is not None:
-            self.tell((what, self._told, *details))
-        return self._told
-
-    @contextmanager
-    def wait(self, rank: int, number: int, text: str) -> Iterator[None]:
-        """Around a call that blocks until number `number` is done."""
-        start, self.waiting = self.seconds, text
-        if self.tell is not None:
-            self.tell(("wait", number, line_of(sys._getframe(2))))
-        yield
-        if self.tell is not None:
-            self.tell(("done",))
-        self.waiting = ""
-        self.spans.append(Span(rank, start, self.seconds, "wait", text))
 
 
 class TorchCommunicator(Communicator):
@@ -151,52 +109,48 @@ class TorchCommunicator(Communicator):
     # -- point to point --------------------------------------------------------------------------
 
     def _isend(self, tensor: torch.Tensor, dst: int, tag: int) -> Handle:
-        return self._letter(tensor, dst, tag, sends=True)
+        number, text = self._letter("send to", tensor, dst, tag)
+        session, me, other = self._session, self._world_rank, self._members[dst]
+        start = session.seconds
+        message = Message(me, other, tensor.nbytes, "send", self.axis, start, start)
+        record = session.record(session.traffic.messages, message)
+        session.under_way[number] = work = self._group.send([native.as_bytes(tensor)], dst, tag)
+
+        def finish() -> None:
+            with session.wait(me, number, text):
+                work.wait()
+            record(session.seconds)
+
+        return Under(finish)
 
     def _irecv(self, tensor: torch.Tensor, src: int, tag: int) -> Handle:
-        return self._letter(tensor, src, tag, sends=False)
+        number, text = self._letter("recv from", tensor, src, tag)
+        session, target = self._session, tensor.detach()
+        # What is not contiguous is received beside its place, then copied.
+        landing = target if target.is_contiguous() else torch.empty_like(target).contiguous()
+        session.under_way[number] = work = self._group.recv([native.as_bytes(landing)], src, tag)
 
-    def _letter(self, tensor: torch.Tensor, peer: int, tag: int, sends: bool) -> Handle:
-        _refuse_meta(tensor)
-        if not 0 <= tag < _PLAN_TAGS:
-            raise ValueError(
-                f"tag {tag} is not allowed: tags are whole numbers from 0 to 2**30 - 1"
-            )
-        session, other = self._session, self._members[peer]
-        text = f"send to rank {other}" if sends else f"recv from rank {other}"
-        text += f" with tag {tag}" if tag else ""
-        number = 0
-        if session.tell is not None:
-            line = line_of(sys._getframe(3))
-            number = session.announce(
-                "letter", self._name, other, tag, sends, _of(tensor), text, line
-            )
-        payload = native.as_bytes(tensor)
-        if sends:
-            start = session.seconds
-            message = Message(
-                self._world_rank, other, tensor.nbytes, "send", self.axis, start, start
-            )
-            record = _append(session.traffic.messages, message)
-            work = self._group.send([payload], peer, tag)
-        else:
-            record = None
-            if payload.data_ptr() != tensor.data_ptr():
-                payload = torch.empty_like(payload)  # not contiguous: received beside, then copied
-            work = self._group.recv([payload], peer, tag)
-
-        def finish() -> torch.Tensor | None:
+        def finish() -> torch.Tensor:
             with session.wait(self._world_rank, number, text):
                 work.wait()
-            if record is not None:
-                _end(session.traffic.messages, record, session.seconds)
-                return None
-            if payload.data_ptr() != tensor.data_ptr():
-                whole = payload.view(tensor.dtype).view(tensor.shape)
-                tensor.detach().copy_(whole)
+            if landing is not target:
+                target.copy_(landing)
             return tensor
 
         return Under(finish)
+
+    def _letter(self, action: str, tensor: torch.Tensor, peer: int, tag: int) -> tuple[int, str]:
+        """Tell of one side of a message; returns its number, and the call in words."""
+        _refuse_meta(tensor)
+        if not 0 <= tag < _PLAN_TAGS:
+            raise ValueError(f"tag {tag} is not allowed: tags are whole numbers below 2**30")
+        other, line = self._members[peer], ""
+        text = f"{action} rank {other}" + (f" with tag {tag}" if tag else "")
+        sends, about = action == "send to", ""
+        if self._session.tell is not None:
+            line, about = line_of(sys._getframe(3)), _of(tensor)
+        details = self._name, other, tag, sends, about, text, line
+        return self._session.announce("letter", *details), text
 
     # -- collectives -----------------------------------------------------------------------------
 
@@ -208,7 +162,7 @@ class TorchCommunicator(Communicator):
         number = self._announce(signature(call), text)
         start = session.seconds
         nbytes = 0 if call.tensor is None else call.tensor.nbytes
-        record = _append(
+        record = session.record(
             session.traffic.calls,
             CallRecord(self._world_rank, call.kind, self.axis, nbytes, start, start),
         )
@@ -223,7 +177,7 @@ class TorchCommunicator(Communicator):
         def finish() -> torch.Tensor | None:
             with session.wait(self._world_rank, number, text):
                 carry()
-            _end(session.traffic.calls, record, session.seconds)
+            record(session.seconds)
             return result()
 
         return Under(finish)
@@ -277,9 +231,9 @@ class TorchCommunicator(Communicator):
     def _announce(self, same: Hashable, text: str) -> int:
         """Tell of the group's next collective call, which all its ranks make alike."""
         self._calls += 1
-        if self._session.tell is None:
-            return 0
-        site = Site(self._world_rank, same, text, sys._getframe(1))
+        site = None
+        if self._session.tell is not None:
+            site = Site(self._world_rank, same, text, sys._getframe(1))
         return self._session.announce("call", self._name, self._calls - 1, self.rank, site)
 
 
@@ -349,15 +303,6 @@ def from_environment() -> Communicator:
 def _leave() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-def _append(records: list[Any], record: Any) -> int:
-    records.append(record)
-    return len(records) - 1
-
-
-def _end(records: list[Any], index: int, seconds: float) -> None:
-    records[index] = records[index]._replace(end=seconds)
 
 
 def _refuse_meta(tensor: torch.Tensor) -> None:

@@ -22,7 +22,8 @@ import torch
 import torch.distributed as dist
 
 from dlsys.world.communicator import line_of
-from dlsys.world.distributed import Session, default_communicator
+from dlsys.world.distributed import default_communicator
+from dlsys.world.session import Session
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,67 @@
+"""What one process of a world of real processes keeps about itself."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dlsys.world.communicator import line_of
+from dlsys.world.timeline import Span
+from dlsys.world.traffic import Traffic
+
+
+class Session:
+    """What all communicators of one process share: its clock and the records of what it did.
+
+    `tell`, where there is one, hears of every call before it is made and of every wait.
+    `waiting` says what the program waits in at present, "" when it does not. `under_way` holds the
+    messages nobody has waited for: torch cancels those that nobody holds.
+    """
+
+    def __init__(self, ranks: int, tell: Callable[[tuple], None] | None = None) -> None:
+        self.traffic = Traffic(ranks)
+        self.spans: list[Span] = []
+        self.tell = tell
+        self.waiting = ""
+        self.start = time.perf_counter()
+        self.under_way: dict[int, Any] = {}
+        self._told = 0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the world began."""
+        return time.perf_counter() - self.start
+
+    def announce(self, what: str, *details: Any) -> int:
+        """Tell of something that the program begins; returns the number to wait for it by."""
+        self._told += 1
+        if self.tell is not None:
+            self.tell((what, self._told, *details))
+        return self._told
+
+    @staticmethod
+    def record(records: list[Any], record: Any) -> Callable[[float], None]:
+        """Append a record of something that begins; returns what sets the time of its end."""
+        index = len(records)
+        records.append(record)
+
+        def end(seconds: float) -> None:
+            records[index] = record._replace(end=seconds)
+
+        return end
+
+    @contextmanager
+    def wait(self, rank: int, number: int, text: str) -> Iterator[None]:
+        """Around a call that blocks until number `number` is done."""
+        start, self.waiting = self.seconds, text
+        if self.tell is not None:
+            self.tell(("wait", number, line_of(sys._getframe(2))))
+        yield
+        if self.tell is not None:
+            self.tell(("done",))
+        self.waiting = ""
+        self.under_way.pop(number, None)
+        self.spans.append(Span(rank, start, self.seconds, "wait", text))
