@@ -157,13 +157,25 @@ def test_every_reference_to_a_term_or_a_page_has_a_target(path):
 
 
 def notation_rows():
-    """(symbol, name in the code) of each row of the tables that have both."""
+    """(symbol, name in the code) of each row; "" where the table promises no name yet."""
     rows = []
     for line in (CHAPTERS / "notation.md").read_text().splitlines():
         columns = [c.strip() for c in line.strip("|").split("|")]
         if line.startswith("| $") and re.fullmatch(r"\$[^$]*\$", columns[0]):
-            rows.append((columns[0], columns[-1]))
+            rows.append((columns[0], columns[3] if len(columns) == 4 else ""))
     return rows
+
+
+def callables(module):
+    """The module's public functions, and the public methods of its classes."""
+    for name in getattr(module, "__all__", dir(module)):
+        thing = getattr(module, name)
+        members = vars(thing).values() if inspect.isclass(thing) else [thing]
+        yield from filter(inspect.isfunction, members)
+
+
+def parameters(function):
+    return inspect.signature(function).parameters
 
 
 def test_a_symbol_means_one_thing():
@@ -172,13 +184,15 @@ def test_a_symbol_means_one_thing():
     assert len(symbols) == len(set(symbols))
 
 
-@pytest.mark.parametrize(
-    ("symbol", "names"), [r for r in notation_rows() if "." in r[1] or "(" in r[1]]
-)
+@pytest.mark.parametrize(("symbol", "names"), [row for row in notation_rows() if row[1]])
 def test_the_names_that_notation_promises_exist(symbol, names):
     """`Class.attribute`, or `function(argument=)`, somewhere in the package's public modules."""
     modules = [importlib.import_module(f"dlsys.{m}") for m in MODULES]
     for name in re.findall(r"`([^`]+)`", names):
+        if name.isidentifier():
+            takers = [f for m in modules for f in callables(m) if name in parameters(f)]
+            assert takers, f"{symbol}: no public function has an argument {name!r}"
+            continue
         owner, member, argument = re.fullmatch(
             r"(?:1 / )?(\w+)(?:\.(\w+))?(?:\((?:(\w+)=)?\))?", name
         ).groups()
@@ -194,29 +208,16 @@ def test_the_names_that_notation_promises_exist(symbol, names):
 
 @pytest.mark.parametrize("path", MECHANISMS, ids=lambda p: p.stem)
 def test_every_symbol_in_a_formula_is_in_the_notation(path):
-    known = {s for symbol, _ in notation_rows() for s in re.findall(r"\\?[A-Za-z]+", symbol)}
+    greek = r"\\(?:alpha|beta|eta)\b"
+    known = {x for symbol, _ in notation_rows() for x in re.findall(rf"{greek}|[A-Za-z]", symbol)}
+    local = set("xyzijk")  # explained where they stand
     text = "\n".join(c.source for c in cells(path, "markdown"))
-    for formula in re.findall(r"\$\$(.*?)\$\$|\$([^$]+)\$", text, re.S):
-        bare = re.sub(r"\\(?:text|mathrm|begin|end)\{[^}]*\}|_\{[^}]*\}|_\w", "", "".join(formula))
-        letters = set(
-            re.findall(
-                r"(?<![\\A-Za-z])[A-Za-z]|\\(?:alpha|beta|eta)\b",
-                re.sub(r"\\(?!alpha|beta|eta)[a-zA-Z]+", " ", bare),
-            )
-        )
-        unknown = {
-            x
-            for x in re.findall(
-                r"\\(?:alpha|beta|eta)\b|[A-Za-z]",
-                re.sub(r"\\(?!(?:alpha|beta|eta)\b)[a-zA-Z]+", " ", bare),
-            )
-            if x not in known
-        }
-        # x, y, i, j, k and the a, b, c of a law of arithmetic are local to their sentence
-        assert (
-            unknown - set("xyijkablpht") - letters.intersection(set("xyijk")) - set("xyijk")
-            == set()
-        ), formula
+    for display, inline in re.findall(r"\$\$(.*?)\$\$|\$([^$]+)\$", text, re.S):
+        words = r"\\(?:text|mathrm)\{[^}]*\}|_\{[^}]*\}|_\w"
+        bare = re.sub(words, " ", display + inline)
+        bare = re.sub(r"\\(?!(?:alpha|beta|eta)\b)[a-zA-Z]+", " ", bare)
+        unknown = set(re.findall(rf"{greek}|[A-Za-z]", bare)) - known - local
+        assert not unknown, f"{unknown} in {display + inline!r}"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
