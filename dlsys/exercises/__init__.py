@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
-from dlsys.exercises.judge import difference, kind, likely_mistake, show
-from dlsys.exercises.plain import Array, NotPlain, plain
+from dlsys.exercises.judge import difference, kind, likely_mistake, show, unanswered
+from dlsys.exercises.plain import NotPlain, plain
 from dlsys.exercises.seal import Sealed, seal, sealed
 from dlsys.units import format_bytes, format_seconds
 
@@ -62,11 +62,12 @@ def same(
     if wrong is None:
         print(f"{_GREEN_TICK} {question}" + _value(question, came) + _cost_line(cost, best))
         return
-    if came is ... or came is None:
-        raise WrongAnswer(f"{question}: {wrong}")
+    if missing := unanswered(came):
+        raise WrongAnswer(f"{question}: {missing}")
     lines = [f"{question} is not right.", f"  came:      {show(came)}"]
     lines += [f"  expected:  {show(wanted)}"]
-    if type(came) in (list, dict, Array) or kind(came) != kind(wanted):
+    scalars = type(wanted) in (bool, int, float, str) and kind(came) == kind(wanted)
+    if not scalars and not isinstance(wanted, Sealed):
         lines += [f"  where:     {wrong}"]
     mistake = likely_mistake(came, wanted, hint)
     raise WrongAnswer("\n".join([*lines, f"  likely:    {mistake}"] if mistake else lines))

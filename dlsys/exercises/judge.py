@@ -31,7 +31,7 @@ def difference(came: Any, expected: Any, rtol: float = 1e-9, atol: float = 0.0) 
     max(|came|, |expected|), atol); lists, tuples and arrays element by element. A list may be
     answered by an array of its shape. `expected` is plain or `Sealed`.
     """
-    if isinstance(expected, Sealed) and came is not ... and came is not None:
+    if isinstance(expected, Sealed):
         right = expected.matches(came.values if isinstance(came, Array) else came, rtol)
         return None if right else "It differs from the sealed value."
     return _difference(came, expected, rtol, atol, "")
@@ -39,10 +39,6 @@ def difference(came: Any, expected: Any, rtol: float = 1e-9, atol: float = 0.0) 
 
 def _difference(came: Any, expected: Any, rtol: float, atol: float, where: str) -> str | None:
     at = f"At {where}: " if where else ""
-    if came is ...:
-        return at + UNANSWERED
-    if came is None and expected is not None:
-        return at + RETURNED_NONE
     if isinstance(expected, Array):
         if not isinstance(came, Array):
             return f"{at}an array of shape {expected.shape} is expected; {kind(came)} came."
@@ -63,7 +59,7 @@ def _difference(came: Any, expected: Any, rtol: float, atol: float, where: str) 
         ]
     elif isinstance(expected, dict):
         if came.keys() != expected.keys():
-            return f"{at}the keys are {list(came)}; {list(expected)} are expected."
+            return f"{at}the keys are {show(list(came))}; {show(list(expected))} are expected."
         pairs = [(f"{where}[{key!r}]", came[key], value) for key, value in expected.items()]
     else:
         if close(came, expected, rtol, atol):
@@ -73,12 +69,23 @@ def _difference(came: Any, expected: Any, rtol: float, atol: float, where: str) 
     return next((text for text in found if text), None)
 
 
+def unanswered(came: Any) -> str | None:
+    """That a wrong answer is the placeholder still, or nothing but None; None where it is more."""
+    parts = came if isinstance(came, list) else [came]
+    if any(part is ... for part in parts):
+        return UNANSWERED
+    return RETURNED_NONE if parts and all(part is None for part in parts) else None
+
+
 def close(came: Any, expected: Any, rtol: float, atol: float) -> bool:
     """Whether two plain scalars agree: exactly, or for floats within the tolerance; NaN is NaN."""
     if float in (type(came), type(expected)):
-        if math.isnan(came) or math.isnan(expected):
-            return math.isnan(came) and math.isnan(expected)
-        return math.isclose(came, expected, rel_tol=rtol, abs_tol=atol)
+        if came != came or expected != expected:
+            return came != came and expected != expected
+        try:
+            return math.isclose(came, expected, rel_tol=rtol, abs_tol=atol)
+        except OverflowError:  # a whole number beyond every float
+            return False
     return bool(came == expected)
 
 
@@ -102,7 +109,10 @@ def likely_mistake(came: Any, expected: Any, hint: Any = None) -> str | None:
 def _ratio(came: Any, expected: Any) -> str | None:
     if kind(came) != "a number" or kind(expected) != "a number" or not came or not expected:
         return None
-    ratio = abs(came / expected)
+    try:
+        ratio = abs(came / expected)
+    except OverflowError:
+        return None
     for known, text in _RATIOS.items():
         if math.isclose(max(ratio, 1 / ratio), known, rel_tol=1e-6):
             return text
@@ -123,10 +133,14 @@ def kind(value: Any) -> str:
 def show(value: Any, most: int = 200) -> str:
     """A plain value in a line: numbers with separators, long things cut."""
     if isinstance(value, Sealed):
-        return f"sealed, compared to {value.digits} significant digits"
-    if type(value) is int:
-        return f"{value:,}" if abs(value) < 10**30 else f"{value:.6e}"
-    text = repr(_bare(value))
+        return f"not shown; numbers are compared to {value.digits} digits"
+    try:
+        if type(value) is int or (type(value) is float and abs(value) < 1e16):
+            text = f"{value:,}"
+        else:
+            text = repr(_bare(value))
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return "a number too long to show"
     return text if len(text) <= most else text[: most - 4] + " ..."
 
 
