@@ -22,7 +22,8 @@ from dlsys.collectives import Transfer, plan_for
 from dlsys.collectives.buffers import hold
 from dlsys.world import native, simulated
 from dlsys.world.carry import carry_out
-from dlsys.world.communicator import Call, Communicator, Handle, line_of
+from dlsys.world.communicator import Call, Communicator, Handle
+from dlsys.world.errors import line_of
 from dlsys.world.meetings import Site, signature
 from dlsys.world.session import Session
 from dlsys.world.traffic import CallRecord, Message, Traffic

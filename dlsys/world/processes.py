@@ -26,7 +26,7 @@ from typing import Any
 import cloudpickle
 import torch.distributed as dist
 
-from dlsys.world.communicator import MismatchError, WorldError
+from dlsys.world.errors import MismatchError, WorldError
 from dlsys.world.rank_process import Start, main
 from dlsys.world.run import Run
 from dlsys.world.simulated import rank_error

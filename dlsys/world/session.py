@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dlsys.world.communicator import line_of
+from dlsys.world.errors import line_of
 from dlsys.world.timeline import Span
 from dlsys.world.traffic import Traffic
 

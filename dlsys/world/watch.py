@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlsys.world.communicator import DeadlockError, MismatchError
+from dlsys.world.errors import DeadlockError, MismatchError
 from dlsys.world.meetings import Meeting, Site
 
 
