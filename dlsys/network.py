@@ -18,22 +18,22 @@ Where = Link | Cluster | None
 
 
 class EventQueue:
-    """Actions in order of virtual time; those of the same instant in the order they were added."""
+    """Actions in order of virtual time; at one instant by `order`, then as they were added."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
+        self._heap: list[tuple[float, int, int, Callable[..., None], tuple[object, ...]]] = []
         self._added = 0
 
-    def push(self, time: float, action: Callable[..., None], *args: object) -> None:
+    def push(self, time: float, order: int, action: Callable[..., None], *args: object) -> None:
         """Have `action(time, *args)` called at virtual `time` (seconds)."""
         self._added += 1
-        heapq.heappush(self._heap, (time, self._added, action, args))
+        heapq.heappush(self._heap, (time, order, self._added, action, args))
 
     def step(self) -> bool:
         """Run the earliest action; False when there is none."""
         if not self._heap:
             return False
-        time, _, action, args = heapq.heappop(self._heap)
+        time, _, _, action, args = heapq.heappop(self._heap)
         action(time, *args)
         return True
 

@@ -1,13 +1,14 @@
 """A plan carried out round by round in virtual time, to price it and to run it simulated.
 
 A rank enters its next round when its own sends and receives of this one are done; no barrier holds
-the others. A transfer starts when both its ends have reached its round and their ports are free.
+the others. A transfer starts when both its ends have reached its round and their ports are free;
+transfers that could start at the same instant do so in the order of their round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dlsys.network import EventQueue, Network
 
@@ -44,7 +45,7 @@ class Execution:
         self._clock = [0.0] * plan.ranks
         self._pending = [0] * plan.ranks
         self._rounds = len(plan.rounds)
-        self._index: dict[int, list] = {}
+        self._index: dict[int, list[Any]] = {}
         self._through: dict[int, int] = {}
 
     def enter(self, rank: int, time: float) -> None:
@@ -55,7 +56,7 @@ class Execution:
     def waits_for(self, rank: int) -> list[int]:
         """The ranks whose messages, or readiness, `rank` still needs in its present round."""
         entries = self._index.get(self.round[rank], {rank: ()})[rank] or ()
-        return sorted({t.dst if t.src == rank else t.src for t, ready, _ in entries if ready[1]})
+        return sorted({t.dst if t.src == rank else t.src for t, ready, *_ in entries if ready[1]})
 
     def _advance(self, rank: int) -> None:
         """Take `rank` into its next round that has anything to do for it."""
@@ -74,26 +75,26 @@ class Execution:
         time = self._clock[rank]
         self._pending[rank] = len(entries)
         if self.on_round is not None:
-            self.on_round(rank, [t for t, _, _ in entries])
-        for transfer, ready, nbytes in entries:
+            self.on_round(rank, [t for t, *_ in entries])
+        for transfer, ready, nbytes, order in entries:
             # ready = [latest arrival of an end at this round, ends still missing]
             if time > ready[0]:
                 ready[0] = time
             ready[1] -= 1
             if ready[1] == 0:
-                self.queue.push(ready[0], self._start, transfer, nbytes)
+                self.queue.push(ready[0], order, self._start, transfer, nbytes)
 
-    def _of(self, index: int) -> list:
-        """Per rank the entries (transfer, ready, nbytes) of round `index`, made on first use."""
+    def _of(self, index: int) -> list[Any]:
+        """Per rank the entries (transfer, ready, nbytes, order) of a round, made on first use."""
         by_rank = self._index.get(index)
         if by_rank is None:
             by_rank = self._index[index] = [None] * self.plan.ranks
             self._through[index] = 0
-            for transfer in self.plan.rounds[index]:
+            for order, transfer in enumerate(self.plan.rounds[index]):
                 nbytes = self.sizes(transfer.first, transfer.stop)
                 if nbytes == 0:
                     continue  # an empty message is not sent
-                entry = (transfer, [0.0, 2], nbytes)
+                entry = (transfer, [0.0, 2], nbytes, order)
                 for end in (transfer.src, transfer.dst):
                     if by_rank[end] is None:
                         by_rank[end] = [entry]

@@ -7,43 +7,26 @@ handle whose `wait()` returns it.
 
 from __future__ import annotations
 
-import os
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType
 from typing import Any, Literal, Protocol, overload
 
 import torch
 
-import dlsys
 from dlsys.collectives import Plan, plan_for
+from dlsys.world.errors import (  # noqa: F401
+    DeadlockError,
+    MismatchError,
+    RankError,
+    WorldError,
+    line_of,
+    program_frame,
+)
 
 REDUCTIONS = ("sum", "mean", "max", "min", "prod")
 ROOTED = ("broadcast", "reduce", "scatter", "gather")
 REDUCING = ("all_reduce", "reduce_scatter", "reduce")
-_LIBRARIES = tuple(str(Path(f).parent) + os.sep for f in (dlsys.__file__, torch.__file__))
-
-
-class WorldError(RuntimeError):
-    """A run that went wrong as a whole."""
-
-
-class DeadlockError(WorldError):
-    """No rank can move any more; the message says who waits for whom, and where."""
-
-
-class MismatchError(WorldError, ValueError):
-    """Ranks called different things where they had to call the same; the message names both."""
-
-
-class RankError(WorldError):
-    """A rank's program raised; the message names the rank and holds its traceback.
-
-    It is also an instance of the original's type, which is its `__cause__`.
-    """
 
 
 class Handle(Protocol):
@@ -78,24 +61,6 @@ class Call:
         if self.plan is not None:
             words += f", by {self.plan.algorithm}"
         return words
-
-
-def program_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame that is the caller's program, not this package or torch's internals."""
-    innermost = frame
-    while frame is not None:
-        if not frame.f_code.co_filename.startswith(_LIBRARIES):
-            return frame
-        frame = frame.f_back
-    return innermost
-
-
-def line_of(frame: FrameType | None) -> str:
-    """`file:line` of the program that led to `frame`."""
-    frame = program_frame(frame)
-    if frame is None:
-        return "an unknown line"
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 class Communicator(ABC):
@@ -324,8 +289,3 @@ class Communicator(ABC):
             )
         if kind in ROOTED and plan.root != root:
             raise ValueError(f"{kind} got root {root} but a plan whose root is {plan.root}")
-
-
-def here() -> str:
-    """`file:line` of the program that is calling into the package."""
-    return line_of(sys._getframe(1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from dlsys.world.timeline import Timeline
@@ -30,7 +31,8 @@ def gantt(timeline: Timeline, title: str = "") -> Figure:
             bar = (span.start / scale, (span.end - span.start) / scale)
             bars[span.kind, span.rank].append(bar)
 
-    figure = Figure(figsize=(8, 0.8 + 0.4 * max(2, timeline.ranks)), layout="constrained")
+    figure = plt.figure(figsize=(8, 0.8 + 0.4 * max(2, timeline.ranks)), layout="constrained")
+    plt.close(figure)  # a cell shows it once, as its value
     axes = figure.subplots()
     for (kind, rank), row in sorted(bars.items(), key=lambda item: list(STYLE).index(item[0][0])):
         offset, height = PLACE[kind]

@@ -16,8 +16,9 @@ from typing import Any
 import torch
 
 from dlsys.network import EventQueue
-from dlsys.world.communicator import DeadlockError, line_of
+from dlsys.world.errors import DeadlockError, line_of
 
+_FIRST = -1  # at one instant ranks go on before messages start, so that all have posted theirs
 _SHOWN = 16  # ranks that an error message tells about one by one
 
 
@@ -81,7 +82,7 @@ class Scheduler:
                 target=self._main, args=(rank, body), name=f"rank {rank.number}", daemon=True
             )
             rank.thread.start()
-            self.queue.push(0.0, self._resume, rank)
+            self.queue.push(0.0, _FIRST, self._resume, rank)
         try:
             first = self._next()
             assert first is not None
@@ -110,7 +111,7 @@ class Scheduler:
         """Say that `pending` is done at `time`, and wake its rank if that is what it waits for."""
         pending.done_at = time
         if pending.owner.waiting is pending:
-            self.queue.push(time, self._resume, pending.owner)
+            self.queue.push(time, _FIRST, self._resume, pending.owner)
 
     def check_alive(self) -> None:
         """Stop a rank that goes on after the run has ended."""

@@ -16,17 +16,11 @@ import torch
 from dlsys.collectives import plan_for
 from dlsys.hardware import Cluster, Device, Link
 from dlsys.network import Network
-from dlsys.world.communicator import (
-    Call,
-    Communicator,
-    Handle,
-    MismatchError,
-    RankError,
-    WorldError,
-    line_of,
-)
+from dlsys.world.communicator import Call, Communicator, Handle
 from dlsys.world.compute import Meter, Quiet
-from dlsys.world.meetings import Collective, Letter, Meeting, Site, Split, deliver, signature
+from dlsys.world.errors import MismatchError, RankError, WorldError, line_of
+from dlsys.world.letters import Letter, deliver
+from dlsys.world.meetings import Collective, Meeting, Site, Split, signature
 from dlsys.world.run import Run
 from dlsys.world.scheduler import Pending, Rank, Scheduler
 from dlsys.world.timeline import Span, Timeline
