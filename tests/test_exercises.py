@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -27,7 +28,7 @@ from wrong_answers.notebooks import (
 
 from dlsys.exercises import WrongAnswer, plain, same, seal, sealed
 from dlsys.exercises.judge import difference, likely_mistake
-from dlsys.notebook.release import STUB
+from dlsys.notebook.release import STUB, as_text, main
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -227,6 +228,13 @@ def test_notebooks_are_valid_with_unique_ids_that_are_nbgraders(folder: str, slu
 
 
 @pytest.mark.parametrize("slug", slugs())
+@pytest.mark.parametrize("folder", ["solutions", "exercises"])
+def test_notebooks_are_stored_in_the_one_form_that_a_release_writes(folder: str, slug: str) -> None:
+    text = (ROOT / folder / slug / f"{slug}.ipynb").read_text(encoding="utf-8")
+    assert as_text(json.loads(text)) == text
+
+
+@pytest.mark.parametrize("slug", slugs())
 def test_test_cells_hold_calls_of_same_with_literals_and_nothing_else(slug: str) -> None:
     for cell in code_cells(load("solutions", slug)):
         if not cell.is_test:
@@ -318,6 +326,40 @@ def test_exercises_are_in_step_with_solutions_and_a_release_changes_nothing() ->
     after = {path: path.read_bytes() for path in (ROOT / "exercises").rglob("*") if path.is_file()}
     assert after == before
     assert not list(ROOT.glob("*.db"))
+
+
+def test_a_release_runs_writes_checks_and_names_what_is_out_of_step(
+    tmp_path: Path, capsys: Any
+) -> None:
+    assert main(["--root", str(tmp_path)]) == 1
+    assert "There is no notebook in" in capsys.readouterr().err
+
+    role = {"schema_version": 3, "grade": False, "locked": False, "solution": True, "task": False}
+    source = "x = ...\n### BEGIN SOLUTION\nx = 3\nprint(x)\n### END SOLUTION"
+    cell = nbformat.v4.new_code_cell(source, id="one")
+    cell.metadata["nbgrader"] = role | {"grade_id": "one"}
+    solution = tmp_path / "solutions" / "one" / "one.ipynb"
+    solution.parent.mkdir(parents=True)
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), solution)
+
+    assert main(["--root", str(tmp_path), "--run"]) == 0
+    stored = json.loads(solution.read_text(encoding="utf-8"))["cells"][0]
+    assert stored["outputs"][0]["text"] == ["3\n"]
+    released = tmp_path / "exercises" / "one" / "one.ipynb"
+    answer = json.loads(released.read_text(encoding="utf-8"))["cells"][0]
+    assert answer["source"] == ["x = ...\n", STUB]
+    assert answer["outputs"] == []
+    assert main(["--root", str(tmp_path), "--check"]) == 0
+
+    released.write_text("{}", encoding="utf-8")
+    assert main(["--root", str(tmp_path), "--check"]) == 1
+    assert "one.ipynb is out of step: run make release" in capsys.readouterr().out
+    assert released.read_text(encoding="utf-8") == "{}"
+    stranger = tmp_path / "exercises" / "two" / "two.ipynb"
+    stranger.parent.mkdir()
+    stranger.write_text("{}", encoding="utf-8")
+    assert main(["--root", str(tmp_path)]) == 1
+    assert "two.ipynb has no solution; remove it." in capsys.readouterr().err
 
 
 # -- the wrong answers ---------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 `python -m dlsys.notebook.release` runs nbgrader's own generate_assignment (solutions, hidden tests
 and outputs go; test cells are locked and get their checksums) and writes the result the same way
-each time. With `--check` it writes nothing and fails where exercises/ is out of step.
+each time. With `--check` it writes nothing and fails where exercises/ is out of step. With `--run`
+it first runs the solutions and stores their outputs, which `pytest --nbval solutions` compares.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 # A comment and no error: an answer then stays at `...`, and a function, whose docstring is its
 # whole body, gives None. `same` knows both and says "not answered yet".
@@ -45,12 +47,38 @@ def release(solutions: Path, slugs: list[str]) -> dict[str, str]:
     return released
 
 
-def as_text(notebook: dict) -> str:
-    """A notebook's JSON in the one form it is stored in: sorted keys, one space of indentation."""
+def run(path: Path) -> None:
+    """Run a notebook in its folder and store its outputs; raises where a cell fails."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(path, as_version=4)
+    place = {"metadata": {"path": str(path.parent)}}
+    NotebookClient(notebook, timeout=120, record_timing=False, resources=place).execute()
+    path.write_text(as_text(json.loads(nbformat.writes(notebook))), encoding="utf-8")
+
+
+def as_text(notebook: dict[str, Any]) -> str:
+    """A notebook's JSON in the one form it is stored in, without times, versions and chance."""
     for cell in notebook["cells"]:
-        cell["metadata"].pop("execution", None)  # times of execution
+        cell["metadata"].pop("execution", None)  # times
+        if cell["cell_type"] == "code":
+            cell["outputs"] = _joined(cell["outputs"])
     notebook["metadata"].pop("widgets", None)
+    notebook["metadata"]["language_info"] = {"name": "python"}
     return json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _joined(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The outputs with what was printed in one piece: where a kernel cuts it is chance."""
+    joined: list[dict[str, Any]] = []
+    for output in outputs:
+        last = joined[-1] if joined else {}
+        if output["output_type"] == "stream" and last.get("name") == output["name"]:
+            last["text"] = [*last["text"], *output["text"]]
+        else:
+            joined.append(output)
+    return joined
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -58,12 +86,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m dlsys.notebook.release", description=__doc__)
     parser.add_argument("--root", type=Path, default=Path(), help="the project's folder")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if out of step")
+    parser.add_argument("--run", action="store_true", help="run the solutions first")
     options = parser.parse_args(arguments)
     solutions, exercises = options.root / "solutions", options.root / "exercises"
     slugs = sorted(path.parent.name for path in solutions.glob("*/*.ipynb"))
     if not slugs:
         print(f"There is no notebook in {solutions.resolve()}.", file=sys.stderr)
         return 1
+    for slug in slugs if options.run else []:
+        run(solutions / slug / f"{slug}.ipynb")
     targets = {slug: exercises / slug / f"{slug}.ipynb" for slug in slugs}
     strangers = sorted(set(exercises.glob("*/*.ipynb")) - set(targets.values()))
     changed = []
