@@ -74,7 +74,7 @@ def _both_ways(one: Rounds, n: int) -> Rounds:
 def bidirectional_reduce_scatter(n: int) -> Plan:
     """A ring each way, each with half of every chunk: for ranks that have a port to either side.
 
-    With one port per rank, as on a `hardware.Link`, both rings share it and nothing is gained. Between
+    With one port per rank, as on a `hardware.Link`, both rings share it and gain nothing. Between
     nodes each direction uses other network cards, which then carry half as many bytes.
     """
     return Plan("reduce_scatter", "bidirectional", n, 2 * n, _both_ways(_scatter_rounds(n), n))
