@@ -236,6 +236,19 @@ def test_every_chapter_offers_its_notebook_and_its_exercises(book):
         assert {f"chapters/{slug}.html", f"{exercise}.ipynb"} <= back
 
 
+def test_a_quiz_answers_a_click_without_a_kernel(book):
+    page = book.context.new_page()
+    for source in (ROOT / "chapters" / "quizzes").glob("*.json"):
+        page.goto(f"{book.home}chapters/{source.stem}.html")
+        questions = page.locator(".Quiz")
+        assert questions.count() == len(json.loads(source.read_text("utf-8")))
+        choice = questions.filter(has=page.locator(".MCButton")).first
+        assert not choice.locator(".Feedback").inner_text()
+        choice.locator(".MCButton").first.click()
+        assert choice.locator(".Feedback").inner_text()
+    page.close()
+
+
 def code_of(path: Path) -> set[str]:
     """The lines of code in a notebook, leaving out those too short to say anything."""
     cells = json.loads(path.read_text("utf-8"))["cells"]
