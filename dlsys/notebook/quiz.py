@@ -27,8 +27,10 @@ _COLORS = {
     "--jq-link-color": "#9abafa",
 }
 
-# The feedback stands on the page's own background, in the page's own text color, marked by a bar.
+# The feedback stands on the page's own background (which the theme would make light in the dark),
+# in the page's own text color, marked by a bar.
 _STYLE = """
+.text_html:has(> .chapter-quiz) {{ background: none !important; color: inherit !important; }}
 #{id} .Quiz {{ font-size: 1rem; line-height: 1.4; margin: 1.2rem auto; }}
 #{id} .Feedback {{ font-size: 1rem; text-align: left; color: inherit; padding: 0 0.8rem; }}
 #{id} .Feedback.correct {{ border-left: 4px solid #1b9e4b; }}
