@@ -51,6 +51,8 @@ class Call:
     def describe(self) -> str:
         """The call as a reader would write it: `all_reduce of 4x2 float32, sum`."""
         words = self.kind
+        if words == "barrier":
+            return words
         if self.tensor is not None:
             shape = "x".join(map(str, self.tensor.shape)) or "one"
             words += f" of {shape} {str(self.tensor.dtype).removeprefix('torch.')}"

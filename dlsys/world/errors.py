@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from pathlib import Path
 from types import FrameType
 
@@ -15,6 +16,21 @@ _LIBRARIES = tuple(str(Path(f).parent) + os.sep for f in (dlsys.__file__, torch.
 
 class WorldError(RuntimeError):
     """A run that went wrong as a whole."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the message, and of a rank's exception where its program was.
+
+        The frames of the world itself would bury both.
+        """
+        shown = []
+        if self.__cause__ is not None:
+            frames = traceback.extract_tb(self.__cause__.__traceback__)
+            for frame in frames:
+                if "ipykernel" in frame.filename and frame.line:  # read before its file is renamed
+                    frame.filename = "this notebook"
+            program = [f for f in frames if not f.filename.startswith(_LIBRARIES)]
+            shown = [line.rstrip() for line in traceback.format_list(program)]
+        return [*shown, f"{type(self).__name__}: {self}"]
 
 
 class DeadlockError(WorldError):
@@ -45,6 +61,10 @@ def program_frame(frame: FrameType | None) -> FrameType | None:
 def line_of(frame: FrameType | None) -> str:
     """`file:line` of the program that led to `frame`."""
     frame = program_frame(frame)
-    if frame is None:
-        return "an unknown line"
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return "an unknown line" if frame is None else place(frame.f_code.co_filename, frame.f_lineno)
+
+
+def place(file: str, line: int) -> str:
+    """`file:line`, or the line of a notebook's cell, whose file has a name without meaning."""
+    path = Path(file)
+    return f"cell line {line}" if "ipykernel" in path.parent.name else f"{path.name}:{line}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from dlsys.collectives import Transfer
 from dlsys.collectives.buffers import Buffers, hold
 from dlsys.collectives.execution import Execution
 from dlsys.world.communicator import REDUCING, ROOTED, Call
-from dlsys.world.errors import MismatchError, program_frame
+from dlsys.world.errors import MismatchError, place, program_frame
 from dlsys.world.scheduler import Pending, Rank, members_text
 from dlsys.world.traffic import CallRecord, Message
 
@@ -32,7 +31,7 @@ class Site:
         self.file, self.line = program.f_code.co_filename, program.f_lineno
 
     def __str__(self) -> str:
-        return f"rank {self.number} called {self.text} at {Path(self.file).name}:{self.line}"
+        return f"rank {self.number} called {self.text} at {place(self.file, self.line)}"
 
 
 class Meeting:
@@ -231,9 +230,9 @@ class Split(Meeting):
             ranks = [rank for _, rank in sorted(ordered)]
             first = self._asked[ranks[0]]
             subgroup = first[1]._group.subgroup(ranks, first[4])
-            for place, rank in enumerate(ranks):
+            for number, rank in enumerate(ranks):
                 share, comm, *_ = self._asked[rank]
-                share.value = type(comm)(subgroup, comm._me, place)
+                share.value = type(comm)(subgroup, comm._me, number)
         for share, *_ in self._asked.values():
             self.group.simulation.scheduler.complete(share, time)
 
