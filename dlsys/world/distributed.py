@@ -50,14 +50,19 @@ class TorchCommunicator(Communicator):
         group = group or dist.group.WORLD
         if group is None:
             raise RuntimeError("torch.distributed has no default group yet: initialise it first")
-        self._group, self.axis, self._name = group, axis, name
+        self.axis, self._name = axis, name
         self._members = dist.get_process_group_ranks(group)
         self.rank, self.size = dist.get_rank(group), len(self._members)
         self._session = session or Session(dist.get_world_size())
+        self._session.groups[name] = group
         self._world_rank = self._members[self.rank]
         self._worker: ThreadPoolExecutor | None = None
         self._calls = 0
         self._session.announce("group", name, self._members)
+
+    @property
+    def _group(self) -> dist.ProcessGroup:
+        return self._session.groups[self._name]
 
     def __repr__(self) -> str:
         return f"TorchCommunicator(rank={self.rank}, size={self.size}, axis={self.axis!r})"
@@ -302,7 +307,11 @@ def from_environment() -> Communicator:
 
 
 def _leave() -> None:
+    """End the process group before Python does: gloo's threads may not outlive the interpreter,
+    and they end when nobody refers to a group any more."""
     if dist.is_initialized():
+        if _default is not None:
+            _default._session.groups.clear()
         dist.destroy_process_group()
 
 

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import types
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -81,6 +82,7 @@ class _Launch:
         self.results: dict[int, tuple] = {}
         self.states: dict[int, str] = {}
         self.silent: set[int] = set()
+        self.inbox: deque[tuple[int, tuple | None]] = deque()
         self.ready = 0
 
     def run(
@@ -124,25 +126,25 @@ class _Launch:
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise self._out_of_time()
-        news = self._receive(min(left, _QUIET))
-        if not news and self.watch is not None:
+        news = self._next(min(left, _QUIET))
+        if news is not None:
+            self._take(*news)
+        elif self.watch is not None:
             self.watch.stuck()
-        for rank, message in news:
-            self._take(rank, message)
 
-    def _receive(self, seconds: float) -> list[tuple[int, tuple | None]]:
-        """The next message of every rank that has one, waiting at most `seconds` for the first;
-        None for a rank that has closed its end."""
-        deaf = self.results.keys() | self.silent
-        pipes = {pipe: rank for rank, pipe in enumerate(self.pipes) if rank not in deaf}
-        news: list[tuple[int, tuple | None]] = []
-        for pipe in connection.wait(list(pipes), max(0.0, seconds)) if pipes else ():
-            try:
-                news.append((pipes[pipe], pickle.loads(pipe.recv_bytes())))
-            except (EOFError, ConnectionError):
-                self.silent.add(pipes[pipe])
-                news.append((pipes[pipe], None))
-        return news
+    def _next(self, seconds: float) -> tuple[int, tuple | None] | None:
+        """The next message of a rank, waiting at most `seconds` for one; the message is None where
+        the rank has closed its end."""
+        if not self.inbox:
+            deaf = self.results.keys() | self.silent
+            pipes = {pipe: rank for rank, pipe in enumerate(self.pipes) if rank not in deaf}
+            for pipe in connection.wait(list(pipes), max(0.0, seconds)) if pipes else ():
+                try:
+                    self.inbox.append((pipes[pipe], pickle.loads(pipe.recv_bytes())))
+                except (EOFError, ConnectionError):
+                    self.silent.add(pipes[pipe])
+                    self.inbox.append((pipes[pipe], None))
+        return self.inbox.popleft() if self.inbox else None
 
     def _take(self, rank: int, message: tuple | None) -> None:
         """Act on a message; raises what ends the launch early."""
@@ -169,12 +171,10 @@ class _Launch:
     def _failed(self, rank: int, error: bytes, kind: str, text: str, trace: str, lost: bool) -> Any:
         """The exception for a program that raised in `rank`."""
         until = time.monotonic() + _ANSWER
-        while (
-            lost and time.monotonic() < until
-        ):  # gloo lost a peer: what ended that one is the news
-            for other, message in self._receive(until - time.monotonic()):
-                if message is None or message[0] != "error" or not message[-1]:
-                    self._take(other, message)
+        while lost and time.monotonic() < until:  # gloo lost a peer, and why is the news
+            news = self._next(until - time.monotonic())
+            if news and not (news[1] and news[1][0] == "error" and news[1][-1]):
+                self._take(*news)
         try:
             cause = pickle.loads(error)
         except Exception:  # a class may refuse to be made again
@@ -186,10 +186,9 @@ class _Launch:
 
     def _died(self, rank: int) -> WorldError:
         """The exception for a process that ended before its program did."""
-        while news := self._receive(0.0):  # calls that did not fit together may be why
-            for other, message in news:
-                if message is not None and message[0] == "event":
-                    self._take(other, message)
+        while news := self._next(0.0):  # calls that did not fit together may be why
+            if news[1] and news[1][0] == "event":
+                self._take(*news)
         process = self.processes[rank]
         process.join(_ANSWER)
         code = process.exitcode
@@ -217,10 +216,10 @@ class _Launch:
         self._tell(asked, ("state",))
         until = time.monotonic() + _ANSWER
         while asked - self.states.keys() - self.silent and time.monotonic() < until:
-            for rank, message in self._receive(until - time.monotonic()):
-                if message is not None and message[0] in ("state", "print", "event"):
-                    with suppress(MismatchError):
-                        self._take(rank, message)
+            news = self._next(until - time.monotonic())
+            if news and news[1] and news[1][0] in ("state", "print", "event"):
+                with suppress(MismatchError):
+                    self._take(*news)
         lines = []
         for rank in range(self.ranks):
             if rank in self.results:

@@ -98,8 +98,9 @@ class _Home:
     def _state(self) -> str:
         if self.ended:
             return self.ended
-        line = line_of(sys._current_frames().get(self._program))
-        waiting = self.session.waiting if self.session is not None else "starting"
+        if self.session is None:
+            return "is starting"
+        line, waiting = line_of(sys._current_frames().get(self._program)), self.session.waiting
         return f"waits in {waiting} at {line}" if waiting else f"is busy at {line}"
 
 

@@ -18,7 +18,8 @@ class Session:
 
     `tell`, where there is one, hears of every call before it is made and of every wait.
     `waiting` says what the program waits in at present, "" when it does not. `under_way` holds the
-    messages nobody has waited for: torch cancels those that nobody holds.
+    messages nobody has waited for: torch cancels those that nobody holds. `groups` are the process
+    groups of its communicators, by name.
     """
 
     def __init__(self, ranks: int, tell: Callable[[tuple], None] | None = None) -> None:
@@ -27,6 +28,7 @@ class Session:
         self.tell = tell
         self.waiting = ""
         self.start = time.perf_counter()
+        self.groups: dict[str, Any] = {}
         self.under_way: dict[int, Any] = {}
         self._told = 0
 

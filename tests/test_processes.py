@@ -1,0 +1,357 @@
+"""Real processes: what comes back from them, how they end, and that none stays behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from dlsys import world
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def failure(program, ranks=3, **options):
+    try:
+        world.launch(program, ranks, **options)
+    except Exception as error:
+        return error
+    pytest.fail("the launch went through")
+
+
+# -- what goes there and comes back --------------------------------------------------------------
+
+
+def test_functions_arguments_and_results_travel():
+    offset = 3
+
+    def program(comm, scale, table):
+        inner = lambda x: x * scale + offset  # noqa: E731 (a function that no module holds)
+        return {"rank": comm.rank, "value": inner(table["x"]), "call": inner}
+
+    run = world.launch(program, 2, args=(2, {"x": torch.arange(3)}))
+    for rank, result in enumerate(run.results):
+        assert result["rank"] == rank
+        assert result["value"].tolist() == [3, 5, 7]
+        assert result["call"](10) == 23
+
+
+def test_large_results_come_back_whole():
+    run = world.launch(lambda comm: torch.full((2**22,), comm.rank), 2)
+    assert [r.unique().tolist() for r in run.results] == [[0], [1]]
+    assert all(len(r) == 2**22 for r in run.results)
+
+
+def test_each_rank_draws_the_random_numbers_that_it_draws_when_simulated():
+    def program(comm):
+        return torch.rand(3)
+
+    real = world.launch(program, 3, seed=5).results
+    simulated = world.simulate(program, 3, seed=5).results
+    assert torch.equal(torch.stack(real), torch.stack(simulated))
+
+
+def test_what_ranks_print_appears_where_the_caller_prints(capsys):
+    def program(comm):
+        print("rank", comm.rank, "of", comm.size)
+        print("no newline", end="")
+
+    world.launch(program, 2)
+    text = capsys.readouterr().out
+    assert "rank 0 of 2\n" in text
+    assert "rank 1 of 2\n" in text
+    assert text.count("no newline") == 2
+
+
+def test_variables_of_the_environment_are_those_of_the_caller(monkeypatch):
+    monkeypatch.setenv("DLSYS_TEST", "first")
+    assert world.launch(lambda comm: os.environ["DLSYS_TEST"], 1).results == ["first"]
+    monkeypatch.setenv("DLSYS_TEST", "second")
+    assert world.launch(lambda comm: os.environ["DLSYS_TEST"], 1).results == ["second"]
+
+
+def test_a_rank_computes_with_the_threads_it_is_given():
+    assert world.launch(lambda comm: torch.get_num_threads(), 2).results == [1, 1]
+    assert world.launch(lambda comm: torch.get_num_threads(), 1, threads=2).results == [2]
+
+
+def test_the_run_holds_the_traffic_of_all_ranks_and_when_it_was():
+    def program(comm):
+        comm.all_reduce(torch.ones(8), plan="ring")
+        comm.all_reduce(torch.ones(8))
+        return comm.traffic.sent
+
+    run = world.launch(program, 4)
+    assert run.traffic.sent == run.traffic.received == [2 * 3 * 2 * 4] * 4
+    assert run.traffic.count("all_reduce") == 8
+    assert run.results[2] == [0, 0, 48, 0]  # while it runs a rank knows its own alone
+    assert all(0 <= m.start <= m.end <= run.seconds for m in run.traffic.messages)
+    assert {s.rank for s in run.timeline.spans if s.kind == "communication"} == {0, 1, 2, 3}
+    assert run.timeline.draw() is not None
+
+
+def test_the_current_world_is_the_communicator_the_program_got():
+    def program(comm):
+        return world.current() is comm is world.from_environment()
+
+    assert all(world.launch(program, 2).results)
+
+
+def test_outside_of_any_world_there_is_no_current_one(monkeypatch):
+    with pytest.raises(RuntimeError, match=r"world\.simulate or world\.launch"):
+        world.current()
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(RuntimeError, match=r"lacks RANK.*torchrun"):
+        world.from_environment()
+
+
+def test_the_librarys_plans_agree_with_torchs_own_collectives():
+    def program(comm):
+        x = (torch.arange(12.0) * (comm.rank + 1)).reshape(4, 3)
+        reduced, shifted = x.clone(), torch.empty_like(x)
+        dist.all_reduce(reduced)
+        dist.all_to_all_single(shifted, x)
+        parts = [torch.empty_like(x) for _ in range(comm.size)]
+        dist.all_gather(parts, x)
+        sent = x.clone()
+        dist.broadcast(sent, 2)
+        return [
+            torch.equal(comm.all_reduce(x, plan="halving_doubling"), reduced),
+            torch.equal(comm.reduce_scatter(x, plan="ring"), reduced[comm.rank, None]),
+            torch.equal(comm.all_to_all(x, plan="pairwise"), shifted),
+            torch.equal(comm.all_gather(x, plan="ring"), torch.cat(parts)),
+            torch.equal(comm.broadcast(x, 2, plan="tree"), sent),
+        ]
+
+    assert world.launch(program, 4).results == [[True] * 5] * 4
+
+
+# -- how it ends when something is wrong ---------------------------------------------------------
+
+
+def test_an_exception_names_the_rank_its_line_and_what_the_others_did():
+    class SpecialError(KeyError):
+        pass
+
+    def program(comm):
+        comm.barrier()
+        if comm.rank == 1:
+            raise SpecialError("lost")
+        comm.all_reduce(torch.ones(3))
+
+    error = failure(program)
+    assert isinstance(error, world.RankError)
+    assert isinstance(error, SpecialError)
+    assert type(error.__cause__) is SpecialError
+    text = str(error)
+    assert "rank 1 of 3 raised SpecialError: 'lost'" in text
+    assert 'raise SpecialError("lost")' in text
+    assert "rank_process.py" not in text
+    for rank in (0, 2):
+        # Real ranks may not have come as far as rank 1 when it fails.
+        doing = (
+            rf"rank {rank} (waits in (barrier|all_reduce of 3 float32, sum).*|is busy) at test_p"
+        )
+        assert re.search(doing, text.partition("Meanwhile")[2]), text
+
+
+def test_an_exception_that_cannot_travel_is_still_told():
+    class HeldError(ValueError):
+        def __init__(self, text):
+            super().__init__(text)
+            self.generator = (i for i in range(3))
+
+    def program(comm):
+        raise HeldError("it holds a generator")
+
+    error = failure(program, 1)
+    assert isinstance(error, world.RankError)
+    assert "rank 0 of 1 raised HeldError: it holds a generator" in str(error)
+
+
+def test_a_result_that_cannot_travel_is_refused_with_what_can():
+    error = failure(lambda comm: (i for i in range(3)), 2)
+    assert isinstance(error, TypeError)
+    assert "returned generator, which cannot be sent" in str(error)
+    assert "return tensors" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("die", "words"),
+    [
+        (lambda: os._exit(3), "rank 1 of 3 exited with code 3 before"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "rank 1 of 3 was ended by SIGKILL"),
+        (lambda: os.abort(), "rank 1 of 3 was ended by SIGABRT"),
+    ],
+)
+@pytest.mark.parametrize("check", [True, False])
+def test_a_rank_that_dies_is_named_with_how_it_died(die, words, check):
+    def program(comm):
+        if comm.rank == 1:
+            die()
+        comm.recv(torch.ones(3), 1)
+
+    error = failure(program, check=check)
+    assert type(error) is world.WorldError
+    assert words in str(error)
+
+
+def test_the_time_limit_names_the_ranks_that_still_run_and_their_lines():
+    def program(comm):
+        if comm.rank == 1:
+            return
+        while comm.rank == 2:
+            pass
+        comm.recv(torch.ones(1), 2)
+
+    error = failure(program, timeout=1.0)
+    assert isinstance(error, TimeoutError)
+    text = str(error)
+    assert "time limit of 1 s while 2 of 3 ranks still ran" in text
+    assert "rank 0 waits in recv from rank 2 at test_processes.py:" in text
+    assert "rank 1 has finished" in text
+    assert "rank 2 is busy at test_processes.py:" in text
+
+
+def everyone_sends_first(comm):
+    comm.send(torch.ones(2), (comm.rank + 1) % comm.size)
+    comm.recv(torch.ones(2), (comm.rank - 1) % comm.size)
+
+
+def one_does_not_come(comm):
+    if comm.rank != 1:
+        comm.all_reduce(torch.ones(4))
+
+
+def other_shapes(comm):
+    comm.all_reduce(torch.ones(4 + comm.rank % 2))
+
+
+def other_collectives(comm):
+    return comm.barrier() if comm.rank == 1 else comm.all_gather(torch.ones(2))
+
+
+def other_plans(comm):
+    comm.all_reduce(torch.ones(4), plan="ring" if comm.rank else "tree")
+
+
+def a_letter_too_long(comm):
+    if comm.rank == 0:
+        comm.send(torch.ones(8), 1)
+    elif comm.rank == 1:
+        comm.recv(torch.ones(4), 0)
+
+
+def a_letter_of_another_type(comm):
+    if comm.rank == 0:
+        comm.send(torch.ones(4), 1)
+    elif comm.rank == 1:
+        comm.recv(torch.ones(4, dtype=torch.int32), 0)
+
+
+def a_letter_nobody_takes(comm):
+    if comm.rank == 0:
+        comm.isend(torch.ones(4), 1)
+
+
+def a_collective_not_all_come_to(comm):
+    if comm.rank == 0:
+        comm.all_reduce(torch.ones(4), async_op=True)
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "words"),
+    [
+        (everyone_sends_first, world.DeadlockError, "rank 2 waits in send to rank 0 at"),
+        (one_does_not_come, world.DeadlockError, "(collective number 1) for rank 1 at"),
+        (other_shapes, world.MismatchError, "called all_reduce of 5 float32, sum"),
+        (other_collectives, world.MismatchError, "rank 1 called barrier"),
+        (other_plans, world.MismatchError, "called all_reduce of 4 float32, sum, by tree"),
+        (a_letter_too_long, world.MismatchError, "which receives into 4 float32: shape and"),
+        (a_letter_of_another_type, world.MismatchError, "which receives into 4 int32: shape and"),
+        (a_letter_nobody_takes, world.MismatchError, "rank 0 sends 4 float32 (send to rank 1"),
+        (a_collective_not_all_come_to, world.MismatchError, "and ranks 1, 2 never did"),
+    ],
+)
+def test_ranks_that_do_not_fit_together_get_the_same_error_in_both_worlds(program, kind, words):
+    real = failure(program)
+    with pytest.raises(kind) as simulated:
+        world.simulate(program, 3)
+    assert type(real) is type(simulated.value) is kind
+    for error in (real, simulated.value):
+        assert words in str(error)
+
+
+def test_after_an_error_the_next_launch_is_a_fresh_world():
+    failure(other_shapes)
+    assert world.launch(lambda comm: comm.all_reduce(torch.ones(1)).item(), 2).results == [2, 2]
+
+
+def test_tensors_without_data_are_refused():
+    error = failure(lambda comm: comm.all_reduce(torch.ones(2, device="meta")), 1)
+    assert isinstance(error, ValueError)
+    assert "world.simulate takes such tensors" in str(error)
+
+
+@pytest.mark.parametrize("ranks", [0, -1, 2.0, True, "4"])
+def test_a_rank_count_below_one_is_refused(ranks):
+    with pytest.raises(ValueError, match="whole number from 1 up"):
+        world.launch(lambda comm: None, ranks)
+
+
+def test_a_time_limit_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="seconds above 0"):
+        world.launch(lambda comm: None, 1, timeout=0)
+
+
+# -- programs of their own -----------------------------------------------------------------------
+
+
+def start(*command, **options):
+    return subprocess.Popen(
+        [sys.executable, *map(str, command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def test_a_script_needs_no_guard_and_nothing_is_said_on_standard_error():
+    script = start(PROGRAMS / "launch_without_guard.py")
+    out, err = script.communicate(timeout=60)
+    assert script.returncode == 0, err
+    assert out == "the script runs\nrank 1 prints\n[60.0, 60.0, 60.0] True\n"
+    assert err == ""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_process_outlives_a_script_that_is_stopped(how):
+    script = start(PROGRAMS / "wait_for_ever.py", start_new_session=True)
+    assert script.stdout.readline() == "running\n"
+    assert script.stdout.readline() == "running\n"
+    if how == signal.SIGINT:
+        os.killpg(script.pid, how)  # as a terminal does: the ranks get it, too
+    else:
+        script.send_signal(how)
+    # Every process holds the other end of these pipes: their end is the end of all of them.
+    out, err = script.communicate(timeout=60)
+    assert out == ""
+    assert script.returncode == -how
+    assert err.count("Traceback") == (how == signal.SIGINT)
+
+
+def test_the_same_file_runs_under_torchrun():
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1")
+    torchrun += ("--nproc-per-node", "4", PROGRAMS / "sum_of_ranks.py")
+    script = start(*torchrun, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    out, err = script.communicate(timeout=120)
+    assert script.returncode == 0, err
+    assert out == "4 ranks agree on [10]\n"
