@@ -14,6 +14,14 @@ import torch
 import torch.distributed as dist
 
 from dlsys import world
+from dlsys.collectives import (
+    pairwise_all_to_all,
+    ring_all_gather,
+    ring_all_reduce,
+    tree_broadcast,
+)
+from dlsys.hardware import Link
+from dlsys.world.alpha_beta import Sample, fit
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -309,6 +317,58 @@ def test_a_rank_count_below_one_is_refused(ranks):
 def test_a_time_limit_of_nothing_is_refused():
     with pytest.raises(ValueError, match="seconds above 0"):
         world.launch(lambda comm: None, 1, timeout=0)
+
+
+# -- alpha and beta ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plan", [ring_all_reduce(4), tree_broadcast(5), pairwise_all_to_all(3)])
+def test_a_fit_finds_the_link_that_the_times_come_from(plan):
+    link = Link("true", latency=40e-6, bandwidth=3e9)
+    sizes = (1024, 65536, 2**22)
+    times = [plan.price(n, link).seconds for n in sizes]
+    found = fit(plan, [Sample(n, t, t, t) for n, t in zip(sizes, times, strict=True)])
+    assert found.latency == pytest.approx(link.latency)
+    assert found.bandwidth == pytest.approx(link.bandwidth)
+
+
+def test_times_that_noise_makes_flat_or_falling_give_no_negative_latency():
+    plan = ring_all_reduce(2)
+    steep = fit(plan, [Sample(n, t, t, t) for n, t in ((10, 1.0), (20, 3.0), (30, 6.0))])
+    assert steep.latency == 0.0
+    assert steep.bandwidth > 0
+    with pytest.raises(ValueError, match="longer messages took no longer"):
+        fit(plan, [Sample(n, t, t, t) for n, t in ((10, 6.0), (20, 3.0), (30, 1.0))])
+
+
+def test_a_measured_link_predicts_and_draws_plans():
+    found = world.measure(2, sizes=(1024, 2**20), repeats=3)
+    assert found.link.latency >= 0
+    assert [s.nbytes for s in found.samples] == [1024, 2**20]
+    assert all(0 < s.fastest <= s.seconds <= s.slowest for s in found.samples)
+    other = tree_broadcast(2)
+    assert found.predict(other, 4096) == other.price(4096, found.link).seconds
+    samples = world.measure_plan(other, sizes=(4096, 65536), repeats=2)
+    axes = found.draw((other, samples)).axes[0]
+    assert [t.get_text() for t in axes.get_legend().get_texts()] == [
+        "ring all_reduce",
+        "tree broadcast",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: world.measure(1), "a message needs at least two"),
+        (lambda: world.measure(2, sizes=(1024,)), "two sizes or more"),
+        (lambda: world.measure(2, repeats=0), "at least once"),
+        (lambda: world.measure_plan(ring_all_gather(3), sizes=(4,)), "multiples of 12"),
+        (lambda: world.measure_plan(ring_all_reduce(2), sizes=(0,)), "multiples of 4"),
+    ],
+)
+def test_what_cannot_be_measured_is_a_sentence(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
 
 
 # -- programs of their own -----------------------------------------------------------------------

@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dlsys.world.alpha_beta import Fit, measure, measure_plan
     from dlsys.world.communicator import (
         Communicator,
         DeadlockError,
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
         WorldError,
     )
     from dlsys.world.distributed import TorchCommunicator, current, from_environment
-    from dlsys.world.measure import Fit, measure
     from dlsys.world.processes import launch
     from dlsys.world.run import Run
     from dlsys.world.simulated import simulate
@@ -27,7 +27,7 @@ _HOME = {
     "CallRecord": "traffic",
     "Communicator": "communicator",
     "DeadlockError": "communicator",
-    "Fit": "measure",
+    "Fit": "alpha_beta",
     "Handle": "communicator",
     "Message": "traffic",
     "MismatchError": "communicator",
@@ -41,7 +41,8 @@ _HOME = {
     "current": "distributed",
     "from_environment": "distributed",
     "launch": "processes",
-    "measure": "measure",
+    "measure": "alpha_beta",
+    "measure_plan": "alpha_beta",
     "simulate": "simulated",
 }
 
@@ -75,5 +76,6 @@ __all__ = [
     "from_environment",
     "launch",
     "measure",
+    "measure_plan",
     "simulate",
 ]

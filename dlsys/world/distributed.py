@@ -107,7 +107,7 @@ class TorchCommunicator(Communicator):
 
     def _subgroup(self, ranks: Sequence[int], axis: str, name: str) -> TorchCommunicator:
         members = [self._members[rank] for rank in ranks]
-        in_order = {} if members == sorted(members) else {"sort_ranks": False}
+        in_order: dict[str, Any] = {} if members == sorted(members) else {"sort_ranks": False}
         # Only the members of a new group may be here: the others are in another one's making.
         group = dist.new_group(members, use_local_synchronization=True, **in_order)
         return TorchCommunicator(group, axis, self._session, name)
@@ -211,9 +211,10 @@ class TorchCommunicator(Communicator):
                 _rows(tensor),
             )
         buffers = hold(plan, self.rank, tensor, length, call.op)
+        start = self.seconds
 
         def carry() -> None:
-            carry_out(plan, self.rank, buffers, self._group, tag, record)
+            carry_out(plan, self.rank, buffers, call.op, self._group, tag, tensor.is_cuda, record)
 
         def record(sends: Sequence[Transfer]) -> None:
             nonlocal start
@@ -225,7 +226,6 @@ class TorchCommunicator(Communicator):
             ]
             start = end
 
-        start = self.seconds
         if not call.async_op:
             return carry, buffers.result
         if not tensor.is_cuda:

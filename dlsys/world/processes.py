@@ -137,8 +137,11 @@ class _Launch:
         the rank has closed its end."""
         if not self.inbox:
             deaf = self.results.keys() | self.silent
-            pipes = {pipe: rank for rank, pipe in enumerate(self.pipes) if rank not in deaf}
-            for pipe in connection.wait(list(pipes), max(0.0, seconds)) if pipes else ():
+            pipes: dict[Any, int] = {
+                pipe: rank for rank, pipe in enumerate(self.pipes) if rank not in deaf
+            }
+            ready: list[Any] = connection.wait(list(pipes), max(0.0, seconds)) if pipes else []
+            for pipe in ready:
                 try:
                     self.inbox.append((pipes[pipe], pickle.loads(pipe.recv_bytes())))
                 except (EOFError, ConnectionError):
