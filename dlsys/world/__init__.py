@@ -15,7 +15,8 @@ if TYPE_CHECKING:
         RankError,
         WorldError,
     )
-    from dlsys.world.distributed import TorchCommunicator, current, from_environment
+    from dlsys.world.distributed import TorchCommunicator
+    from dlsys.world.environment import current, from_environment
     from dlsys.world.processes import launch
     from dlsys.world.run import Run
     from dlsys.world.simulated import simulate
@@ -38,8 +39,8 @@ _HOME = {
     "TorchCommunicator": "distributed",
     "Traffic": "traffic",
     "WorldError": "communicator",
-    "current": "distributed",
-    "from_environment": "distributed",
+    "current": "environment",
+    "from_environment": "environment",
     "launch": "processes",
     "measure": "alpha_beta",
     "measure_plan": "alpha_beta",

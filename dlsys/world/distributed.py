@@ -7,8 +7,6 @@ tensors without elements) the library's default plan does the work.
 
 from __future__ import annotations
 
-import atexit
-import os
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +18,7 @@ import torch.distributed as dist
 
 from dlsys.collectives import Transfer, plan_for
 from dlsys.collectives.buffers import hold
-from dlsys.world import native, simulated
+from dlsys.world import native
 from dlsys.world.carry import carry_out
 from dlsys.world.communicator import Call, Communicator, Handle
 from dlsys.world.errors import line_of
@@ -29,7 +27,6 @@ from dlsys.world.session import Session
 from dlsys.world.traffic import CallRecord, Message, Traffic
 
 _PLAN_TAGS = 2**30  # the program's tags are below, those of the n-th collective's plan at + n
-_ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 class TorchCommunicator(Communicator):
@@ -173,7 +170,8 @@ class TorchCommunicator(Communicator):
             CallRecord(self._world_rank, call.kind, self.axis, nbytes, start, start),
         )
         if call.kind == "scatter":
-            call = self._described(call)
+            with session.wait(self._world_rank, number, text):
+                call = self._described(call)
         if call.plan is None and native.is_native(call, self.size):
             work, result = native.start(call, self._group, self.rank, self.size)
             carry = work.wait
@@ -256,63 +254,6 @@ class Under:
             finish, self._finish = self._finish, None
             self._result = finish()
         return self._result
-
-
-def current() -> Communicator:
-    """The communicator of the world that the caller is in: of the simulated rank that this thread
-    is, or of torch.distributed's default group.
-
-    Raises RuntimeError where there is neither.
-    """
-    comm = getattr(simulated.current, "comm", None)
-    if comm is not None:
-        return comm
-    if not dist.is_available() or not dist.is_initialized():
-        raise RuntimeError(
-            "this code runs in no world: pass the program to world.simulate or world.launch, or "
-            "call world.from_environment() in a program that torchrun starts"
-        )
-    return default_communicator()
-
-
-def default_communicator(session: Session | None = None) -> TorchCommunicator:
-    """The one communicator of torch.distributed's present default group."""
-    global _default
-    if _default is None or _default._group is not dist.group.WORLD:
-        _default = TorchCommunicator(session=session)
-    return _default
-
-
-_default: TorchCommunicator | None = None
-
-
-def from_environment() -> Communicator:
-    """The communicator of the world that torchrun started this process in.
-
-    It initialises torch.distributed, unless that is done: NCCL with this process's GPU (and gloo
-    for tensors on the CPU) where there is one, gloo alone elsewhere. Raises RuntimeError outside.
-    """
-    if not dist.is_initialized():
-        missing = [name for name in _ENVIRONMENT if name not in os.environ]
-        if missing:
-            raise RuntimeError(
-                f"the environment lacks {', '.join(missing)}: start this program with "
-                "`torchrun --nproc-per-node 4 program.py`, or use world.launch or world.simulate"
-            )
-        if torch.cuda.is_available():
-            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", os.environ["RANK"])))
-        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
-        atexit.register(_leave)
-    return current()
-
-
-def _leave() -> None:
-    """End the process group before Python does: gloo's threads may not outlive the interpreter,
-    and they end when nobody refers to a group any more."""
-    if dist.is_initialized():
-        if _default is not None:
-            _default._session.groups.clear()
-        dist.destroy_process_group()
 
 
 def _refuse_meta(tensor: torch.Tensor) -> None:

@@ -8,26 +8,21 @@ the end of either side tells the other that it is alone.
 from __future__ import annotations
 
 import linecache
-import multiprocessing
 import os
 import pickle
 import signal
-import socket
 import sys
-import threading
 import time
-import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from datetime import timedelta
-from multiprocessing import connection, forkserver
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from multiprocessing import connection
 from typing import Any
 
 import cloudpickle
-import torch.distributed as dist
 
 from dlsys.world.errors import MismatchError, WorldError
+from dlsys.world.fork_server import fork_server, meeting_point
 from dlsys.world.rank_process import Start, main
 from dlsys.world.run import Run
 from dlsys.world.simulated import rank_error
@@ -35,10 +30,8 @@ from dlsys.world.timeline import Span, Timeline
 from dlsys.world.traffic import Traffic
 from dlsys.world.watch import Watch
 
-_PRELOADED = ["torch.distributed", "dlsys.world.rank_process"]
-_QUIET = 0.5  # seconds without news after which a launch looks for a deadlock
+_QUIET = 1.0  # seconds without news after which a launch looks for a deadlock
 _ANSWER = 1.0  # seconds that processes have to tell what they are doing
-_starting = threading.Lock()
 
 
 def launch(
@@ -88,9 +81,9 @@ class _Launch:
     def run(
         self, work: bytes, source: tuple[str, list[str]] | None, seed: int, threads: int
     ) -> Run:
-        store = _store()
+        store = meeting_point()
         try:
-            with _fork_server() as context:
+            with fork_server() as context:
                 for rank in range(self.ranks):
                     here, there = context.Pipe()
                     self.pipes.append(here)
@@ -275,52 +268,6 @@ class _Launch:
                 process.kill()
                 process.join()
             process.close()
-
-
-@contextmanager
-def _fork_server() -> Iterator[Any]:
-    """The context that processes start from, with a server behind it that has torch loaded.
-
-    A child would run the caller's script again to have its `__main__`; hidden, it does not, and
-    scripts need no guard.
-    """
-    context = multiprocessing.get_context("forkserver")
-    with _starting:
-        context.set_forkserver_preload(_PRELOADED)
-        with _environment(TORCH_CPP_LOG_LEVEL="ERROR", OBJC_DISABLE_INITIALIZE_FORK_SAFETY="YES"):
-            forkserver.ensure_running()
-        script = sys.modules["__main__"]
-        sys.modules["__main__"] = types.ModuleType("__main__")
-        try:
-            yield context
-        finally:
-            sys.modules["__main__"] = script
-
-
-@contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    """Set variables that are not set; the server and its children inherit them."""
-    new = {name: value for name, value in variables.items() if name not in os.environ}
-    os.environ.update(new)
-    try:
-        yield
-    finally:
-        for name in new:
-            del os.environ[name]
-
-
-def _store() -> dist.TCPStore:
-    """The meeting point of the processes, at a free port that only this machine reaches."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    return dist.TCPStore(
-        "127.0.0.1",
-        port,
-        is_master=True,
-        wait_for_workers=False,
-        timeout=timedelta(seconds=10),
-        master_listen_fd=listener.detach(),
-    )
 
 
 def _source(program: Callable[..., Any]) -> tuple[str, list[str]] | None:

@@ -21,7 +21,7 @@ import cloudpickle
 import torch
 import torch.distributed as dist
 
-from dlsys.world.distributed import default_communicator
+from dlsys.world.environment import default_communicator
 from dlsys.world.errors import line_of
 from dlsys.world.session import Session
 
