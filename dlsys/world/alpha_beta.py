@@ -136,8 +136,9 @@ def fit(plan: Plan, samples: Sequence[Sample]) -> Link:
 
     With price = a latency + b / bandwidth, where a and b are the price of the size with the other
     term left out: least squares of the relative errors, so that short messages, which tell the
-    latency, count as much as long ones, which tell the bandwidth. A latency below zero, which noise
-    can give, becomes 0.
+    latency, count as much as long ones, which tell the bandwidth. Where other programs disturb so
+    much that one of the two comes out below zero, a latency becomes 0, and a bandwidth the least
+    that the samples show.
     """
     only_latency, only_bytes = Link("1 s a message", 1.0, 1e30), Link("1 byte/s", 0.0, 1.0)
     a = [plan.price(s.nbytes, only_latency).seconds / s.seconds for s in samples]
@@ -149,7 +150,7 @@ def fit(plan: Plan, samples: Sequence[Sample]) -> Link:
     if latency < 0:
         latency, per_byte = 0.0, sum(b) / bb
     if per_byte <= 0:
-        raise ValueError("longer messages took no longer: measure larger sizes, or more repeats")
+        latency, per_byte = sum(a) / aa, 1 / max(b)
     return Link("this machine", latency, 1 / per_byte, "measured between processes on gloo")
 
 
