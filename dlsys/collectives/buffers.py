@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import cached_property
+from itertools import pairwise
 
 import torch
 
 from dlsys.collectives.plan import BY_ROWS, REDUCING, Plan, Transfer
 
-OPS: dict[str, Callable[..., torch.Tensor]] = {
-    "sum": torch.add,
-    "mean": torch.add,  # divided once, at the end
-    "max": torch.maximum,
-    "min": torch.minimum,
-    "prod": torch.mul,
+OPS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "sum": torch.Tensor.add_,
+    "mean": torch.Tensor.add_,  # divided once, at the end
+    "max": lambda mine, other: torch.maximum(mine, other, out=mine),
+    "min": lambda mine, other: torch.minimum(mine, other, out=mine),
+    "prod": torch.Tensor.mul_,
 }
+"""How a rank takes a message into what it holds, in place."""
 
 
 class Buffers(ABC):
@@ -93,7 +96,15 @@ class _Flat(Buffers):
             self._held = rows.clone(memory_format=torch.contiguous_format)
 
     def outgoing(self, transfer: Transfer) -> torch.Tensor:
-        return self._held[self.edges[transfer.first] : self.edges[transfer.stop]]
+        first, stop = transfer.first, transfer.stop
+        if stop - first == 1:
+            return self._pieces[first]
+        return self._held[self.edges[first] : self.edges[stop]]
+
+    @cached_property
+    def _pieces(self) -> tuple[torch.Tensor, ...]:
+        """A view of every chunk: one split is a tenth of the cost of slicing them one by one."""
+        return self._held.split([b - a for a, b in pairwise(self.edges)])
 
     def landing(self, transfer: Transfer) -> torch.Tensor:
         view = self.outgoing(transfer)
@@ -106,7 +117,7 @@ class _Flat(Buffers):
     def incoming(self, transfer: Transfer, message: torch.Tensor) -> None:
         view = self.outgoing(transfer)
         if transfer.reduce:
-            OPS[self._op](view, message, out=view)
+            OPS[self._op](view, message)
         else:
             view.copy_(message)
 
