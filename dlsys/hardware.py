@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from dlsys.units import (
     Catalogue,
     at_least,
-    count,
+    counts,
     gibibytes,
     gigabits_per_second,
     gigabytes,
@@ -114,10 +114,9 @@ class Cluster:
                 raise ValueError(
                     f"{name} is {value!r}; it must be a {kind.__name__} such as {example}."
                 )
-        count("nodes", self.nodes)
-        count("devices_per_node", self.devices_per_node)
+        counts(self, "nodes", "devices_per_node")
         if self.nics_per_node is not None:
-            count("nics_per_node", self.nics_per_node)
+            counts(self, "nics_per_node")
             if self.nics_per_node > self.devices_per_node:
                 raise ValueError(
                     f"{self.nics_per_node} network cards for {self.devices_per_node} devices: a "

@@ -10,7 +10,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import SupportsIndex, TypeVar
 
 KILO, MEGA, GIGA, TERA, PETA, EXA = 1e3, 1e6, 1e9, 1e12, 1e15, 1e18
 KIB, MIB, GIB, TIB, PIB = 2**10, 2**20, 2**30, 2**40, 2**50
@@ -75,10 +75,17 @@ def positive(name: str, value: float) -> None:
         raise ValueError(f"{name} is {value!r}; it must be above zero.")
 
 
-def count(name: str, value: int, least: int = 1) -> None:
-    """Check that `value` is a whole number of at least `least`; raises ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+def count(name: str, value: SupportsIndex, least: int = 1) -> int:
+    """`value`, of any integer type, as an int; raises ValueError unless it is at least `least`."""
+    if not hasattr(value, "__index__") or isinstance(value, bool) or value.__index__() < least:
         raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}.")
+    return value.__index__()
+
+
+def counts(holder: object, *names: str, least: int = 1) -> None:
+    """`count` for these fields of a frozen dataclass, which holds them as ints afterwards."""
+    for name in names:
+        object.__setattr__(holder, name, count(name, getattr(holder, name), least))
 
 
 def gigabytes(number: float) -> float:

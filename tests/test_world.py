@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -203,6 +204,21 @@ def test_a_plan_may_send_and_receive_the_same_chunk_in_one_round():
     plan.check()
     run = world.simulate(lambda c: plan.run(c, torch.tensor([c.rank + 1])), 2)
     assert [r.item() for r in run.results] == [3, 3]
+
+
+def test_numbers_and_reductions_may_come_from_numpy_and_torch():
+    two, one = np.int64(2), np.int32(1)
+
+    def program(comm):
+        mean = comm.all_reduce(torch.ones(2) * comm.rank, op=torch.distributed.ReduceOp.AVG)
+        top = comm.all_reduce(torch.tensor(comm.rank), "MAX")
+        if comm.rank == 0:
+            comm.send(torch.zeros(1), one)
+        else:
+            comm.recv(torch.zeros(1), np.int64(0))
+        return mean.tolist(), top.item(), comm.broadcast(torch.tensor(comm.rank), src=one).item()
+
+    assert world.simulate(program, two).results == [([0.5, 0.5], 1, 1)] * 2
 
 
 def test_current_is_the_simulated_ranks_communicator():
@@ -493,7 +509,11 @@ def test_an_exception_ends_the_run_and_tells_the_rank_and_what_the_others_did():
         (lambda c: c.all_reduce(torch.zeros(1), plan=ring_all_reduce(3)), "3 ranks"),
         (lambda c: ring_all_reduce(4).run(c, torch.zeros(1)), "4 ranks"),
         (lambda c: c.all_gather(torch.zeros(3), length=7), "length 7"),
-        (lambda c: c.compute(-1.0), "-1.0 seconds"),
+        (lambda c: c.compute(-1.0), "seconds of compute is -1.0"),
+        (lambda c: c.compute(float("inf")), "seconds of compute is inf"),
+        (lambda c: c.all_gather([torch.zeros(1)], torch.zeros(1)), "returns its result"),
+        (lambda c: c.reduce_scatter(torch.zeros(1), torch.zeros(2)), "fills no other"),
+        (lambda c: c.all_reduce(torch.zeros(2, dtype=torch.complex64), "max"), "no order"),
     ],
 )
 def test_bad_input_is_a_sentence(call, words):

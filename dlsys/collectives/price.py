@@ -57,6 +57,10 @@ def price(
     Raises ValueError for negative bytes, a cluster of another size than the plan, an itemsize that
     does not divide nbytes, or a closed form that does not exist.
     """
+    try:
+        nbytes = nbytes if type(nbytes) is int else float(nbytes)
+    except (TypeError, ValueError):
+        raise ValueError(f"A buffer of {nbytes!r} bytes: give a number of bytes.") from None
     if not nbytes >= 0 or nbytes == float("inf"):
         raise ValueError(f"A buffer of {nbytes} bytes: give a size from 0 bytes up.")
     if itemsize is not None and (itemsize < 1 or nbytes % itemsize):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dlsys.units import count, unknown
+from dlsys.units import count, counts, unknown
 
 
 class Matrix(NamedTuple):
@@ -44,12 +44,10 @@ class MixtureOfExperts:
     dense_layers: int = 0
 
     def __post_init__(self) -> None:
-        count("experts", self.experts)
-        count("experts_per_token", self.experts_per_token)
-        count("shared", self.shared, least=0)
-        count("dense_layers", self.dense_layers, least=0)
+        counts(self, "experts", "experts_per_token")
+        counts(self, "shared", "dense_layers", least=0)
         if self.ffn_hidden is not None:
-            count("ffn_hidden", self.ffn_hidden)
+            counts(self, "ffn_hidden")
         if self.experts_per_token > self.experts:
             raise ValueError(
                 f"A token cannot visit {self.experts_per_token} of {self.experts} experts."
@@ -71,8 +69,7 @@ class LatentAttention:
     value_size: int
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            count(name, value)
+        counts(self, *vars(self))
 
 
 @dataclass(frozen=True)
@@ -114,8 +111,7 @@ class TransformerSpec:
     latent: LatentAttention | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        for name in ("layers", "hidden", "heads", "vocab", "sequence"):
-            count(name, getattr(self, name))
+        counts(self, "layers", "hidden", "heads", "vocab", "sequence")
         if self.head_size is None and self.latent is None and self.hidden % self.heads:
             raise ValueError(
                 f"{self.hidden} hidden do not divide by {self.heads} heads; give `head_size`."
@@ -132,9 +128,8 @@ class TransformerSpec:
         for name, value in family.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)  # the way to default a frozen field
-        for name in ("ffn_hidden", "kv_heads", "head_size"):
-            count(name, getattr(self, name))
-        count("token_types", self.token_types, least=0)
+        counts(self, "ffn_hidden", "kv_heads", "head_size")
+        counts(self, "token_types", least=0)
         if self.heads % self.kv_heads:
             raise ValueError(
                 f"{self.heads} heads do not divide by {self.kv_heads} key-value heads."
@@ -235,7 +230,7 @@ class TransformerSpec:
         products only, and attention scores of every pair of tokens (a causal mask halves what is
         needed, not what a plain implementation computes).
         """
-        count("batch", batch)
+        batch = count("batch", batch)
         if layer is None:
             total: dict[str, int] = {}
             for each in range(self.layers):

@@ -65,6 +65,17 @@ class Call:
         return words
 
 
+def reduction(kind: str, op: Any) -> str:
+    """The name of a reduction; torch.distributed's ReduceOp is understood, too."""
+    if isinstance(op, torch.Tensor):
+        raise TypeError(f"{kind} takes one tensor and returns its result; it fills no other tensor")
+    name = str(op).rpartition(".")[2].lower()
+    name = {"avg": "mean", "product": "prod"}.get(name, name)
+    if name not in REDUCTIONS:
+        raise ValueError(f"{kind} got op={op!r}; allowed are {', '.join(REDUCTIONS)}")
+    return name
+
+
 class Communicator(ABC):
     """A group of ranks, seen by one of them.
 
@@ -88,13 +99,13 @@ class Communicator(ABC):
 
     def isend(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> Handle:
         """Start to send; do not write to `tensor` before `wait()` has returned."""
-        self._check_peer("send to", dst)
+        dst = self._peer("send to", dst)
         self._check_tensor("isend", tensor)
         return self._isend(tensor, dst, tag)
 
     def irecv(self, tensor: torch.Tensor, src: int, tag: int = 0) -> Handle:
         """Start to receive; `wait()` returns `tensor`, filled."""
-        self._check_peer("receive from", src)
+        src = self._peer("receive from", src)
         self._check_tensor("irecv", tensor)
         return self._irecv(tensor, src, tag)
 
@@ -243,20 +254,23 @@ class Communicator(ABC):
     @overload
     def _call(self, kind: str, tensor: Any, plan: Any, async_op: bool, **more: Any) -> Any: ...
     def _call(self, kind: str, tensor: Any, plan: Any, async_op: bool, **more: Any) -> Any:
-        root, op = more.get("root", 0), more.get("op", "sum")
+        root = more.get("root", 0)
         if kind in ROOTED:
-            self._check_root(kind, root)
+            root = more["root"] = self._member(f"{kind} got root", root)
+        if kind in REDUCING:
+            more["op"] = reduction(kind, more["op"])
+        op = more.get("op")
         if kind == "scatter" and self.rank != root:
             tensor = None
         else:
             self._check_tensor(kind, tensor)
-        if op not in REDUCTIONS:
-            raise ValueError(f"{kind} got op={op!r}; allowed are {', '.join(REDUCTIONS)}")
         if op == "mean" and not (tensor.is_floating_point() or tensor.is_complex()):
             raise ValueError(
                 f"{kind} with op='mean' got {tensor.dtype}; a mean of integers is not an integer: "
                 "use op='sum', or convert the tensor to a floating-point type first"
             )
+        if op in ("max", "min") and tensor.is_complex():
+            raise ValueError(f"{kind} with op={op!r} got {tensor.dtype}, which has no order")
         if isinstance(plan, str):
             plan = plan_for(kind, self.size, plan, root=root)
         elif plan is not None:
@@ -266,19 +280,22 @@ class Communicator(ABC):
 
     def _check_tensor(self, name: str, tensor: object) -> None:
         if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{name} got {type(tensor).__name__}; it takes a torch.Tensor")
-
-    def _check_peer(self, action: str, peer: int) -> None:
-        if not isinstance(peer, int) or not 0 <= peer < self.size:
-            raise ValueError(
-                f"rank {self.rank} cannot {action} rank {peer}: ranks are 0 to {self.size - 1}"
+            advice = "; it returns its result" if isinstance(tensor, list | tuple) else ""
+            raise TypeError(
+                f"{name} got {type(tensor).__name__}; it takes one torch.Tensor{advice}"
             )
-        if peer == self.rank:
-            raise ValueError(f"rank {self.rank} cannot {action} itself; copy the tensor instead")
 
-    def _check_root(self, kind: str, root: int) -> None:
-        if not isinstance(root, int) or not 0 <= root < self.size:
-            raise ValueError(f"{kind} got root {root}: ranks are 0 to {self.size - 1}")
+    def _peer(self, action: str, peer: int) -> int:
+        number = self._member(f"rank {self.rank} cannot {action} rank", peer)
+        if number == self.rank:
+            raise ValueError(f"rank {self.rank} cannot {action} itself; copy the tensor instead")
+        return number
+
+    def _member(self, complaint: str, rank: Any) -> int:
+        """`rank`, of any integer type, as an int; ValueError where the group has no such rank."""
+        if not hasattr(rank, "__index__") or not 0 <= rank.__index__() < self.size:
+            raise ValueError(f"{complaint} {rank!r}: ranks are 0 to {self.size - 1}")
+        return rank.__index__()
 
     def _check_plan(self, kind: str, plan: Plan, root: int) -> None:
         if not isinstance(plan, Plan):

@@ -47,7 +47,8 @@ class Meter(TorchDispatchMode):
     """Advances a rank's clock by max(FLOPs / peak, bytes / bandwidth) for every operation.
 
     FLOPs are torch's own count (torch.utils.flop_counter), at the dense peak of the result's
-    format (the device's slowest listed one where it lacks that); bytes are those of every tensor
+    format (of FP32 for formats that devices do not list, such as float64, and the slowest listed
+    one where the device lacks that); bytes are those of every tensor
     read and written. Views are free, and so is making a tensor that reads none.
     `peak_bytes` is the most bytes that tensors made by this rank held at once.
     """

@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 from dlsys.collectives import Transfer, plan_for
 from dlsys.collectives.buffers import hold
+from dlsys.units import at_least
 from dlsys.world import native
 from dlsys.world.carry import carry_out
 from dlsys.world.communicator import Call, Communicator, Handle
@@ -76,8 +77,7 @@ class TorchCommunicator(Communicator):
 
     def compute(self, seconds: float, name: str = "compute") -> None:
         """Nothing: time is real here, and computing takes what it takes."""
-        if not seconds >= 0:
-            raise ValueError(f"compute got {seconds} seconds; it takes 0 or more")
+        at_least("The seconds of compute", seconds, 0)
 
     def barrier(self) -> None:
         """Wait until every rank of the group is here."""

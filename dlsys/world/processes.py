@@ -21,12 +21,13 @@ from typing import Any
 
 import cloudpickle
 
+from dlsys.units import count
 from dlsys.world.errors import MismatchError, WorldError
 from dlsys.world.fork_server import fork_server, meeting_point
 from dlsys.world.rank_process import Start, main
 from dlsys.world.run import Run
 from dlsys.world.simulated import rank_error
-from dlsys.world.timeline import Span, Timeline
+from dlsys.world.timeline import Span, timeline_of
 from dlsys.world.traffic import Traffic
 from dlsys.world.watch import Watch
 
@@ -55,8 +56,7 @@ def launch(
     MismatchError and DeadlockError as `simulate` does, TimeoutError after `timeout` seconds. In
     every case, and when the caller is interrupted or killed, all processes end.
     """
-    if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
-        raise ValueError(f"launch got ranks={ranks!r}; it takes a whole number from 1 up")
+    ranks = count("ranks", ranks)
     if not timeout > 0:
         raise ValueError(f"launch got timeout={timeout!r}; it takes seconds above 0")
     work = cloudpickle.dumps((program, tuple(args)))
@@ -243,17 +243,11 @@ class _Launch:
             spans += waits
         traffic.messages.sort(key=lambda m: (m.start, m.end))
         traffic.calls.sort(key=lambda c: (c.start, c.end))
-        for m in traffic.messages:
-            if m.kind == "send":
-                spans.append(Span(m.src, m.start, m.end, "communication", f"send to {m.dst}"))
-                spans.append(Span(m.dst, m.start, m.end, "communication", f"recv from {m.src}"))
-        for c in traffic.calls:
-            spans.append(Span(c.rank, c.start, c.end, "communication", c.kind))
         return Run(
             results=[pickle.loads(part[0]) for part in parts],
             traffic=traffic,
             seconds=max(part[-1] for part in parts),
-            timeline=Timeline(self.ranks, spans),
+            timeline=timeline_of(traffic, spans),
         )
 
     def _end(self) -> None:

@@ -16,6 +16,7 @@ import torch
 from dlsys.collectives import plan_for
 from dlsys.hardware import Cluster, Device, Link
 from dlsys.network import Network
+from dlsys.units import at_least, count
 from dlsys.world.communicator import Call, Communicator, Handle
 from dlsys.world.compute import Meter, Quiet
 from dlsys.world.errors import MismatchError, RankError, WorldError, line_of
@@ -23,7 +24,7 @@ from dlsys.world.letters import Letter, deliver
 from dlsys.world.meetings import Collective, Meeting, Site, Split, signature
 from dlsys.world.run import Run
 from dlsys.world.scheduler import Pending, Rank, Scheduler
-from dlsys.world.timeline import Span, Timeline
+from dlsys.world.timeline import Span, timeline_of
 from dlsys.world.traffic import Traffic
 
 current = threading.local()
@@ -77,9 +78,9 @@ def _rank_count(ranks: int | None, cluster: Cluster | None) -> int:
         if cluster is None:
             raise ValueError("simulate got neither ranks nor a cluster; give ranks=4, say")
         return cluster.size
-    if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
-        raise ValueError(f"simulate got ranks={ranks!r}; it takes a whole number from 1 up")
-    return ranks
+    if isinstance(ranks, Cluster):
+        raise ValueError("simulate got a Cluster as its number of ranks: write cluster=...")
+    return count("ranks", ranks)
 
 
 class Simulation:
@@ -127,7 +128,7 @@ class Simulation:
             results=[rank.result for rank in scheduler.ranks],
             traffic=self.traffic,
             seconds=max(rank.clock for rank in scheduler.ranks),
-            timeline=self._timeline(),
+            timeline=timeline_of(self.traffic, self.spans),
             peak_memory=None if self.meters is None else [m.peak_bytes for m in self.meters],
         )
 
@@ -148,16 +149,6 @@ class Simulation:
             f"{type(error).__name__}: {error} at {line}\nMeanwhile:\n{others}"
         )
         return rank_error(message, error)
-
-    def _timeline(self) -> Timeline:
-        spans = self.spans
-        for m in self.traffic.messages:
-            if m.kind == "send":
-                spans.append(Span(m.src, m.start, m.end, "communication", f"send to {m.dst}"))
-                spans.append(Span(m.dst, m.start, m.end, "communication", f"recv from {m.src}"))
-        for c in self.traffic.calls:
-            spans.append(Span(c.rank, c.start, c.end, "communication", c.kind))
-        return Timeline(self.traffic.ranks, spans)
 
 
 def last_frame(trace: TracebackType) -> FrameType:
@@ -229,8 +220,7 @@ class SimulatedCommunicator(Communicator):
     def compute(self, seconds: float, name: str = "compute") -> None:
         """Advance this rank's clock by `seconds` of computing."""
         self._simulation.scheduler.check_alive()
-        if not seconds >= 0:
-            raise ValueError(f"compute got {seconds} seconds; it takes 0 or more")
+        at_least("The seconds of compute", seconds, 0)
         start = self._me.clock
         self._me.clock = start + seconds
         self._simulation.spans.append(Span(self._me.number, start, self._me.clock, "compute", name))

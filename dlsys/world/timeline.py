@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from dlsys.world.traffic import Traffic
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -76,6 +78,17 @@ class Timeline:
         from dlsys.world.draw import gantt
 
         return gantt(self, title)
+
+
+def timeline_of(traffic: Traffic, spans: list[Span]) -> Timeline:
+    """The timeline of a run: what its ranks recorded, and what follows from its traffic."""
+    spans = list(spans)
+    for m in traffic.messages:
+        if m.kind == "send":
+            spans.append(Span(m.src, m.start, m.end, "communication", f"send to {m.dst}"))
+            spans.append(Span(m.dst, m.start, m.end, "communication", f"recv from {m.src}"))
+    spans += [Span(c.rank, c.start, c.end, "communication", c.kind) for c in traffic.calls]
+    return Timeline(traffic.ranks, spans)
 
 
 def _metadata(what: str, process: int, thread: int, name: str) -> dict:
