@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 
 import torch
 
@@ -46,6 +46,24 @@ class RankError(WorldError):
 
     It is also an instance of the original's type, which is its `__cause__`.
     """
+
+
+def last_frame(trace: TracebackType) -> FrameType:
+    """The frame in which an exception was raised."""
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame
+
+
+def rank_error(message: str, cause: BaseException) -> RankError:
+    """A RankError that is also an instance of its cause's type, where Python allows that."""
+    try:
+        kind = type("RankError", (RankError, type(cause)), {"__str__": lambda self: message})
+        error = kind(message)
+    except TypeError:
+        error = RankError(message)
+    error.__cause__ = cause
+    return error
 
 
 def program_frame(frame: FrameType | None) -> FrameType | None:

@@ -22,11 +22,10 @@ from typing import Any
 import cloudpickle
 
 from dlsys.units import count
-from dlsys.world.errors import MismatchError, WorldError
+from dlsys.world.errors import MismatchError, WorldError, rank_error
 from dlsys.world.fork_server import fork_server, meeting_point
 from dlsys.world.rank_process import Start, main
 from dlsys.world.run import Run
-from dlsys.world.simulated import rank_error
 from dlsys.world.timeline import Span, timeline_of
 from dlsys.world.traffic import Traffic
 from dlsys.world.watch import Watch

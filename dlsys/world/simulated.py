@@ -8,7 +8,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from types import FrameType, TracebackType
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from dlsys.network import Network
 from dlsys.units import at_least, count
 from dlsys.world.communicator import Call, Communicator, Handle
 from dlsys.world.compute import Meter, Quiet
-from dlsys.world.errors import MismatchError, RankError, WorldError, line_of
+from dlsys.world.errors import MismatchError, WorldError, last_frame, line_of, rank_error
 from dlsys.world.letters import Letter, deliver
 from dlsys.world.meetings import Collective, Meeting, Site, Split, signature
 from dlsys.world.run import Run
@@ -149,24 +148,6 @@ class Simulation:
             f"{type(error).__name__}: {error} at {line}\nMeanwhile:\n{others}"
         )
         return rank_error(message, error)
-
-
-def last_frame(trace: TracebackType) -> FrameType:
-    """The frame in which an exception was raised."""
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace.tb_frame
-
-
-def rank_error(message: str, cause: BaseException) -> RankError:
-    """A RankError that is also an instance of its cause's type, where Python allows that."""
-    try:
-        kind = type("RankError", (RankError, type(cause)), {"__str__": lambda self: message})
-        error = kind(message)
-    except TypeError:
-        error = RankError(message)
-    error.__cause__ = cause
-    return error
 
 
 class Group:
