@@ -310,7 +310,7 @@ def test_tensors_without_data_are_refused():
 
 @pytest.mark.parametrize("ranks", [0, -1, 2.0, True, "4"])
 def test_a_rank_count_below_one_is_refused(ranks):
-    with pytest.raises(ValueError, match="whole number from 1 up"):
+    with pytest.raises(ValueError, match=r"ranks is .* whole number of at least 1"):
         world.launch(lambda comm: None, ranks)
 
 
