@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 
 from dlsys.collectives import ring_all_reduce, tree_all_reduce
 from dlsys.hardware import DEVICES, LINKS
-from dlsys.memory_wall import RECIPES, devices_needed, training_seconds
+from dlsys.memory_wall import RECIPES, devices_needed, model_state, training_seconds
 from dlsys.notebook import quiz
+from dlsys.transformer import CATALOGUE
 from dlsys.units import DAY, GIB
 
 QUIZZES = Path(__file__).parents[1] / "chapters" / "quizzes"
@@ -43,7 +45,10 @@ MISCONCEPTIONS = {
         "leaves out the master weights": RECIPES["pure-16bit"].total,
         "kept in 32 bits": RECIPES["mixed-adamw-fp32-gradients"].total,
     },
-    "devices-70b": {"12 bytes": devices_needed(70e9, "pure-16bit", 80e9)},
+    "devices-70b": {
+        "12 bytes": devices_needed(70e9, "pure-16bit", 80e9),
+        f"{13 * 80:,} GB; part of the {model_state(70e9).total / 1e9:,.0f}": 13,
+    },
     "gibibytes": {"the other way round": 24e9 / GIB, "24 x 1.024": 24 * 1.024},
     "a100-days": {
         "at the peak": training_seconds(GPT3, A100) / DAY / 1e3,
@@ -79,6 +84,14 @@ def test_numeric_answers_are_what_dlsys_computes(question: dict[str, Any]) -> No
         answer = answered(question, number)
         assert not answer["correct"]
         assert words in answer["feedback"]
+
+
+def test_the_feedback_on_recomputation_gives_the_share_of_the_attention_core() -> None:
+    gpt3 = CATALOGUE["gpt3-175b"]
+    core = 4 * gpt3.sequence**2 * gpt3.hidden * gpt3.layers  # two products, forward
+    assert f"{core / gpt3.training_flops(1):.1%}" == "0.9%"
+    long = replace(gpt3, sequence=131_072)
+    assert core * 64**2 / long.training_flops(1) > 0.2
 
 
 def test_the_feedback_on_nvlink_gives_the_seconds_of_the_ring() -> None:
