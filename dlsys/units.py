@@ -10,6 +10,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping
+from numbers import Real
 from typing import SupportsIndex, TypeVar
 
 KILO, MEGA, GIGA, TERA, PETA, EXA = 1e3, 1e6, 1e9, 1e12, 1e15, 1e18
@@ -65,13 +66,13 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> str:
 
 def at_least(name: str, value: float, least: float) -> None:
     """Check that `value` is a finite number of at least `least`; raises ValueError."""
-    if not (math.isfinite(value) and value >= least):
+    if not (isinstance(value, Real) and math.isfinite(value) and value >= least):
         raise ValueError(f"{name} is {value!r}; it must be at least {least:g}.")
 
 
 def positive(name: str, value: float) -> None:
     """Check that `value` is a finite number above zero; raises ValueError."""
-    if not (math.isfinite(value) and value > 0):
+    if not (isinstance(value, Real) and math.isfinite(value) and value > 0):
         raise ValueError(f"{name} is {value!r}; it must be above zero.")
 
 

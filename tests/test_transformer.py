@@ -354,6 +354,10 @@ def test_a_gpt2_xl_layer_and_step_cost_what_they_should():
     assert 3 * 48 * partial / 1e12 == pytest.approx(296.67, abs=0.005)
     assert 3 * 48 * sum(layer.values()) / 1e12 == pytest.approx(320.83, abs=0.005)
     assert spec.training_flops(32) / 1e12 == pytest.approx(336.64, abs=0.005)
+    # 6 N D leaves out attention itself: 306.2 T; with N rounded to 1.5 billion, 294.9.
+    estimate = spec.approximate_training_flops(32 * 1024)
+    assert estimate / 1e12 == pytest.approx(306.2, abs=0.05)
+    assert estimate * 1.5e9 / spec.parameters() / 1e12 == pytest.approx(294.9, abs=0.05)
 
 
 def test_scores_and_weighted_sum_reach_the_feed_forward_network_at_four_times_the_width():

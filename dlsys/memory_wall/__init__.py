@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dlsys.memory_wall.plan import (
@@ -28,6 +29,14 @@ from dlsys.memory_wall.price import (
 from dlsys.memory_wall.saved import Activations, activations
 
 if TYPE_CHECKING:
+    from dlsys.memory_wall.draw import (
+        draw_activations,
+        draw_models,
+        draw_recipes,
+        draw_walls,
+        draw_zero,
+    )
+    from dlsys.memory_wall.explorer import explore
     from dlsys.memory_wall.run import (
         MeasuredState,
         MixedPrecision,
@@ -51,7 +60,13 @@ __all__ = [
     "activations",
     "check_energy",
     "devices_needed",
+    "draw_activations",
+    "draw_models",
+    "draw_recipes",
+    "draw_walls",
+    "draw_zero",
     "energy",
+    "explore",
     "gpu_hours",
     "largest_model",
     "measure_activations",
@@ -65,9 +80,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # What measures imports torch, so it is loaded where it is first asked for (PEP 562).
+    # What measures imports torch and what draws Matplotlib: loaded where first asked for (PEP 562).
     if name in __all__:
-        from dlsys.memory_wall import run
-
-        return getattr(run, name)
+        module = "draw" if name.startswith("draw") else "explorer" if name == "explore" else "run"
+        return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

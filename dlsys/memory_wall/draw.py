@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from dlsys.hardware import Device
 from dlsys.memory_wall.plan import RECIPES, Recipe, model_state
 from dlsys.memory_wall.price import training_seconds
-from dlsys.memory_wall.saved import Recompute, activations
+from dlsys.memory_wall.saved import activations
 from dlsys.transformer import TransformerSpec
 from dlsys.units import GIGA, YEAR, format_bytes
 
@@ -24,11 +24,12 @@ STYLE: Mapping[str, dict[str, Any]] = {
     "optimizer": {"facecolor": "#E69F00", "hatch": "..."},
     "activations": {"facecolor": "#009E73", "hatch": "xx"},
 }
-LINES: tuple[tuple[Recompute, str, str, str], ...] = (
-    ("none", "nothing recomputed", "#0072B2", "-"),
-    ("selective", "attention recomputed, or flash", "#009E73", "--"),
-    ("full", "every layer recomputed", "#E69F00", "-."),
-)
+LINES = (("#0072B2", "-"), ("#009E73", "--"), ("#E69F00", "-."), ("#CC79A7", (0, (5, 1, 1, 1))))
+KEPT: Mapping[str, dict[str, Any]] = {
+    "nothing recomputed": {},
+    "attention recomputed, or flash": {"recompute": "selective"},
+    "every layer recomputed": {"recompute": "full"},
+}
 MEMORY: Mapping[str, Any] = {"color": "#D55E00", "linestyle": ":", "linewidth": 2}
 SEQUENCES = tuple(2**power for power in range(8, 18))
 
@@ -106,13 +107,16 @@ def draw_zero(
 def four_buckets(
     spec: TransformerSpec, batch: int, recipe: str | Recipe = "mixed-adamw", **options: Any
 ) -> dict[str, int]:
-    """Bytes of the four buckets on one device; `options` are those of `activations`."""
+    """Bytes of the four buckets on one device; `options` are those of `activations`.
+
+    The last bucket is the activations' peak: with a layer that backward is rebuilding.
+    """
     state = model_state(spec.parameters(), recipe)
     return {
         "weights": state.weights,
         "gradients": state.gradients,
         "optimizer": state.optimizer,
-        "activations": activations(spec, batch, **options).everything,
+        "activations": activations(spec, batch, **options).peak,
     }
 
 
@@ -138,34 +142,35 @@ def draw_activations(
 ) -> Figure:
     """Activations of all layers against sequence length, by what is recomputed, on log axes.
 
-    The model's state, which no sequence changes, and the device's memory are level lines.
+    Drawn is what they keep between forward and backward; a layer that backward is rebuilding
+    (`Activations.recomputed`) comes on top. The model's state, which no sequence changes, and the
+    device's memory are level lines.
     """
     figure = plt.figure(figsize=(8, 4.2), layout="constrained")
     plt.close(figure)  # shown where it is returned, not a second time by its cell
     state = model_state(spec.parameters(), recipe).total
-    draw_curves(figure.subplots(), spec, batch, sequences, state, device, dropout)
+    longer = [dataclasses.replace(spec, sequence=s) for s in sequences]
+    lines = {
+        label: [activations(each, batch, dropout=dropout, **options).total for each in longer]
+        for label, options in KEPT.items()
+    }
+    axes = figure.subplots()
+    draw_curves(axes, sequences, lines, state, device)
+    axes.set_ylabel("kept for backward (GB, 10⁹ bytes)")
     return figure
 
 
 def draw_curves(
     axes: Axes,
-    spec: TransformerSpec,
-    batch: int,
     sequences: Sequence[int],
+    lines: Mapping[str, Sequence[float]],
     state: float,
     device: Device | None,
-    dropout: bool,
-    outside: bool = False,
 ) -> None:
-    """Put the lines of `draw_activations` on `axes`, with model state of `state` bytes.
-
-    Where `outside` is true they include what is kept outside the layers, and the statistics.
-    """
-    longer = [dataclasses.replace(spec, sequence=s) for s in sequences]
-    for recompute, label, color, dashes in LINES:
-        kept = [activations(s, batch, recompute=recompute, dropout=dropout) for s in longer]
-        values = [(each.everything if outside else each.total) / GIGA for each in kept]
-        axes.plot(sequences, values, color=color, linestyle=dashes, label=label)
+    """Put labelled `lines` of bytes by sequence on `axes`, with model state of `state` bytes."""
+    for (label, values), (color, dashes) in zip(lines.items(), LINES, strict=False):
+        shown = [value / GIGA for value in values]
+        axes.plot(sequences, shown, color=color, linestyle=dashes, label=label)
     axes.axhline(state / GIGA, color="#666666", linewidth=1, label="model state")
     if device:
         axes.axhline(device.memory / GIGA, **MEMORY, label=f"memory of one {device.name}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
-from dlsys.units import Catalogue, positive
+from dlsys.units import Catalogue, count, positive
 
 
 @dataclass(frozen=True)
@@ -99,15 +100,14 @@ class ModelState:
 
 
 def named(recipe: str | Recipe) -> Recipe:
-    """The recipe itself, or the one in RECIPES with that name."""
-    return RECIPES[recipe] if isinstance(recipe, str) else recipe
-
-
-def whole(value: float, what: str, least: int = 1) -> int:
-    """`value` as an int (7e9 is welcome), or a ValueError that says what it must be."""
-    if not math.isfinite(value) or value != int(value) or value < least:
-        raise ValueError(f"{what} is {value!r}; it must be a whole number of at least {least}.")
-    return int(value)
+    """The recipe itself, or the one in RECIPES with that name; raises ValueError for neither."""
+    if isinstance(recipe, str):
+        return RECIPES[recipe]
+    if not isinstance(recipe, Recipe):
+        raise ValueError(
+            f"recipe is {recipe!r}; it must be a Recipe or a name in RECIPES: 'mixed-adamw', say."
+        )
+    return recipe
 
 
 def model_state(
@@ -122,19 +122,24 @@ def model_state(
     by `data_parallel`, stage 2 the gradients too, stage 3 the weights too; a device then holds
     ceil(parameters / data_parallel) elements of a divided bucket.
 
-    Args: `parameters`, a count; `recipe`, a name in RECIPES or a Recipe; `zero_stage`, 0 to 3;
-    `data_parallel`, devices that share the state. Returns bytes, as a ModelState.
+    Args: `parameters`, a count, rounded up where a share such as 70e9 / 96 is not whole; `recipe`,
+    a name in RECIPES or a Recipe; `zero_stage`, 0 to 3; `data_parallel`, devices that share the
+    state. Returns bytes, as a ModelState.
     Raises UnknownNameError (a KeyError) for an unknown recipe, ValueError for a stage outside 0-3
-    or a count below 1.
+    or a count that is not above 0.
     Source: Rajbhandari et al. 2020 (arXiv 1910.02054), figure 1.
     """
-    count = whole(parameters, "parameters")
-    degree = whole(data_parallel, "data_parallel")
+    if not isinstance(parameters, Real):
+        raise ValueError(
+            f"parameters is {parameters!r:.60}; pass their number: 7e9, or spec.parameters()."
+        )
+    positive("parameters", parameters)
+    held = math.ceil(parameters)
+    share = -(-held // count("data_parallel", data_parallel))
     if zero_stage not in (0, 1, 2, 3):
         raise ValueError(f"zero_stage is {zero_stage!r}; ZeRO has stages 0 (off), 1, 2 and 3.")
     each = named(recipe)
-    share = -(-count // degree)
-    optimizer, gradients, weights = (share if zero_stage >= stage else count for stage in (1, 2, 3))
+    optimizer, gradients, weights = (share if zero_stage >= stage else held for stage in (1, 2, 3))
     scales = 4 * each.moments * -(-optimizer // each.scale_block) if each.scale_block else 0
     return ModelState(
         weights=each.weights * weights,
@@ -168,4 +173,4 @@ def largest_model(
     positive("device_memory in bytes", device_memory)
     each = named(recipe)
     scales = 4 * each.moments / each.scale_block if each.scale_block else 0
-    return int(whole(devices, "devices") * device_memory / (each.total + scales))
+    return int(count("devices", devices) * device_memory / (each.total + scales))

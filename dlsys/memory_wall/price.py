@@ -30,7 +30,7 @@ def training_seconds(
     """
     at_least("flops", flops, 0)
     positive("peak_flops", peak_flops)
-    count("devices", devices)
+    devices = count("devices", devices)
     positive("utilization", utilization)
     if utilization > 1:
         raise ImpossibleError(
@@ -48,7 +48,7 @@ def utilization(flops: float, seconds: float, peak_flops: float, devices: int = 
     at_least("flops", flops, 0)
     positive("seconds", seconds)
     positive("peak_flops", peak_flops)
-    count("devices", devices)
+    devices = count("devices", devices)
     fraction = flops / (seconds * devices * peak_flops)
     if fraction > 1:
         raise ImpossibleError(
@@ -62,7 +62,7 @@ def utilization(flops: float, seconds: float, peak_flops: float, devices: int = 
 def gpu_hours(seconds: float, devices: int = 1) -> float:
     """Device-hours, what clusters are billed in: devices x seconds / 3600."""
     at_least("seconds", seconds, 0)
-    count("devices", devices)
+    devices = count("devices", devices)
     return devices * seconds / HOUR
 
 
@@ -90,7 +90,7 @@ def rent_or_buy(
     positive("hours", hours)
     positive("dollars_per_hour", dollars_per_hour)
     positive("dollars_per_device", dollars_per_device)
-    count("devices", devices)
+    devices = count("devices", devices)
     rent, buy = hours * dollars_per_hour, devices * dollars_per_device
     return RentOrBuy(rent, buy, buy / rent, dollars_per_device / dollars_per_hour)
 
@@ -153,22 +153,28 @@ def energy(
     pue: float,
     hosts: int = 0,
     host_watts: float = 0.0,
+    tdp: float | None = None,
 ) -> Energy:
     """Energy of a run: seconds x (devices x watts + hosts x host_watts) x PUE.
 
-    `watts` is one device's draw (at most its TDP), `host_watts` one host's besides its devices.
+    `watts` is one device's draw and `tdp`, where given, the most it can be (`Device.tdp`);
+    `host_watts` is one host's draw besides its devices.
     PUE, power usage effectiveness, is what the building takes for each watt that reaches the
     computers: 1.0 counts the computers alone, good data centres have 1.1, and it must be said.
-    Raises ImpossibleError for a PUE below 1, ValueError for negative values.
+    Raises ImpossibleError for a PUE below 1 or watts above the TDP, ValueError for negative values.
     """
     at_least("seconds", seconds, 0)
-    count("devices", devices)
+    devices = count("devices", devices)
     at_least("watts", watts, 0)
-    count("hosts", hosts, 0)
+    hosts = count("hosts", hosts, 0)
     at_least("host_watts", host_watts, 0)
     if not pue >= 1:
         raise ImpossibleError(
             f"A PUE of {pue!r} is below 1: a building cannot take less power than its computers."
+        )
+    if tdp is not None and watts > tdp:
+        raise ImpossibleError(
+            f"{watts:g} W is above the {tdp:g} W that a device can draw for long."
         )
     return Energy(seconds * (devices * watts + hosts * host_watts) * pue)
 

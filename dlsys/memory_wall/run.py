@@ -89,6 +89,7 @@ ORDER: Mapping[str, tuple[str, ...]] = {
         "attention.value",
         "attention.probabilities_dropped",
     ),
+    "attention.core (recomputed)": ("attention.query", "attention.key", "attention.value"),
     "attention.core (flash)": (
         "attention.key",
         "attention.query",
@@ -173,7 +174,7 @@ def measure_activations(model: nn.Module, tokens: Tensor, targets: Tensor | None
     statistics: dict[int, dict[str, int]] = {}
     outside: dict[str, int] = {}
     for name, call, tensor in saved:
-        layer, term, small = _term(name, call, tensor, flash)
+        layer, term, small = _term(name, call, calls[name], tensor, flash)
         per_layer = statistics if small else layers
         into = outside if layer is None else per_layer.setdefault(layer, {})
         into[term] = into.get(term, 0) + tensor.untyped_storage().nbytes()
@@ -185,13 +186,17 @@ def measure_activations(model: nn.Module, tokens: Tensor, targets: Tensor | None
     )
 
 
-def _term(name: str, call: int, tensor: Tensor, flash: bool) -> tuple[int | None, str, bool]:
+def _term(
+    name: str, call: int, calls: int, tensor: Tensor, flash: bool
+) -> tuple[int | None, str, bool]:
     """The layer (None: outside), the term, and whether the tensor is a statistic of each row."""
     match = re.fullmatch(r"layers\.(\d+)\.?(.*)", name)
     layer, inner = (int(match[1]), match[2]) if match else (None, name)
     if match and not inner:
         return layer, "layer.input", False  # a checkpointed layer keeps what it was given
-    if inner == "attention.core" and flash:
+    if inner == "attention.core" and calls == 3:  # a checkpoint keeps the three arguments alone
+        inner += " (recomputed)"
+    elif inner == "attention.core" and flash:
         inner += " (flash)"
     order = ORDER.get(inner, ())
     term = order[call] if call < len(order) else f"{inner or 'model'}[{call}]"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
-from dlsys.transformer import TransformerSpec
+from dlsys.transformer import CATALOGUE, TransformerSpec
 from dlsys.units import count
 
 Recompute = Literal["none", "selective", "full"]
@@ -16,16 +16,19 @@ Recompute = Literal["none", "selective", "full"]
 class Activations(int):
     """Bytes that all layers keep on one device: an int, and where the bytes come from.
 
-    `terms` maps each saved tensor of one layer to its bytes and sums to `per_layer`; the int is
-    `layers` x `per_layer`. Two smaller parts are left out, as in the paper, and kept beside it:
-    `statistics` (FP32 numbers for each row that norms and flash attention keep, in one layer) and
-    `outside` (what the embedding, the last norm, the head and the loss keep, once a model).
+    Kept is what stays between forward and backward. `terms` maps each such tensor of one layer to
+    its bytes and sums to `per_layer`; the int is `layers` x `per_layer`. Two smaller parts are left
+    out, as in the paper, and kept beside it: `statistics` (FP32 numbers for each row that norms and
+    flash attention keep, in one layer) and `outside` (what the embedding, the last norm, the head
+    and the loss keep, once a model). `recomputed` is what backward rebuilds, one layer at a time,
+    before it can use it: 0 where nothing is recomputed.
     """
 
     layers: int
     terms: Mapping[str, int]
     statistics: Mapping[str, int]
     outside: Mapping[str, int]
+    recomputed: int
 
     def __new__(
         cls,
@@ -33,6 +36,7 @@ class Activations(int):
         terms: Mapping[str, int],
         statistics: Mapping[str, int],
         outside: Mapping[str, int],
+        recomputed: int = 0,
     ) -> Activations:
         """Sum the terms over the layers."""
         self = super().__new__(cls, layers * sum(terms.values()))
@@ -40,13 +44,15 @@ class Activations(int):
         self.terms = MappingProxyType(dict(terms))
         self.statistics = MappingProxyType(dict(statistics))
         self.outside = MappingProxyType(dict(outside))
+        self.recomputed = recomputed
         return self
 
     def __getnewargs__(  # type: ignore[override]
         self,
-    ) -> tuple[int, dict[str, int], dict[str, int], dict[str, int]]:
+    ) -> tuple[int, dict[str, int], dict[str, int], dict[str, int], int]:
         """What `copy` and `pickle` rebuild it from."""
-        return self.layers, dict(self.terms), dict(self.statistics), dict(self.outside)
+        parts = dict(self.terms), dict(self.statistics), dict(self.outside)
+        return self.layers, *parts, self.recomputed
 
     def __getstate__(self) -> None:
         """Nothing beyond the arguments of `__new__`."""
@@ -65,6 +71,11 @@ class Activations(int):
     def everything(self) -> int:
         """Bytes of all layers with their statistics, and of what is outside the layers."""
         return int(self) + self.layers * sum(self.statistics.values()) + sum(self.outside.values())
+
+    @property
+    def peak(self) -> int:
+        """The most bytes at once: everything, and the layer that backward is rebuilding."""
+        return self.everything + self.recomputed
 
 
 def activations(
@@ -86,28 +97,35 @@ def activations(
                                                parallelism
 
     Selective recomputation and flash attention keep no s x s matrix: the 5as/h term goes. Full
-    recomputation keeps each layer's input, 2sbh (over t with sequence parallelism). The terms
-    follow the spec where it differs from GPT-2: grouped queries keep narrower keys and values; a
+    recomputation keeps each layer's input, 2sbh (over t with sequence parallelism). Backward
+    rebuilds what recomputation did not keep, whole, one layer at a time (`recomputed`): 5as^2b/t
+    bytes for selective recomputation, the rest of the layer for full; flash attention never holds
+    an s x s matrix. The terms follow the spec where it differs from GPT-2: grouped queries keep
+    narrower keys and values (with t above the key-value heads each device holds a copy of one); a
     gated FFN keeps four tensors of the FFN's width (gate, its SiLU, up, their product) where a
     plain one keeps two; without dropout the masks and the second copy of the probabilities go.
 
     Args: `spec.sequence` tokens a sample; `batch`, samples in one micro-batch; `dropout`, as in
     Megatron, or False for models trained without. Returns bytes as an int (see Activations).
-    Raises ValueError for a degree that does not divide heads, key-value heads or the FFN's width,
-    or with sequence parallelism the sequence; for an unknown `recompute`; for a mixture of experts,
-    latent attention or relative positions, whose layers keep other tensors.
+    Raises ValueError for a degree that does not divide heads or the FFN's width, or with sequence
+    parallelism the sequence; for one that neither divides the key-value heads nor is a multiple of
+    them; for an unknown `recompute`; for a mixture of experts, latent attention or relative
+    positions, whose layers keep other tensors.
     Source: Korthikanti et al. 2022 (arXiv 2205.05198), sections 4 and 5.
     """
-    count("batch", batch)
+    if not isinstance(spec, TransformerSpec):
+        example = spec if isinstance(spec, str) and spec in CATALOGUE else "gpt3-175b"
+        raise ValueError(f"spec is {spec!r}; give a TransformerSpec: CATALOGUE[{example!r}], say.")
+    batch = count("batch", batch)
     if recompute not in ("none", "selective", "full"):
         raise ValueError(f"recompute is {recompute!r}; it must be 'none', 'selective' or 'full'.")
-    _check(spec, tensor_parallel, sequence_parallel)
-    t = tensor_parallel
+    t = count("tensor_parallel", tensor_parallel)
+    _check(spec, t, sequence_parallel)
     shared = t if sequence_parallel else 1  # divides what lies between the tensor-parallel parts
     rows = spec.sequence * batch
     x = rows * spec.hidden // shared  # elements of one tensor of the residual stream
     query = rows * spec.heads * spec.head_size // t
-    key = rows * spec.kv_heads * spec.head_size // t
+    key = rows * max(1, spec.kv_heads // t) * spec.head_size
     wide = rows * spec.ffn_hidden // t
     scores = spec.heads * spec.sequence * rows // t
     mask = 1 if dropout else 0
@@ -145,11 +163,16 @@ def activations(
         "head.input": 2 * x,
         "loss.log_probabilities": 4 * rows * -(-spec.vocab // t),  # the loss is taken in FP32
     }
-    if flash or recompute == "selective":
+    if flash:
+        terms = {name: n for name, n in terms.items() if "probabilities" not in name}
+    whole = sum(terms.values())
+    if recompute == "selective":
         terms = {name: n for name, n in terms.items() if "probabilities" not in name}
     if recompute == "full":
         terms, statistics = {"layer.input": 2 * x}, {}
-    return Activations(spec.layers, *map(_present, (terms, statistics, outside)))
+    recomputed = whole - sum(terms.values())
+    terms, statistics, outside = map(_present, (terms, statistics, outside))
+    return Activations(spec.layers, terms, statistics, outside, recomputed)
 
 
 def _present(parts: Mapping[str, int]) -> dict[str, int]:
@@ -169,22 +192,22 @@ def _check(spec: TransformerSpec, degree: int, sequence_parallel: bool) -> None:
                 f"{spec.name or 'The model'} has {what}, whose layers keep other tensors; "
                 "activations() describes dense layers with ordinary or grouped-query attention."
             )
-    count("tensor_parallel", degree)
-    split = {
-        "heads": spec.heads,
-        "key-value heads": spec.kv_heads,
-        "FFN neurons": spec.ffn_hidden,
-    }
+    shared = spec.kv_heads
+    split = {"heads": spec.heads, "FFN neurons": spec.ffn_hidden}
     if sequence_parallel:
         split["tokens of a sequence"] = spec.sequence
     common = math.gcd(*split.values())
-    for what, number in split.items():
-        if number % degree:
-            works = [d for d in range(1, common + 1) if common % d == 0]
-            below = max(d for d in works if d < degree)
-            above = min((d for d in works if d > degree), default=below)
-            nearest = f"{below} and {above}" if above != below else str(below)
-            raise ValueError(
-                f"{number} {what} do not divide by a tensor_parallel of {degree}; "
-                f"the nearest that work: {nearest}."
-            )
+    works = [
+        d for d in range(1, common + 1) if common % d == 0 and (shared % d == 0 or d % shared == 0)
+    ]
+    if degree in works:
+        return
+    split["key-value heads"] = shared
+    what = next(what for what, number in split.items() if number % degree)
+    below = max(d for d in works if d < degree)
+    above = min((d for d in works if d > degree), default=below)
+    nearest = f"{below} and {above}" if above != below else str(below)
+    raise ValueError(
+        f"{split[what]} {what} do not divide by a tensor_parallel of {degree}; "
+        f"the nearest that work: {nearest}."
+    )

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from dlsys.hardware import DEVICES
 from dlsys.memory_wall.draw import SEQUENCES, draw_bars, draw_curves
 from dlsys.memory_wall.plan import RECIPES, model_state
-from dlsys.memory_wall.saved import activations
+from dlsys.memory_wall.saved import Activations, activations
 from dlsys.transformer import CATALOGUE
 from dlsys.units import GIGA, format_bytes, unknown
 
@@ -79,16 +79,20 @@ class Choice:
                 what = LABELS[name].lower()
                 raise ValueError(unknown(f"{what} in the explorer", value, map(str, known)))
 
+    def activations(self) -> Activations:
+        """What the forward pass keeps on one device, and what backward rebuilds."""
+        spec = dataclasses.replace(CATALOGUE[self.model], sequence=self.sequence)
+        return activations(spec, self.batch, **SAVING[self.saving], dropout=False)
+
     def buckets(self) -> dict[str, int]:
-        """Bytes of the four buckets on one device."""
+        """Bytes of the four buckets on one device; activations with a layer being rebuilt."""
         spec = dataclasses.replace(CATALOGUE[self.model], sequence=self.sequence)
         state = model_state(spec.parameters(), self.recipe, self.zero_stage, self.devices)
-        kept = activations(spec, self.batch, **SAVING[self.saving], dropout=False)
         return {
             "weights": state.weights,
             "gradients": state.gradients,
             "optimizer": state.optimizer,
-            "activations": kept.everything,
+            "activations": self.activations().peak,
         }
 
     def summary(self) -> str:
@@ -98,6 +102,8 @@ class Choice:
         share = total / device.memory
         sharing = f", ZeRO stage {self.zero_stage} over {self.devices:,} devices"
         parts = ", ".join(f"{name} {format_bytes(n)}" for name, n in buckets.items())
+        if rebuilt := self.activations().recomputed:
+            parts += f" ({format_bytes(rebuilt)} of it one layer being recomputed)"
         verdict = f"fits: {share:.0%} of" if share <= 1 else f"does not fit: {share:.3g} times"
         return (
             f"{CATALOGUE[self.model].name} with {self.recipe}, {self.batch:,} x "
@@ -109,13 +115,20 @@ class Choice:
 
     def figure(self) -> Figure:
         """Left, the buckets against the device's memory; right, activations against sequence."""
-        spec, device, buckets = CATALOGUE[self.model], DEVICES[self.device], self.buckets()
+        device, buckets = DEVICES[self.device], self.buckets()
         figure = Figure(figsize=(10, 4), layout="constrained")
         bars, curves = figure.subplots(1, 2)
         rows: dict[str, dict[str, int]] = {name: {name: n} for name, n in buckets.items()}
         draw_bars(bars, {**rows, "together": buckets}, device.memory)
         state = sum(buckets.values()) - buckets["activations"]
-        draw_curves(curves, spec, self.batch, SEQUENCES, state, device, False, True)
+        lines = {
+            saving: [
+                dataclasses.replace(self, saving=saving, sequence=s).activations().peak
+                for s in SEQUENCES
+            ]
+            for saving in SAVING
+        }
+        draw_curves(curves, SEQUENCES, lines, state, device)
         here = buckets["activations"] / GIGA
         curves.plot([self.sequence], [here], "o", color="black", fillstyle="none", markersize=10)
         return figure
