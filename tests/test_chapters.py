@@ -14,7 +14,7 @@ import pytest
 
 from dlsys.collectives import ring_all_reduce, tree_all_reduce
 from dlsys.hardware import LINKS
-from dlsys.memory_wall.explore import OPTIONS, Choice
+from dlsys.memory_wall.explorer import OPTIONS, Choice
 from dlsys.world.alpha_beta import Fit, Sample
 
 jupytext = pytest.importorskip("jupytext")
