@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -50,10 +51,11 @@ def main(pipe: Connection, start: Start) -> None:
         outcome = _run(home, start)
     except BaseException as error:
         outcome = _report(error)
-    sys.stdout.flush()
-    sys.stderr.flush()
     home.ended = "has finished" if outcome[0] == "result" else "has failed as well"
-    home.send(*outcome)
+    with suppress(OSError):  # where nobody is home any more, nothing is left to say
+        sys.stdout.flush()
+        sys.stderr.flush()
+        home.send(*outcome)
     home.thread.join()  # stays, so that no other rank loses its peer, until it is told to go
 
 
