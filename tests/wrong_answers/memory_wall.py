@@ -96,20 +96,22 @@ BANK = {
     ],
     "longest": [
         Wrong("stored probabilities", "", "pass flash=True", find=", flash=True"),
+        Wrong("dropout masks", "", "pass dropout=False", find=", dropout=False"),
+        Wrong("neither said", "", "and dropout masks as well", find=", flash=True, dropout=False"),
         Wrong(
             "one layer",
-            "flash=True).per_layer <=",
+            "dropout=False).per_layer",
             "All layers keep",
-            find="flash=True) <=",
+            find="dropout=False)",
         ),
         Wrong("GiB for GB", "<= free_bytes / 1e9 * 2**30:", "not 40 GiB", find="<= free_bytes:"),
         Wrong("one step too far", "return tokens + 128", "One step too far", find="return tokens"),
         Wrong("at least 128", "tokens = 128", "the answer is 0", find="tokens = 0"),
         Wrong(
             "full recomputation",
-            'flash=True, recompute="full")',
+            'flash=True, recompute="full"',
             "only attention is to be changed",
-            find="flash=True)",
+            find="flash=True",
         ),
     ],
     "fit": [
