@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from itertools import pairwise, product
@@ -56,9 +57,11 @@ def test_every_plan_sums_each_contribution_once_from_1_to_17_ranks(kind, name):
 @pytest.mark.parametrize("build", TWO_LEVEL.values(), ids=lambda b: b.__name__)
 def test_every_two_level_plan_is_right_for_any_nodes_and_devices(build):
     for nodes, devices in product(range(1, 7), repeat=2):
-        plan = build(nodes, devices)
-        assert plan.ranks == nodes * devices
-        plan.check()
+        rooted = "root" in inspect.signature(build).parameters
+        for root in range(nodes * devices) if rooted else [0]:
+            plan = build(nodes, devices, root) if rooted else build(nodes, devices)
+            assert (plan.ranks, plan.root) == (nodes * devices, root)
+            plan.check()
 
 
 @settings(max_examples=40, deadline=None)

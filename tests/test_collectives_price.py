@@ -15,6 +15,8 @@ from dlsys.collectives import (
     bidirectional_all_reduce,
     candidates,
     crossovers,
+    draw_crossovers,
+    draw_node_boundary,
     halving_doubling_all_reduce,
     hierarchical_all_reduce,
     naive_all_reduce,
@@ -26,7 +28,6 @@ from dlsys.collectives import (
     tree_all_reduce,
 )
 from dlsys.collectives.choose import FLAT, TWO_LEVEL
-from dlsys.collectives.draw import draw_crossovers, draw_node_boundary
 from dlsys.collectives.plan import Rounds
 from dlsys.collectives.price import bus_factor, price
 from dlsys.hardware import DEVICES, LINKS, Cluster, Link, dgx_h100
@@ -38,7 +39,8 @@ LINK = st.builds(Link, st.just("any"), latency=st.floats(0, 1e-2), bandwidth=st.
 SYMMETRIC = [
     *[("all_reduce", name) for name in ("ring", "tree", "halving_doubling")],
     *[(kind, "ring") for kind in ("all_gather", "reduce_scatter", "broadcast", "reduce")],
-    *[("broadcast", "tree"), ("reduce", "tree"), ("all_to_all", "pairwise")],
+    *[(kind, "tree") for kind in ("broadcast", "reduce", "scatter", "gather")],
+    ("all_to_all", "pairwise"),
 ]
 
 
@@ -63,7 +65,7 @@ def same_both_ways(plan, nbytes, where, itemsize=None):
 @pytest.mark.parametrize(("kind", "name"), SYMMETRIC)
 def test_symmetric_plans_have_an_exact_closed_form_on_a_link_for_1_to_17_ranks(kind, name):
     for n in range(1, 18):
-        for root in {0, n - 1}:
+        for root in {0, n // 2, n - 1}:
             plan = plan_for(kind, n, name, root=root)
             assert same_both_ways(plan, 1e6 / 7, LINKS["ethernet-100g"])
             assert same_both_ways(plan, 4 * 5 * plan.chunks, LINKS["ethernet-100g"], itemsize=4)
@@ -110,10 +112,15 @@ def test_rings_and_hierarchical_plans_have_an_exact_closed_form_on_a_cluster():
     for nodes, devices in ((1, 8), (4, 1), (3, 4), (4, 4)):
         where = cluster(nodes, devices, intra, inter)
         assert same_both_ways(ring_all_reduce(where.size), 1e8, where)
-        assert same_both_ways(hierarchical_all_reduce(nodes, devices), 1e8, where)
+        for kind in set(TWO_LEVEL) - {"all_to_all"}:
+            assert same_both_ways(TWO_LEVEL[kind](nodes, devices), 1e8, where)
+        for build in (collectives.hierarchical_scatter, collectives.hierarchical_gather):
+            assert same_both_ways(build(nodes, devices, root=where.size - 2), 1e8, where)
     where = cluster(4, 4, intra, inter)
     assert same_both_ways(tree_all_reduce(16), 1e8, where)
     assert same_both_ways(halving_doubling_all_reduce(16), 1e8, where)
+    for kind in ("broadcast", "reduce", "scatter", "gather"):
+        assert same_both_ways(plan_for(kind, 16, "tree"), 1e8, where)
     # With shared cards the ranks of a node queue, and only the simulation knows how.
     assert not same_both_ways(hierarchical_all_reduce(4, 4), 1e8, cluster(4, 4, intra, inter, 2))
 
@@ -123,7 +130,9 @@ def test_a_thousand_ranks_are_priced_without_looking_at_a_single_message():
         raise AssertionError(f"round {index} was built")
 
     plans = [make(1024) for make in (ring_all_reduce, tree_all_reduce, halving_doubling_all_reduce)]
-    for plan in [*plans, hierarchical_all_reduce(128, 8)]:
+    plans += [collectives.tree_scatter(1024), collectives.tree_gather(1024)]
+    plans += [build(128, 8) for kind, build in TWO_LEVEL.items() if kind != "all_to_all"]
+    for plan in plans:
         unseen = dataclasses.replace(plan, rounds=Rounds(len(plan.rounds), build))
         for where in (dgx_h100(128), LINKS["nvlink4"]):
             assert unseen.price(1e9, where).method == "closed form"
@@ -155,6 +164,13 @@ def test_worked_examples_of_ring_times_and_bytes():
     assert ring(8, 14e9, 600e9).seconds == pytest.approx(40.833e-3, rel=1e-4)
     assert ring(8, 14e9, 12.5e9).seconds == pytest.approx(1.96, rel=1e-12)
     assert ring(64, 20e9, 100e9).bytes_per_rank == 39.375e9
+    # Two whole buffers, without the (n-1)/n, would be 2.24 s in place of 1.96.
+    assert Link("", 0.0, 12.5e9).seconds(2 * 14e9) == 2.24
+    # Sharded training gathers twice and reduce-scatters once: half as much again.
+    gather, scatter = (
+        make(64).price(20e9, FREE).bytes_per_rank for make in (ring_all_gather, ring_reduce_scatter)
+    )
+    assert 2 * gather + scatter == 59.0625e9
 
 
 def test_the_factor_2_is_two_phases_and_not_sending_and_receiving():
@@ -229,8 +245,10 @@ def test_impossible_sizes_and_networks_are_sentences():
     for nbytes in (-1, math.nan, math.inf):
         with pytest.raises(ValueError, match="from 0 bytes up"):
             ring.price(nbytes, FREE)
-    for itemsize in (4, 0, -2):
-        with pytest.raises(ValueError, match="whole number of items"):
+    with pytest.raises(ValueError, match="whole number of items"):
+        ring.price(10, FREE, itemsize=4)
+    for itemsize in (0, -2, 2.5):
+        with pytest.raises(ValueError, match=r"itemsize is .*; it must be a whole number"):
             ring.price(10, FREE, itemsize=itemsize)
     with pytest.raises(ValueError, match=r"has 8 devices \(1 nodes of 8\) and the plan 4 ranks"):
         ring.price(1e6, dgx_h100(1))

@@ -1,5 +1,9 @@
 """Collective operations as plans that can be checked, priced, run and drawn."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from dlsys.collectives.choose import best, candidates, crossovers, node_boundary, plan_for
 from dlsys.collectives.halving import (
     doubling_all_gather,
@@ -10,7 +14,11 @@ from dlsys.collectives.hierarchical import (
     hierarchical_all_gather,
     hierarchical_all_reduce,
     hierarchical_all_to_all,
+    hierarchical_broadcast,
+    hierarchical_gather,
+    hierarchical_reduce,
     hierarchical_reduce_scatter,
+    hierarchical_scatter,
 )
 from dlsys.collectives.naive import (
     naive_all_gather,
@@ -43,6 +51,9 @@ from dlsys.collectives.tree import (
     tree_scatter,
 )
 
+if TYPE_CHECKING:
+    from dlsys.collectives.draw import draw_crossovers, draw_node_boundary
+
 __all__ = [
     "Plan",
     "PlanError",
@@ -56,12 +67,18 @@ __all__ = [
     "candidates",
     "crossovers",
     "doubling_all_gather",
+    "draw_crossovers",
+    "draw_node_boundary",
     "halving_doubling_all_reduce",
     "halving_reduce_scatter",
     "hierarchical_all_gather",
     "hierarchical_all_reduce",
     "hierarchical_all_to_all",
+    "hierarchical_broadcast",
+    "hierarchical_gather",
+    "hierarchical_reduce",
     "hierarchical_reduce_scatter",
+    "hierarchical_scatter",
     "naive_all_gather",
     "naive_all_reduce",
     "naive_all_to_all",
@@ -84,3 +101,12 @@ __all__ = [
     "tree_reduce",
     "tree_scatter",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # What draws imports Matplotlib, so it is loaded where it is first asked for (PEP 562).
+    if name in ("draw_crossovers", "draw_node_boundary"):
+        from dlsys.collectives import draw
+
+        return getattr(draw, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

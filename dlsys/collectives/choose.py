@@ -43,13 +43,17 @@ FLAT: dict[str, dict[str, Callable[..., Plan]]] = {
 }
 """Builders that take a number of ranks (and a root), by kind and algorithm; the default first."""
 
-TWO_LEVEL: dict[str, Callable[[int, int], Plan]] = {
+TWO_LEVEL: dict[str, Callable[..., Plan]] = {
     "all_reduce": hierarchical.hierarchical_all_reduce,
     "reduce_scatter": hierarchical.hierarchical_reduce_scatter,
     "all_gather": hierarchical.hierarchical_all_gather,
     "all_to_all": hierarchical.hierarchical_all_to_all,
+    "broadcast": hierarchical.hierarchical_broadcast,
+    "reduce": hierarchical.hierarchical_reduce,
+    "scatter": hierarchical.hierarchical_scatter,
+    "gather": hierarchical.hierarchical_gather,
 }
-"""Builders that take nodes and devices per node, by kind."""
+"""Builders that take nodes and devices per node (and a root), by kind."""
 
 
 def plan_for(kind: str, ranks: int, algorithm: str | None = None, root: int = 0) -> Plan:
@@ -62,7 +66,7 @@ def plan_for(kind: str, ranks: int, algorithm: str | None = None, root: int = 0)
         raise PlanError(f"There is no collective {kind!r}; {_nearest(kind, KINDS)}.")
     build = next(iter(builders.values())) if algorithm is None else builders.get(algorithm)
     if build is None:
-        if algorithm == "hierarchical" and kind in TWO_LEVEL:
+        if algorithm == "hierarchical":
             raise PlanError(
                 f"A hierarchical {kind} needs to know the nodes: pass "
                 f"plan=hierarchical_{kind}(nodes, devices_per_node) instead of its name."
@@ -80,42 +84,47 @@ ports of a `Link`; across a node boundary, where each direction has network card
 are up to twice as fast, and hierarchical plans, which use all the cards, are faster still."""
 
 
-def candidates(kind: str, where: Link | Cluster, ranks: int | None = None) -> dict[str, Plan]:
-    """The plans among which to choose, by algorithm; `ranks` is needed where `where` is a Link.
+def candidates(
+    kind: str, link_or_cluster: Link | Cluster, ranks: int | None = None
+) -> dict[str, Plan]:
+    """The plans among which to choose, by algorithm; a Link needs the number of `ranks` with it.
 
     Raises ValueError for an unknown kind, or where the number of ranks is missing or another than
     the cluster's.
     """
-    size = where.size if isinstance(where, Cluster) else ranks
+    size = link_or_cluster.size if isinstance(link_or_cluster, Cluster) else ranks
     if size is None or (ranks is not None and ranks != size):
         raise ValueError(
-            f"{ranks} ranks on {where!r}: a Link needs the number of ranks, a Cluster has its own."
+            f"{ranks} ranks on {link_or_cluster!r}: a Link needs the number of ranks, a Cluster "
+            "has its own."
         )
     plan_for(kind, size)  # an unknown kind is refused here
     plans = {name: plan_for(kind, size, name) for name in FLAT[kind] if name not in FOILS}
-    if isinstance(where, Cluster) and kind in TWO_LEVEL and where.nodes > 1:
-        plans["hierarchical"] = TWO_LEVEL[kind](where.nodes, where.devices_per_node)
+    if isinstance(link_or_cluster, Cluster) and link_or_cluster.nodes > 1:
+        plans["hierarchical"] = TWO_LEVEL[kind](
+            link_or_cluster.nodes, link_or_cluster.devices_per_node
+        )
     return plans
 
 
 def best(
     kind: str,
     nbytes: float,
-    where: Link | Cluster,
+    link_or_cluster: Link | Cluster,
     ranks: int | None = None,
     among: Mapping[str, Plan] | None = None,
 ) -> Plan:
     """The plan of `kind` with the lowest price for a buffer of `nbytes`; the first of equals.
 
-    among: plans by name to choose from, `candidates(kind, where, ranks)` unless given.
+    among: plans by name to choose from, `candidates(kind, link_or_cluster, ranks)` unless given.
     """
-    plans = candidates(kind, where, ranks) if among is None else among
-    return plans[_fastest(plans, nbytes, where)]
+    plans = candidates(kind, link_or_cluster, ranks) if among is None else among
+    return plans[_fastest(plans, nbytes, link_or_cluster)]
 
 
 def crossovers(
     kind: str,
-    where: Link | Cluster,
+    link_or_cluster: Link | Cluster,
     ranks: int | None = None,
     among: Mapping[str, Plan] | None = None,
     largest: float = 2.0**40,
@@ -125,16 +134,16 @@ def crossovers(
     Sizes are tried at powers of two from 1 byte to `largest`; each change is then narrowed down
     to a relative width of 0.1 %.
     """
-    plans = candidates(kind, where, ranks) if among is None else among
-    below, name = 1.0, _fastest(plans, 1.0, where)
+    plans = candidates(kind, link_or_cluster, ranks) if among is None else among
+    below, name = 1.0, _fastest(plans, 1.0, link_or_cluster)
     changes = [(below, name)]
     while below < largest:
         above = 2 * below
-        while (other := _fastest(plans, above, where)) != name:
+        while (other := _fastest(plans, above, link_or_cluster)) != name:
             low, high = below, above
             while high > 1.001 * low:
                 middle = (low * high) ** 0.5
-                found = _fastest(plans, middle, where)
+                found = _fastest(plans, middle, link_or_cluster)
                 low, high, other = (middle, high, other) if found == name else (low, middle, found)
             below, name = high, other
             changes.append((high, name))

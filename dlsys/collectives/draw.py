@@ -158,7 +158,7 @@ def _contents(mask: int, n: int) -> str:
 
 def draw_crossovers(
     kind: str,
-    where: Link | Cluster,
+    link_or_cluster: Link | Cluster,
     ranks: int | None = None,
     among: Mapping[str, Plan] | None = None,
     sizes: tuple[float, float] = (1e2, 1e10),
@@ -167,19 +167,21 @@ def draw_crossovers(
 
     The fastest is underlaid; vertical lines mark the sizes at which another becomes the fastest.
     """
-    plans = dict(candidates(kind, where, ranks) if among is None else among)
+    plans = dict(candidates(kind, link_or_cluster, ranks) if among is None else among)
     low, high = sizes
     xs = [low * (high / low) ** (i / 100) for i in range(101)]
     figure = plt.figure(figsize=(7, 4), layout="constrained")
     plt.close(figure)
     axes = figure.subplots()
-    every = {name: [plan.price(x, where).seconds for x in xs] for name, plan in plans.items()}
+    every = {
+        name: [plan.price(x, link_or_cluster).seconds for x in xs] for name, plan in plans.items()
+    }
     axes.plot(
         xs, [min(ys) for ys in zip(*every.values(), strict=True)], color="#DDDDDD", linewidth=9
     )
     for (name, ys), (color, style) in zip(every.items(), LINES * len(every), strict=False):
         axes.plot(xs, ys, color=color, linestyle=style, label=name.replace("_", "-"))
-    for size, _ in crossovers(kind, where, ranks, plans, high)[1:]:
+    for size, _ in crossovers(kind, link_or_cluster, ranks, plans, high)[1:]:
         axes.axvline(size, color="#888888", linewidth=0.8)
     _log_log(axes, "buffer (bytes)", "time (s)")
     axes.legend()

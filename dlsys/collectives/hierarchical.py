@@ -2,12 +2,16 @@
 
 Rank node*devices_per_node + local. First rings inside every node, so that the devices of a node
 share its sum out among themselves; then rings between nodes, each among the devices with the same
-`local`, over all network cards at once; then rings inside the nodes again.
+`local`, over all network cards at once; then rings inside the nodes again. What has a root goes by
+trees: from node to node among the devices with the root's `local`, then inside every node.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dlsys.collectives.plan import Plan, Rounds, Symmetry, Transfer, builder
+from dlsys.collectives.tree import broadcast_rounds, depth, halves, scatter_rounds, wraps
 
 
 def _inside(nodes: int, g: int, runs: list[list[int]], reduce: bool) -> Rounds:
@@ -111,3 +115,79 @@ def hierarchical_all_to_all(nodes: int, devices_per_node: int) -> Plan:
         return [Transfer(r, to, c := i * n + j, c + 1) for r, to, i, j in pairs]
 
     return Plan("all_to_all", "hierarchical", n, n * n, Rounds(g - 1 + nodes - 1, build))
+
+
+def _trees(
+    nodes: int, g: int, root: int, level: Callable[[int, int], Rounds], rows: int = 0
+) -> Rounds:
+    """A tree between the nodes, then one inside each; a node has `rows` chunks of its own, or all
+    share one."""
+    across, within = level(nodes, root // g), level(g, root % g)
+    size, local = rows or 1, root % g
+
+    def build(k: int) -> list[Transfer]:
+        if k < len(across):
+            return [
+                Transfer(t.src * g + local, t.dst * g + local, t.first * size, t.stop * size)
+                for t in across[k]
+            ]
+        return [
+            Transfer(a * g + t.src, a * g + t.dst, a * rows + t.first, a * rows + t.stop)
+            for a in range(nodes)
+            for t in within[k - len(across)]
+        ]
+
+    return Rounds(len(across) + len(within), build)
+
+
+@builder
+def hierarchical_broadcast(nodes: int, devices_per_node: int, root: int = 0) -> Plan:
+    """A tree between the nodes, then one in each node: every node gets the buffer once.
+
+    Seconds with N nodes of g devices, inside (a, B), between (c, D):
+    ceil(log2 N)(c + nbytes/D) + ceil(log2 g)(a + nbytes/B).
+    """
+    n, g = nodes * devices_per_node, devices_per_node
+    rounds = _trees(nodes, g, root, broadcast_rounds)
+    phases = (depth(nodes), 1, "inter"), (depth(g), 1, "intra")
+    symmetry = Symmetry(phases, depth(nodes) + depth(g), n - 1, (nodes, g))
+    return Plan("broadcast", "hierarchical", n, 1, rounds, root, symmetry)
+
+
+@builder
+def hierarchical_reduce(nodes: int, devices_per_node: int, root: int = 0) -> Plan:
+    """The mirror image of `hierarchical_broadcast`."""
+    n, g = nodes * devices_per_node, devices_per_node
+    rounds = _trees(nodes, g, root, broadcast_rounds).mirrored(reduce=True)
+    phases = (depth(g), 1, "intra"), (depth(nodes), 1, "inter")
+    symmetry = Symmetry(phases, min(1, n - 1), n - 1, (nodes, g))
+    return Plan("reduce", "hierarchical", n, 1, rounds, root, symmetry)
+
+
+def _scatter_symmetry(nodes: int, g: int, root: int, sent: int) -> Symmetry:
+    phases = [(1, g * chunks, "inter") for chunks in halves(nodes)]
+    phases += [(1, chunks, "intra") for chunks in halves(g)]
+    messages = nodes * g - 1 + wraps(nodes, root // g) + nodes * wraps(g, root % g)
+    return Symmetry(tuple(phases), sent, messages, (nodes, g))
+
+
+@builder
+def hierarchical_scatter(nodes: int, devices_per_node: int, root: int = 0) -> Plan:
+    """Each node's part goes there by a tree between the nodes, and by one in the node to its rank.
+
+    Seconds, as above: ceil(log2 N) c + (N-1)/N nbytes/D + ceil(log2 g) a + (g-1)/(gN) nbytes/B.
+    """
+    n, g = nodes * devices_per_node, devices_per_node
+    rounds = _trees(nodes, g, root, scatter_rounds, rows=g)
+    symmetry = _scatter_symmetry(nodes, g, root, sent=n - 1)
+    return Plan("scatter", "hierarchical", n, n, rounds, root, symmetry)
+
+
+@builder
+def hierarchical_gather(nodes: int, devices_per_node: int, root: int = 0) -> Plan:
+    """The mirror image of `hierarchical_scatter`."""
+    n, g = nodes * devices_per_node, devices_per_node
+    rounds = _trees(nodes, g, root, scatter_rounds, rows=g).mirrored()
+    sent = max([g * chunks for chunks in halves(nodes)] + halves(g), default=0)
+    symmetry = _scatter_symmetry(nodes, g, root, sent)
+    return Plan("gather", "hierarchical", n, n, rounds, root, symmetry)

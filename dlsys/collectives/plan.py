@@ -229,12 +229,12 @@ class Plan:
         check(self)
 
     def price(
-        self, nbytes: float, where: Link | Cluster | None, itemsize: int | None = None
+        self, nbytes: float, link_or_cluster: Link | Cluster | None, itemsize: int | None = None
     ) -> Price:
         """Seconds and bytes for a buffer of `nbytes` on a link or cluster; see `price.price`."""
         from dlsys.collectives.price import price
 
-        return price(self, nbytes, where, itemsize)
+        return price(self, nbytes, link_or_cluster, itemsize)
 
     def run(self, comm: Any, tensor: Any, **options: Any) -> Any:
         """Carry the plan out on real tensors: the result of `comm.<kind>(tensor, plan=self)`.

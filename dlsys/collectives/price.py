@@ -14,6 +14,7 @@ from dlsys.collectives.execution import Execution
 from dlsys.collectives.plan import Plan, Symmetry, Transfer
 from dlsys.hardware import Cluster, Link
 from dlsys.network import EventQueue, Network
+from dlsys.units import count
 
 Method = Literal["closed form", "event simulation"]
 
@@ -42,11 +43,11 @@ class Price:
 def price(
     plan: Plan,
     nbytes: float,
-    where: Link | Cluster | None,
+    link_or_cluster: Link | Cluster | None,
     itemsize: int | None = None,
     method: Method | None = None,
 ) -> Price:
-    """The price of `plan` for a buffer of `nbytes` bytes on `where`.
+    """The price of `plan` for a buffer of `nbytes` bytes on `link_or_cluster`.
 
     nbytes: what each rank passes in (broadcast, reduce, all_reduce, reduce_scatter, all_to_all),
     ends with (all_gather, gather), or the root starts from (scatter). itemsize: bytes of what is
@@ -63,11 +64,12 @@ def price(
         raise ValueError(f"A buffer of {nbytes!r} bytes: give a number of bytes.") from None
     if not nbytes >= 0 or nbytes == float("inf"):
         raise ValueError(f"A buffer of {nbytes} bytes: give a size from 0 bytes up.")
-    if itemsize is not None and (itemsize < 1 or nbytes % itemsize):
+    if itemsize is not None and nbytes % count("itemsize", itemsize):
         raise ValueError(
             f"A buffer of {nbytes} bytes does not hold a whole number of items of {itemsize} "
             "bytes: give a multiple of itemsize, or leave itemsize out for the ideal price."
         )
+    where = link_or_cluster
     if isinstance(where, Cluster) and where.size != plan.ranks:
         raise ValueError(
             f"The cluster has {where.size} devices ({where.nodes} nodes of "

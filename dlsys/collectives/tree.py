@@ -10,12 +10,14 @@ from __future__ import annotations
 from dlsys.collectives.plan import Plan, Rounds, Symmetry, Transfer, builder
 
 
-def _depth(n: int) -> int:
+def depth(n: int) -> int:
     """ceil(log2 n): the number of rounds."""
     return (n - 1).bit_length()
 
 
-def _broadcast_rounds(n: int, root: int) -> Rounds:
+def broadcast_rounds(n: int, root: int) -> Rounds:
+    """In each round every holder gives its one chunk to a place that has none."""
+
     def build(k: int) -> list[Transfer]:
         reach = 1 << k
         return [
@@ -23,21 +25,21 @@ def _broadcast_rounds(n: int, root: int) -> Rounds:
             for v in range(min(reach, n - reach))
         ]
 
-    return Rounds(_depth(n), build)
+    return Rounds(depth(n), build)
 
 
-def _scatter_rounds(n: int, root: int) -> Rounds:
+def scatter_rounds(n: int, root: int) -> Rounds:
     """In each round every holder gives the further half of its run of places to their first."""
 
     def build(k: int) -> list[Transfer]:
-        span = 1 << (_depth(n) - k)
+        span = 1 << (depth(n) - k)
         return [
             Transfer((root + v) % n, (root + v + span // 2) % n, first, stop)
             for v in range(0, n - span // 2, span)
             for first, stop in _runs(v + span // 2, min(v + span, n), root, n)
         ]
 
-    return Rounds(_depth(n), build)
+    return Rounds(depth(n), build)
 
 
 def _runs(first: int, stop: int, root: int, n: int) -> list[tuple[int, int]]:
@@ -49,8 +51,25 @@ def _runs(first: int, stop: int, root: int, n: int) -> list[tuple[int, int]]:
     return [(first, n), (0, stop - n)]
 
 
+def halves(n: int) -> list[int]:
+    """How many chunks the root sends in each round of a scatter: no other path takes longer."""
+    spans = [1 << (depth(n) - k) for k in range(depth(n))]
+    return [min(span, n) - span // 2 for span in spans]
+
+
+def wraps(n: int, root: int) -> int:
+    """In how many rounds of a scatter someone's chunks wrap round at n, and go as two messages."""
+    return sum(root > 0 and (n - root) % (2 << k) > 1 << k for k in range(depth(n)))
+
+
+def _scatter_symmetry(n: int, root: int, sent: int) -> Symmetry:
+    scopes: list[int | str] = ["any" if root else 1 << k for k in reversed(range(depth(n)))]
+    phases = tuple((1, chunks, scope) for chunks, scope in zip(halves(n), scopes, strict=True))
+    return Symmetry(phases, sent, messages=n - 1 + wraps(n, root))
+
+
 def _symmetry(n: int, root: int, sent: int, passes: int = 1) -> Symmetry:
-    phases = tuple((passes, 1, "any" if root else 1 << k) for k in range(_depth(n)))
+    phases = tuple((passes, 1, "any" if root else 1 << k) for k in range(depth(n)))
     return Symmetry(phases, sent=sent if n > 1 else 0, messages=passes * (n - 1))
 
 
@@ -60,14 +79,14 @@ def tree_broadcast(n: int, root: int = 0) -> Plan:
 
     Seconds: ceil(log2 n)(latency + nbytes/bandwidth).
     """
-    rounds = _broadcast_rounds(n, root)
-    return Plan("broadcast", "tree", n, 1, rounds, root, _symmetry(n, root, sent=_depth(n)))
+    rounds = broadcast_rounds(n, root)
+    return Plan("broadcast", "tree", n, 1, rounds, root, _symmetry(n, root, sent=depth(n)))
 
 
 @builder
 def tree_reduce(n: int, root: int = 0) -> Plan:
     """The mirror image of `tree_broadcast`: every rank but the root sends its sum once."""
-    rounds = _broadcast_rounds(n, root).mirrored(reduce=True)
+    rounds = broadcast_rounds(n, root).mirrored(reduce=True)
     return Plan("reduce", "tree", n, 1, rounds, root, _symmetry(n, root, sent=1))
 
 
@@ -77,18 +96,23 @@ def tree_all_reduce(n: int) -> Plan:
 
     Seconds: 2 ceil(log2 n)(latency + nbytes/bandwidth): few messages, each of the whole buffer.
     """
-    broadcast = _broadcast_rounds(n, 0)
+    broadcast = broadcast_rounds(n, 0)
     rounds = broadcast.mirrored(reduce=True).then(broadcast)
-    return Plan("all_reduce", "tree", n, 1, rounds, symmetry=_symmetry(n, 0, _depth(n), passes=2))
+    return Plan("all_reduce", "tree", n, 1, rounds, symmetry=_symmetry(n, 0, depth(n), passes=2))
 
 
 @builder
 def tree_scatter(n: int, root: int = 0) -> Plan:
-    """Half of the buffer goes one hop, a quarter the next, ...: the root sends (n-1)/n of it."""
-    return Plan("scatter", "tree", n, n, _scatter_rounds(n, root), root)
+    """Half of the buffer goes one hop, a quarter the next, ...: the root sends (n-1)/n of it.
+
+    Seconds: ceil(log2 n) latency + (n-1)/n nbytes/bandwidth.
+    """
+    symmetry = _scatter_symmetry(n, root, sent=n - 1)
+    return Plan("scatter", "tree", n, n, scatter_rounds(n, root), root, symmetry)
 
 
 @builder
 def tree_gather(n: int, root: int = 0) -> Plan:
     """The mirror image of `tree_scatter`."""
-    return Plan("gather", "tree", n, n, _scatter_rounds(n, root).mirrored(), root)
+    symmetry = _scatter_symmetry(n, root, sent=max(halves(n), default=0))
+    return Plan("gather", "tree", n, n, scatter_rounds(n, root).mirrored(), root, symmetry)
