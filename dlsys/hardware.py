@@ -4,7 +4,8 @@ Three conventions hold throughout. A link's bandwidth is of ONE direction: vendo
 as the sum of both (900 GB/s for an H100), a ring sends in one (450 GB/s). A device's FLOP/s are
 dense: data sheets often print twice that, for weights with 2:4 sparsity. A catalogued memory is
 the vendor's figure read as SI bytes, the cautious reading (drivers report up to 7 % more), except
-for the V100, whose 32 GB are counted as the 32 GiB that they are.
+for the V100, whose 32 GB are counted as the 32 GiB that they are, and the TPU v4, whose vendor
+prints GiB. A `source` names the figures it covers.
 """
 
 from __future__ import annotations
@@ -171,15 +172,18 @@ _HOPPER_PCIE |= {"fp8": 1513.0, "int8": 1513.0}
 _BLACKWELL = {"fp32": 75.0, "tf32": 1125.0, "fp16": 2250.0, "bf16": 2250.0}
 _BLACKWELL |= {"fp8": 4500.0, "int8": 4500.0}
 
-_V100 = "NVIDIA V100 data sheet, 2020 (SXM2 32 GB); fp16 on tensor cores"
-_A100 = "NVIDIA A100 data sheet, 2021 (SXM4)"
-_H100_SXM = "NVIDIA H100 data sheet, 2023; its rates with sparsity halved"
-_H100_PCIE = "NVIDIA H100 data sheet, 2022; its rates with sparsity halved"
-_H200 = "NVIDIA H200 data sheet, 2024 (SXM); its rates with sparsity halved"
-_B200 = "NVIDIA HGX B200 data sheet, 2024, an eighth of the board; rates with sparsity halved"
-_TPU_V4 = "Google Cloud documentation of TPU v4, 2023; power is the most measured, not a limit"
-_TPU_V5P = "Google Cloud documentation of TPU v5p, 2023; no thermal design power is published"
-_TPU_V5E = "Google Cloud documentation of TPU v5e, 2023; no thermal design power is published"
+_ALL = ": rates{}, memory (its GB read as {}), memory bandwidth and power"
+_HALVED = _ALL.format(" (those with sparsity halved)", "10^9 bytes")
+_V100 = "NVIDIA V100 data sheet, 2020 (SXM2 32 GB)" + _ALL.format(" (fp16: tensor cores)", "GiB")
+_A100 = "NVIDIA A100 data sheet, 2021 (SXM4)" + _ALL.format(" (dense)", "10^9 bytes")
+_H100_SXM = "NVIDIA H100 data sheet, 2023" + _HALVED
+_H100_PCIE = "NVIDIA H100 data sheet, 2022" + _HALVED
+_H200 = "NVIDIA H200 data sheet, 2024 (SXM)" + _HALVED
+_B200 = "NVIDIA HGX B200 data sheet, 2024, an eighth of the board" + _HALVED
+_GOOGLE = "Google Cloud documentation of TPU {}, 2023: rates, memory (in {}) and its bandwidth; {}"
+_TPU_V4 = _GOOGLE.format("v4", "GiB", "power: the most measured, not a limit")
+_TPU_V5P = _GOOGLE.format("v5p", "GB of 10^9 bytes", "no power is published")
+_TPU_V5E = _GOOGLE.format("v5e", "GB of 10^9 bytes", "no power is published")
 _V5P, _V5E = {"bf16": 459.0, "int8": 918.0}, {"bf16": 197.0, "int8": 393.0}
 
 DEVICES: Catalogue[Device] = Catalogue(
@@ -198,15 +202,14 @@ DEVICES: Catalogue[Device] = Catalogue(
     },
 )
 
-_NVLINK = "half of the both-directions total per GPU in the NVIDIA {} data sheet; latency as NCCL's"
-_NCCL = " tuner assumes for a ring step on {} (src/graph/tuning.cc, protocol LL)"
-_PCIE = "PCI Express {} x16, 128b/130b coding; latency as NCCL's" + _NCCL.format("PCI")
-_IB = "NVIDIA {}, one port of {} Gb/s; latency as NCCL's" + _NCCL.format("the network")
+_NCCL = "; latency: what NCCL's tuner assumes for a ring step on {} (src/graph/tuning.cc, LL)"
+_NVLINK = "bandwidth: half of both directions' total per GPU, NVIDIA {} data sheet" + _NCCL
+_PCIE = "bandwidth: PCI Express {} specification, x16, 128b/130b coding" + _NCCL.format("PCI")
+_IB = "bandwidth: NVIDIA {} data sheet, a port of {} Gb/s" + _NCCL.format("the network")
 
 
 def _nvlink(generation: int, bandwidth: float, gpu: str) -> Link:
-    source = _NVLINK.format(gpu) + _NCCL.format("NVLink")
-    return Link(f"NVLink {generation}", 0.6e-6, bandwidth, source)
+    return Link(f"NVLink {generation}", 0.6e-6, bandwidth, _NVLINK.format(gpu, "NVLink"))
 
 
 LINKS: Catalogue[Link] = Catalogue(
@@ -229,14 +232,14 @@ LINKS: Catalogue[Link] = Catalogue(
             "100 Gb Ethernet",
             20e-6,
             gigabits_per_second(100),
-            "IEEE 802.3bj; the latency of TCP through two kernels is an assumption",
+            "bandwidth: IEEE 802.3bj; latency: an assumption for TCP through two kernels",
         ),
         "nvme": Link(
             "NVMe drive",
             80e-6,
             3.5e9,
-            "sequential read of a PCIe 3.0 x4 drive, as data sheets of 2018 print it; "
-            "the latency of a read from flash is an assumption",
+            "bandwidth: sequential read of a PCIe 3.0 x4 drive, as data sheets of 2018 print it; "
+            "latency: an assumption for a read from flash",
         ),
     },
 )
