@@ -476,6 +476,9 @@ def test_a_drawing_has_a_panel_for_the_start_and_each_round_and_names_who_holds_
     assert "12" in cells[1]
     assert "013" in cells[2]
     assert cells[6] == {"all"}
+    # With many cells only those that a round wrote are named, and all of them at the start.
+    crowded = [len(axes.texts) for axes in ring_all_reduce(16).draw().axes]
+    assert crowded == [256] + 15 * [16]
     for plan in (ring_all_reduce(1), collectives.tree_gather(6, root=2)):
         assert plan.draw().axes
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, Rectangle
+from matplotlib.patches import FancyArrowPatch
 
 from dlsys.collectives.check import states
 from dlsys.collectives.choose import candidates, crossovers
@@ -26,7 +28,7 @@ LINES = (
     ("#CC79A7", ":"),
     ("#000000", (0, (5, 1, 1, 1, 1, 1))),
 )
-MOST_RANKS, MOST_CHUNKS, MOST_PANELS = 32, 64, 16
+MOST_RANKS, MOST_CHUNKS, MOST_PANELS, MOST_NAMED = 32, 64, 16, 100
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,9 @@ def panels(plan: Plan, most: int = MOST_PANELS) -> list[Panel]:
 def draw(plan: Plan, width: float = 8.0) -> Figure:
     """A panel for the start and for each round: columns are ranks, rows are chunks.
 
-    A cell is the darker the more contributions the rank holds, and names them; arrows show what
-    moved, solid where the receiver added it and dashed where it stored it. `width` in inches.
+    A cell is the darker the more contributions the rank holds, and names them (with many cells,
+    only where they are new); arrows show what moved, solid where the receiver added it and dashed
+    where it stored it. `width` in inches.
     """
     drawn = panels(plan)
     wide, high = panel_size(plan)
@@ -96,41 +99,44 @@ def draw_panel(axes: Axes, plan: Plan, panel: Panel) -> None:
     """Draw one state of the plan, with the arrows that led to it."""
     n, chunks = plan.ranks, plan.chunks
     written = {(t.dst, c) for t in panel.transfers for c in range(t.first, t.stop)}
-    for rank, mine in enumerate(panel.held):
-        for chunk in range(chunks):
-            mask = mine.get(chunk, 0)
-            share = mask.bit_count() / n if plan.kind in REDUCING else 0.6 * bool(mask)
-            color = tuple(1 - share * (1 - part) for part in FILL)
-            new = (rank, chunk) in written
-            edge, thick = (ARROW, 1.6) if new else ("#888888", 0.5)
-            cell = Rectangle((rank - 0.5, chunk - 0.5), 1, 1, zorder=1 + new)
-            cell.set(facecolor=color, edgecolor=edge, linewidth=thick)
-            axes.add_patch(cell)
-            text = _contents(mask, n)
-            if text and chunks <= 20 and n <= 16:
-                dark = "white" if share > 0.8 else "black"
-                size = min(8.0, 26 / max(3, len(text)))
-                axes.text(
-                    rank, chunk, text, ha="center", va="center", color=dark, fontsize=size, zorder=3
-                )
+    sparse = n * chunks > MOST_NAMED
+    squares, faces, edges, widths = [], [], [], []
+    # What was just written comes last, so that its edges lie over those of its neighbours.
+    for rank, chunk in sorted(product(range(n), range(chunks)), key=written.__contains__):
+        mask, new = panel.held[rank].get(chunk, 0), (rank, chunk) in written
+        share = mask.bit_count() / n if plan.kind in REDUCING else 0.6 * bool(mask)
+        left, low = rank - 0.5, chunk - 0.5
+        squares.append([(left, low), (left + 1, low), (left + 1, low + 1), (left, low + 1)])
+        faces.append(tuple(1 - share * (1 - part) for part in FILL))
+        edges.append(ARROW if new else "#888888")
+        widths.append(1.6 if new else 0.5)
+        text = "" if sparse and panel.transfers and not new else _contents(mask, n)
+        if text and chunks <= 20 and n <= 16:
+            dark = "white" if share > 0.8 else "black"
+            size = min(8.0, 26 / max(3, len(text)))
+            named = axes.text(rank, chunk, text, ha="center", va="center", color=dark, zorder=3)
+            named.set(fontsize=size, in_layout=False)  # measuring every text takes seconds
+    axes.add_collection(
+        PolyCollection(squares, facecolors=faces, edgecolors=edges, linewidths=widths, zorder=1)
+    )
     for t in panel.transfers:
         row, far = (t.first + t.stop - 1) / 2, t.dst - t.src
-        axes.add_patch(
-            FancyArrowPatch(
-                (t.src, row),
-                (t.dst, row),
-                connectionstyle=f"arc3,rad={math.copysign(min(0.35, 0.7 / abs(far)), -far)}",
-                arrowstyle="-|>",
-                mutation_scale=8,
-                linestyle="-" if t.reduce else (0, (3, 1.5)),
-                linewidth=1.2,
-                color=ARROW,
-                shrinkA=5,
-                shrinkB=5,
-                clip_on=False,
-                zorder=4,
-            )
+        arrow = FancyArrowPatch(
+            (t.src, row),
+            (t.dst, row),
+            connectionstyle=f"arc3,rad={math.copysign(min(0.35, 0.7 / abs(far)), -far)}",
+            arrowstyle="-|>",
+            mutation_scale=8,
+            linestyle="-" if t.reduce else (0, (3, 1.5)),
+            linewidth=1.2,
+            color=ARROW,
+            shrinkA=5,
+            shrinkB=5,
+            clip_on=False,
+            zorder=4,
+            in_layout=False,
         )
+        axes.add_patch(arrow)
     axes.set_xlim(-0.6, n - 0.4)
     axes.set_ylim(chunks - 0.4, -0.6)
     axes.set_xticks(range(n) if n <= 16 else [0, n - 1])
