@@ -299,6 +299,20 @@ def test_a_flat_ring_falls_to_one_network_card_and_two_levels_do_not():
     assert two_level.busbw > 5 * flat.busbw
 
 
+def test_two_levels_of_trees_help_where_a_flat_tree_leaves_the_node_more_often():
+    def seconds(root, nodes, g):
+        where = cluster(nodes, g, LINKS["nvlink4"], LINKS["infiniband-ndr"])
+        flat = collectives.tree_broadcast(nodes * g, root)
+        levels = collectives.hierarchical_broadcast(nodes, g, root)
+        return [plan.price(1e9, where).seconds for plan in (flat, levels)]
+
+    flat, levels = seconds(0, 2, 8)
+    assert flat == pytest.approx(levels, rel=1e-12)
+    for root, nodes, g in ((5, 2, 8), (0, 4, 6)):
+        flat, levels = seconds(root, nodes, g)
+        assert flat > 1.3 * levels
+
+
 def test_the_measured_cliff_lies_between_no_overlap_and_full_overlap_of_the_levels():
     inside, across = node_boundary()
     assert inside.predicted_busbw == pytest.approx(450e9, rel=1e-3)

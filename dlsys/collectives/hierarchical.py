@@ -144,6 +144,8 @@ def _trees(
 def hierarchical_broadcast(nodes: int, devices_per_node: int, root: int = 0) -> Plan:
     """A tree between the nodes, then one in each node: every node gets the buffer once.
 
+    From rank 0 a flat tree does the same where g is a power of two; from other ranks, or with other
+    g, more of its rounds cross between nodes.
     Seconds with N nodes of g devices, inside (a, B), between (c, D):
     ceil(log2 N)(c + nbytes/D) + ceil(log2 g)(a + nbytes/B).
     """
