@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from dlsys.model import GPT, SMALL, Attention, rotary_tables, rotate
 from dlsys.transformer import CATALOGUE, TransformerSpec

@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dlsys.world.alpha_beta import Fit, measure, measure_plan
-    from dlsys.world.communicator import (
-        Communicator,
-        DeadlockError,
-        Handle,
-        MismatchError,
-        RankError,
-        WorldError,
-    )
+    from dlsys.world.communicator import Communicator, Handle
     from dlsys.world.distributed import TorchCommunicator
     from dlsys.world.environment import current, from_environment
+    from dlsys.world.errors import DeadlockError, MismatchError, RankError, WorldError
     from dlsys.world.processes import launch
     from dlsys.world.run import Run
     from dlsys.world.simulated import simulate
@@ -27,18 +21,18 @@ if TYPE_CHECKING:
 _HOME = {
     "CallRecord": "traffic",
     "Communicator": "communicator",
-    "DeadlockError": "communicator",
+    "DeadlockError": "errors",
     "Fit": "alpha_beta",
     "Handle": "communicator",
     "Message": "traffic",
-    "MismatchError": "communicator",
-    "RankError": "communicator",
+    "MismatchError": "errors",
+    "RankError": "errors",
     "Run": "run",
     "Span": "timeline",
     "Timeline": "timeline",
     "TorchCommunicator": "distributed",
     "Traffic": "traffic",
-    "WorldError": "communicator",
+    "WorldError": "errors",
     "current": "environment",
     "from_environment": "environment",
     "launch": "processes",

@@ -15,14 +15,6 @@ from typing import Any, Literal, Protocol, overload
 import torch
 
 from dlsys.collectives import Plan, plan_for
-from dlsys.world.errors import (  # noqa: F401
-    DeadlockError,
-    MismatchError,
-    RankError,
-    WorldError,
-    line_of,
-    program_frame,
-)
 
 REDUCTIONS = ("sum", "mean", "max", "min", "prod")
 ROOTED = ("broadcast", "reduce", "scatter", "gather")
