@@ -156,9 +156,9 @@ def devices_needed(
 
     ceil(model state / device_memory): a lower bound, for activations, buffers and fragmentation
     come on top. `device_memory` is in bytes (80e9 is 80 GB; a "32 GB" V100 has 32 * 2**30).
-    Raises ValueError for memory that is not above 0.
+    Raises ValueError for memory below a megabyte, which was meant in gigabytes.
     """
-    positive("device_memory in bytes", device_memory)
+    _memory(device_memory)
     return math.ceil(model_state(parameters, recipe).total / device_memory)
 
 
@@ -170,7 +170,15 @@ def largest_model(
     devices x device_memory / bytes per parameter: the other side of `devices_needed`, and like it
     without activations. 8-bit scales are counted at 4 bytes in each block of each moment.
     """
-    positive("device_memory in bytes", device_memory)
+    _memory(device_memory)
     each = named(recipe)
     scales = 4 * each.moments / each.scale_block if each.scale_block else 0
     return int(count("devices", devices) * device_memory / (each.total + scales))
+
+
+def _memory(nbytes: float) -> None:
+    positive("device_memory in bytes", nbytes)
+    if nbytes < 1e6:
+        raise ValueError(
+            f"device_memory is {nbytes:g} bytes, less than any device has: 80 GB are 80e9 bytes."
+        )

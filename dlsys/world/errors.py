@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import sysconfig
 import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 
@@ -11,7 +14,11 @@ import torch
 
 import dlsys
 
-_LIBRARIES = tuple(str(Path(f).parent) + os.sep for f in (dlsys.__file__, torch.__file__))
+_LIBRARIES = (
+    *(str(Path(f).parent) + os.sep for f in (dlsys.__file__, torch.__file__)),
+    sysconfig.get_path("stdlib") + os.sep,
+    "<frozen ",
+)
 
 
 class WorldError(RuntimeError):
@@ -58,6 +65,8 @@ def last_frame(trace: TracebackType) -> FrameType:
 def rank_error(message: str, cause: BaseException) -> RankError:
     """A RankError that is also an instance of its cause's type, where Python allows that."""
     try:
+        if not isinstance(cause, Exception):  # SystemExit, say, which must not end the caller
+            raise TypeError
         kind = type("RankError", (RankError, type(cause)), {"__str__": lambda self: message})
         error = kind(message)
     except TypeError:
@@ -66,20 +75,33 @@ def rank_error(message: str, cause: BaseException) -> RankError:
     return error
 
 
+def check_program(world: str, program: Callable[..., object], args: Sequence[object]) -> None:
+    """Raise TypeError unless `program(comm, *args)` can be called; `world` is who will do so."""
+    if not callable(program):
+        raise TypeError(f"{world} got {program!r}; it takes a function program(comm, ...)")
+    try:
+        signature = inspect.signature(program)
+    except ValueError:  # some built-in functions have none
+        return
+    try:
+        signature.bind(None, *args)
+    except TypeError as error:
+        name = getattr(program, "__name__", "program")
+        given = ", ".join(["comm", *(f"args[{i}]" for i in range(len(args)))])
+        raise TypeError(f"{world} cannot call {name}({given}): {error}") from None
+
+
 def program_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame that is the caller's program, not this package or torch's internals."""
-    innermost = frame
-    while frame is not None:
-        if not frame.f_code.co_filename.startswith(_LIBRARIES):
-            return frame
+    """The innermost frame of the caller's program, not of a library; None where there is none."""
+    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
         frame = frame.f_back
-    return innermost
+    return frame
 
 
 def line_of(frame: FrameType | None) -> str:
     """`file:line` of the program that led to `frame`."""
     frame = program_frame(frame)
-    return "an unknown line" if frame is None else place(frame.f_code.co_filename, frame.f_lineno)
+    return "its start" if frame is None else place(frame.f_code.co_filename, frame.f_lineno)
 
 
 def place(file: str, line: int) -> str:

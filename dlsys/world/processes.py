@@ -22,7 +22,7 @@ from typing import Any
 import cloudpickle
 
 from dlsys.units import count
-from dlsys.world.errors import MismatchError, WorldError, rank_error
+from dlsys.world.errors import MismatchError, WorldError, check_program, rank_error
 from dlsys.world.fork_server import fork_server, meeting_point
 from dlsys.world.rank_process import Start, main
 from dlsys.world.run import Run
@@ -56,6 +56,7 @@ def launch(
     every case, and when the caller is interrupted or killed, all processes end.
     """
     ranks = count("ranks", ranks)
+    check_program("launch", program, args)
     if not timeout > 0:
         raise ValueError(f"launch got timeout={timeout!r}; it takes seconds above 0")
     work = cloudpickle.dumps((program, tuple(args)))
@@ -174,7 +175,7 @@ class _Launch:
             cause = pickle.loads(error)
         except Exception:  # a class may refuse to be made again
             cause = RuntimeError(f"{kind}: {text}")
-        if isinstance(cause, WorldError) or not isinstance(cause, Exception):
+        if isinstance(cause, WorldError | KeyboardInterrupt):
             return cause
         message = f"rank {rank} of {self.ranks} raised {kind}: {text}\n{trace}\nMeanwhile:\n"
         return rank_error(message + self._meanwhile(rank), cause)

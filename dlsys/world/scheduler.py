@@ -8,6 +8,7 @@ and every run is the same.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from dlsys.network import EventQueue
 from dlsys.world.errors import DeadlockError, line_of
 
 _FIRST = -1  # at one instant ranks go on before messages start, so that all have posted theirs
+_PATIENCE = 0.2  # seconds that an ended run gives a rank to notice
 _SHOWN = 16  # ranks that an error message tells about one by one
 
 
@@ -206,7 +208,13 @@ class Scheduler:
             if rank.thread is not None and rank.thread.is_alive():
                 if rank.baton.locked():
                     rank.baton.release()
-                rank.thread.join(timeout=5)
+                rank.thread.join(timeout=_PATIENCE)
+                if rank.thread.is_alive() and rank.thread.ident is not None:
+                    # It computes and asks nobody; only one inside a call into C goes on regardless.
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                        ctypes.c_ulong(rank.thread.ident), ctypes.py_object(Aborted)
+                    )
+                    rank.thread.join(timeout=5)
 
 
 def members_text(ranks: Sequence[int]) -> str:

@@ -18,7 +18,14 @@ from dlsys.network import Network
 from dlsys.units import at_least, count
 from dlsys.world.communicator import Call, Communicator, Handle
 from dlsys.world.compute import Meter, Quiet
-from dlsys.world.errors import MismatchError, WorldError, last_frame, line_of, rank_error
+from dlsys.world.errors import (
+    MismatchError,
+    WorldError,
+    check_program,
+    last_frame,
+    line_of,
+    rank_error,
+)
 from dlsys.world.letters import Letter, deliver
 from dlsys.world.meetings import Collective, Meeting, Site, Split, signature
 from dlsys.world.run import Run
@@ -55,8 +62,7 @@ def simulate(
     ranks = _rank_count(ranks, cluster)
     if cluster is not None and link is not None:
         raise ValueError("simulate got both a cluster and a link; give the one that ranks run on")
-    if not callable(program):
-        raise TypeError(f"simulate got {program!r}; it takes a function program(comm, ...)")
+    check_program("simulate", program, args)
     if device is None and cluster is not None:
         device = cluster.device
     simulation = Simulation(ranks, cluster or link, device, seed, track_memory)
@@ -140,12 +146,12 @@ class Simulation:
             self.spans.append(Span(me.number, me.clock - jump, me.clock, "wait", name))
 
     def _error(self, rank: Rank | None, error: BaseException, others: str) -> BaseException:
-        if rank is None or isinstance(error, WorldError) or not isinstance(error, Exception):
+        if rank is None or isinstance(error, WorldError | KeyboardInterrupt):
             return error
         line = line_of(error.__traceback__ and last_frame(error.__traceback__))
         message = (
             f"rank {rank.number} of {len(self.scheduler.ranks)} raised "
-            f"{type(error).__name__}: {error} at {line}\nMeanwhile:\n{others}"
+            f"{type(error).__name__} at {line}: {error}\nMeanwhile:\n{others}"
         )
         return rank_error(message, error)
 
