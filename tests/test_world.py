@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
 import threading
 
 import numpy as np
@@ -493,6 +496,34 @@ def test_an_exception_ends_the_run_and_tells_the_rank_and_what_the_others_did():
     assert 0 in ended
     assert 1 in ended
     assert not [t for t in threading.enumerate() if t.name.startswith("rank ")]
+
+
+def test_an_interrupt_ends_a_rank_that_computes_without_end():
+    def program(comm):
+        if comm.rank == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+            while True:
+                pass
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            world.simulate(program, 2)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not [t for t in threading.enumerate() if t.name.startswith("rank ")]
+
+
+@pytest.mark.parametrize("run", [world.simulate, world.launch])
+def test_a_rank_that_exits_is_an_error_and_does_not_end_the_caller(run):
+    with pytest.raises(world.RankError, match="rank 1 of 2 raised SystemExit"):
+        run(lambda comm: comm.rank and sys.exit("bye"), 2)
+
+
+@pytest.mark.parametrize("run", [world.simulate, world.launch])
+def test_a_program_that_cannot_be_called_is_refused_before_anything_runs(run):
+    with pytest.raises(TypeError, match=r"cannot call <lambda>\(comm, args\[0\]\): too many"):
+        run(lambda comm: None, 2, args=(1,))
 
 
 @pytest.mark.parametrize(

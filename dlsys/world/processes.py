@@ -151,6 +151,7 @@ class _Launch:
             self.watch.take(rank, details[0])
         elif what == "print":
             sys.stdout.write(details[0])
+            sys.stdout.flush()  # what a rank printed is to be seen while it runs
         elif what == "state":
             self.states[rank] = details[0]
         elif what == "ready":
