@@ -22,6 +22,7 @@ endif
 BUILD := $(patsubst ./%,%,$(OUTPUT)/_build)
 PAGES := $(BUILD)/html
 FILES := $(shell find $(INPUTS) -type f ! -path '*/__pycache__/*' ! -path '*/.*' 2>/dev/null | LC_ALL=C sort)
+PORT := 8000
 NOTEBOOKS = $(wildcard solutions/*/*.ipynb)
 
 .PHONY: help book test lab serve lint release clean FORCE
@@ -42,7 +43,8 @@ book: $(PAGES)/.complete
 
 # Sphinx would show a page that failed once as good the next time, hence the environment goes after a failure.
 $(PAGES)/.complete: $(INSTALLED) _config.yml _toc.yml $(BUILD)/files $(FILES)
-	@$(BIN)/jupyter-book build . --path-output $(OUTPUT) -W -n --keep-going || { rm -f $(BUILD)/.doctrees/environment.pickle; exit 1; }
+	@echo 'Building the book; chapters that have changed are executed (half a minute for all of them).'
+	@$(BIN)/jupyter-book build . --path-output $(OUTPUT) -q -W -n --keep-going || { rm -f $(BUILD)/.doctrees/environment.pickle; exit 1; }
 	@touch $@
 
 # Changes when a file comes or goes, which the dates of the files do not tell.
@@ -57,8 +59,10 @@ lab: $(INSTALLED) $(LAB_SETTINGS)
 	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/chapters/intro.md $$(test $$(id -u) -ne 0 || echo --allow-root)
 
 serve: book
+	@$(BIN)/python -c 'import socket; socket.create_server(("127.0.0.1", $(PORT)))' 2>/dev/null || \
+	    { echo 'Port $(PORT) is in use; choose another: make serve PORT=8001' >&2; exit 1; }
 	@echo 'Stop with Ctrl-C.'
-	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory $(PAGES) $(or $(PORT),8000)
+	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory $(PAGES) $(PORT)
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff check .
@@ -91,6 +95,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	fi
 	@echo 'Installing packages (a few minutes the first time).'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[book,grading,dev]'
+	@mkdir -p $(VENV)/etc/ipython
+	@echo 'c.IPKernelApp.log_level = "ERROR"  # kernels warn of TCP, which does not leave this machine' \
+	    > $(VENV)/etc/ipython/ipython_kernel_config.py
 	@touch $@
 
 $(LAB_SETTINGS): Makefile $(INSTALLED)
