@@ -48,7 +48,9 @@ def from_environment() -> Communicator:
     """The communicator of the world that torchrun started this process in.
 
     It initialises torch.distributed, unless that is done: NCCL with this process's GPU (and gloo
-    for tensors on the CPU) where there is one, gloo alone elsewhere. Raises RuntimeError outside.
+    for tensors on the CPU) where there is one, gloo alone elsewhere. Nobody watches over these
+    ranks: try a program under `world.launch` first, which reports deadlocks and mismatches instead
+    of hanging. Raises RuntimeError outside of torchrun.
     """
     if not dist.is_initialized():
         missing = [name for name in _VARIABLES if name not in os.environ]
@@ -58,7 +60,8 @@ def from_environment() -> Communicator:
                 "`torchrun --nproc-per-node 4 program.py`, or use world.launch or world.simulate"
             )
         if torch.cuda.is_available():
-            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", os.environ["RANK"])))
+            here = int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
+            torch.cuda.set_device(here % torch.cuda.device_count())
         dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
         atexit.register(_leave)
     return current()

@@ -1,7 +1,7 @@
 """How fast the worlds are, each figure beside another of the same run.
 
-    python bench/collectives_gloo.py            all of it, about a minute
-    python bench/collectives_gloo.py ring       one part: start, ring, simulated or imports
+    python bench/worlds.py            all of it, about a minute
+    python bench/worlds.py ring       one part: start, ring, simulated or imports
 
 Medians; ratios say more than microseconds, since both sides of one share the machine's mood.
 """
