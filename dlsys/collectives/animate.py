@@ -53,16 +53,21 @@ class Animation:
             buttons=buttons,
             last=len(self.frames) - 1,
             first_caption=escape(self.captions[0]),
+            longest_caption=escape(max(self.captions, key=len)),
             interval=self.interval_ms,
             script=_SCRIPT,
         )
 
 
+# The longest caption, unseen in the same place, keeps the page from jumping where captions wrap.
 _PAGE = """<div class="plan-animation" role="group" aria-label="{label}" data-interval="{interval}">
 {images}
 <div>{buttons}
-<input type="range" min="0" max="{last}" value="0" aria-label="Round">
-<span aria-live="polite">{first_caption}</span></div>
+<input type="range" min="0" max="{last}" value="0" aria-label="Round"></div>
+<div style="display: grid">
+<span aria-live="polite" style="grid-area: 1 / 1">{first_caption}</span>
+<span aria-hidden="true" style="grid-area: 1 / 1; visibility: hidden">{longest_caption}</span>
+</div>
 </div>
 <script>{script}</script>"""
 
@@ -70,7 +75,7 @@ _SCRIPT = """
 document.querySelectorAll(".plan-animation:not([data-ready])").forEach(function (root) {
   root.dataset.ready = "yes";
   const images = root.querySelectorAll("img"), slider = root.querySelector("input");
-  const words = root.querySelector("span"), play = root.querySelector("[data-step=play]");
+  const words = root.querySelector("[aria-live]"), play = root.querySelector("[data-step=play]");
   let timer = null;
   function show(k) {
     k = Math.max(0, Math.min(images.length - 1, k));
@@ -105,12 +110,11 @@ def animate(plan: Plan, interval_ms: int = 1200) -> Animation:
     Deterministic: the same plan gives the same HTML. Raises ValueError as `panels` does.
     """
     frames, captions = [], []
-    width, height = panel_size(plan)
     for panel in panels(plan, most=64):
-        figure = Figure(figsize=(1.5 * width, 1.5 * height), layout="constrained")
+        figure = Figure(figsize=panel_size(plan), layout="constrained")
         draw_panel(figure.subplots(), plan, panel)
         picture = io.BytesIO()
-        figure.savefig(picture, format="png", dpi=100, metadata={"Software": None})
+        figure.savefig(picture, format="png", dpi=150, metadata={"Software": None})
         frames.append(picture.getvalue())
         captions.append(_words(panel))
     label = f"Animation: {title(plan)}, {len(plan.rounds)} rounds"

@@ -13,14 +13,16 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
+from matplotlib.path import Path
 
 from dlsys.collectives.check import states
 from dlsys.collectives.choose import candidates, crossovers
 from dlsys.collectives.plan import REDUCING, Plan, Transfer
 from dlsys.hardware import Cluster, Link
 
-# Okabe and Ito's palette; the fill also runs from light to dark, and arrows differ in shape.
-FILL, ARROW = (0.0, 0.447, 0.698), "#D55E00"
+# Okabe and Ito's palette; the fill, a darker blue that white text can be read on, runs from light
+# to dark, and arrows differ in shape.
+FILL, ARROW = (0.0, 0.30, 0.56), "#D55E00"
 LINES = (
     ("#0072B2", "-"),
     ("#D55E00", "--"),
@@ -28,6 +30,7 @@ LINES = (
     ("#CC79A7", ":"),
     ("#000000", (0, (5, 1, 1, 1, 1, 1))),
 )
+CELL = 0.66  # of the distance from one cell to the next; the arrows run in the gaps
 MOST_RANKS, MOST_CHUNKS, MOST_PANELS, MOST_NAMED = 32, 64, 16, 100
 
 
@@ -62,31 +65,31 @@ def panels(plan: Plan, most: int = MOST_PANELS) -> list[Panel]:
     return drawn
 
 
-def draw(plan: Plan, width: float = 8.0) -> Figure:
+def draw(plan: Plan, width: float = 7.0) -> Figure:
     """A panel for the start and for each round: columns are ranks, rows are chunks.
 
     A cell is the darker the more contributions the rank holds, and names them (with many cells,
     only where they are new); arrows show what moved, solid where the receiver added it and dashed
-    where it stored it. `width` in inches.
+    where it stored it; they run between the cells. `width` in inches.
     """
     drawn = panels(plan)
     wide, high = panel_size(plan)
     across = max(1, min(len(drawn), int(width / wide)))
     down = math.ceil(len(drawn) / across)
-    figure = plt.figure(figsize=(across * wide, down * high + 0.4), layout="constrained")
+    figure = plt.figure(figsize=(across * wide, down * high + 0.3), layout="constrained")
     plt.close(figure)  # shown where it is returned, not a second time at the end of the cell
     grid = figure.subplots(down, across, squeeze=False)
     for axes, panel in zip(grid.flat, drawn, strict=False):
         draw_panel(axes, plan, panel)
     for axes in list(grid.flat)[len(drawn) :]:
         axes.set_axis_off()
-    figure.suptitle(title(plan), fontsize="medium")
+    figure.suptitle(title(plan), fontsize="large")
     return figure
 
 
 def panel_size(plan: Plan) -> tuple[float, float]:
     """Width and height of a panel in inches."""
-    return max(1.9, 0.34 * plan.ranks + 0.5), max(1.2, 0.24 * plan.chunks + 0.7)
+    return max(2.3, 0.36 * plan.ranks + 0.5), max(1.3, 0.31 * plan.chunks + 0.7)
 
 
 def title(plan: Plan) -> str:
@@ -105,33 +108,28 @@ def draw_panel(axes: Axes, plan: Plan, panel: Panel) -> None:
     for rank, chunk in sorted(product(range(n), range(chunks)), key=written.__contains__):
         mask, new = panel.held[rank].get(chunk, 0), (rank, chunk) in written
         share = mask.bit_count() / n if plan.kind in REDUCING else 0.6 * bool(mask)
-        left, low = rank - 0.5, chunk - 0.5
-        squares.append([(left, low), (left + 1, low), (left + 1, low + 1), (left, low + 1)])
+        xs, ys = (rank - CELL / 2, rank + CELL / 2), (chunk - CELL / 2, chunk + CELL / 2)
+        squares.append([(xs[0], ys[0]), (xs[1], ys[0]), (xs[1], ys[1]), (xs[0], ys[1])])
         faces.append(tuple(1 - share * (1 - part) for part in FILL))
         edges.append(ARROW if new else "#888888")
         widths.append(1.6 if new else 0.5)
         text = "" if sparse and panel.transfers and not new else _contents(mask, n)
         if text and chunks <= 20 and n <= 16:
-            dark = "white" if share > 0.8 else "black"
-            size = min(8.0, 26 / max(3, len(text)))
+            dark = "white" if share > 0.65 else "black"
+            size = min(9.0, 27 / max(3, len(text)))
             named = axes.text(rank, chunk, text, ha="center", va="center", color=dark, zorder=3)
             named.set(fontsize=size, in_layout=False)  # measuring every text takes seconds
     axes.add_collection(
         PolyCollection(squares, facecolors=faces, edgecolors=edges, linewidths=widths, zorder=1)
     )
     for t in panel.transfers:
-        row, far = (t.first + t.stop - 1) / 2, t.dst - t.src
         arrow = FancyArrowPatch(
-            (t.src, row),
-            (t.dst, row),
-            connectionstyle=f"arc3,rad={math.copysign(min(0.35, 0.7 / abs(far)), -far)}",
+            path=_way(t, n),
             arrowstyle="-|>",
             mutation_scale=8,
             linestyle="-" if t.reduce else (0, (3, 1.5)),
-            linewidth=1.2,
+            linewidth=1.3,
             color=ARROW,
-            shrinkA=5,
-            shrinkB=5,
             clip_on=False,
             zorder=4,
             in_layout=False,
@@ -143,11 +141,29 @@ def draw_panel(axes: Axes, plan: Plan, panel: Panel) -> None:
     axes.set_yticks(range(chunks) if chunks <= 20 else [0, chunks - 1])
     if plan.kind == "all_to_all" and chunks <= 20:
         axes.set_yticks(range(chunks), [f"{c // n}→{c % n}" for c in range(chunks)])
-    axes.tick_params(length=0, labelsize="x-small")
+    axes.tick_params(length=0, labelsize=9)
     axes.spines[:].set_visible(False)
-    axes.set_xlabel("rank", fontsize="x-small", labelpad=1)
-    axes.set_ylabel("chunk", fontsize="x-small", labelpad=1)
-    axes.set_title(panel.title, fontsize="small")
+    axes.set_xlabel("rank", fontsize=9, labelpad=1)
+    axes.set_ylabel("chunk", fontsize=9, labelpad=1)
+    axes.set_title(panel.title, fontsize=10)
+
+
+def _way(t: Transfer, n: int) -> Path:
+    """An arrow's way through the gaps, from edge to edge.
+
+    To a neighbor it is straight; farther right it runs above the row, farther left below it, and
+    the farther the higher.
+    """
+    far, edge = t.dst - t.src, CELL / 2
+    ahead = math.copysign(1, far)
+    if abs(far) == 1:
+        row = (t.first + t.stop - 1) / 2 - 0.12 * ahead  # two that swap chunks do not meet
+        return Path([(t.src + ahead * edge, row), (t.dst - ahead * edge, row)])
+    row = t.first - edge if far > 0 else t.stop - 1 + edge
+    lane = row - ahead * (1 - CELL) * (0.35 + 0.5 * abs(far) / n)
+    start, end = t.src + 0.1 * ahead, t.dst - 0.1 * ahead
+    curve = [Path.MOVETO] + 3 * [Path.CURVE4]
+    return Path([(start, row), (start, lane), (end, lane), (end, row)], curve)
 
 
 def _contents(mask: int, n: int) -> str:

@@ -55,23 +55,36 @@ def draw_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]], memory: float
                 range(len(rows)), widths, 0.62, starts, label=bucket, edgecolor="white", **style
             )
         starts = [start + width for start, width in zip(starts, widths, strict=True)]
+    limit = (memory or 0) / GIGA
+    axes.set_xlim(0, 1.18 * max(*starts, limit, 1e-9))
+    # A character takes about 7 points; a total that the line would strike goes beyond it.
+    character = 7 / 72 * axes.figure.dpi * axes.get_xlim()[1] / axes.get_window_extent().width
     for place, (end, row) in enumerate(zip(starts, rows.values(), strict=True)):
+        text = format_bytes(sum(row.values()))
+        struck = end <= limit <= end + (len(text) + 1) * character
         axes.annotate(
-            format_bytes(sum(row.values())),
-            (end, place),
+            text,
+            (limit if struck else end, place),
             xytext=(4, 0),
             textcoords="offset points",
             va="center",
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
-            zorder=3,
         )
     if memory is not None:
-        axes.axvline(memory / GIGA, **MEMORY, label=f"memory of a device, {format_bytes(memory)}")
+        axes.axvline(limit, **MEMORY, label=f"memory of a device, {format_bytes(memory)}")
     axes.set_yticks(range(len(rows)), list(rows))
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.18 * max(*starts, (memory or 0) / GIGA, 1e-9))
     axes.set_xlabel("memory of one device (GB, 10⁹ bytes)")
-    axes.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
+    handles, labels = axes.get_legend_handles_labels()
+    if memory is not None:  # matplotlib lists lines before bars
+        handles, labels = [*handles[1:], handles[0]], [*labels[1:], labels[0]]
+    axes.legend(
+        handles,
+        labels,
+        fontsize="small",
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1),
+        ncols=4 if len(labels) <= 4 else 3,
+    )
 
 
 def draw_recipes(
@@ -195,9 +208,9 @@ def draw_walls(
     Years are 6 N D / (peak x utilization), with D = `tokens_per_parameter` x N tokens (20 is the
     compute-optimal ratio of Hoffmann et al. 2022).
     """
-    figure = plt.figure(figsize=(9, 4), layout="constrained")
+    figure = plt.figure(figsize=(7, 7), layout="constrained")
     plt.close(figure)  # shown where it is returned, not a second time by its cell
-    memory, time = figure.subplots(1, 2)
+    memory, time = figure.subplots(2, 1)
     counts = [spec.parameters() for spec in specs]
     state = [model_state(n, recipe).total / GIGA for n in counts]
     years = [
@@ -226,12 +239,16 @@ def draw_walls(
         axes.margins(0.1)
         axes.set_xlabel("parameters")
         axes.set_ylabel(unit)
-    for devices in (1, 8):
-        label = f"{devices} x {device.name}"
-        memory.axhline(devices * device.memory / GIGA, **MEMORY)
-        memory.annotate(
-            label, (counts[0], devices * device.memory / GIGA), va="bottom", fontsize="small"
+    levels = [(memory, k * device.memory / GIGA, f"{k} x {device.name}") for k in (1, 8)]
+    for axes, level, label in [*levels, (time, 1, "one year")]:
+        axes.axhline(level, **MEMORY)
+        axes.annotate(
+            label,
+            (counts[-1], level),
+            xytext=(0, 4),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            fontsize="small",
         )
-    time.axhline(1, **MEMORY)
-    time.annotate("one year", (counts[-1], 1), ha="right", va="bottom", fontsize="small")
     return figure

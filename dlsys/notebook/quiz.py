@@ -18,7 +18,7 @@ _COLORS = {
     "--jq-mc-button-bg": "#f5f5f5",
     "--jq-mc-button-border": "#8a8a8a",
     "--jq-mc-button-inset-shadow": "#555555",
-    "--jq-numeric-input-bg": "#4a4a4a",
+    "--jq-numeric-input-bg": "#ffffff",
     "--jq-numeric-input-label": "currentColor",
     "--jq-numeric-input-shadow": "#999999",
     "--jq-correct-color": "#1b7837",
@@ -43,6 +43,7 @@ _STYLE = """
 #{id} .InpLabel {{ float: none; font-size: 0.95rem; }}
 #{id} .InpLabel::after {{ content: " (Enter checks it)"; }}
 #{id} .Input-text {{ font-size: 1rem; margin: 0.4rem 0; }}
+#{id} .Input-text {{ color: #222222; border: 2px solid #767676; }}
 """
 
 
