@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-_NUMBER = re.compile(r"[-+≈<>]?\d[\d,.]*%?( [^\d\s]+)?")
+_NUMBER = re.compile(r"[-+≈<>]?\d[\d,.]*(?: to \d[\d,.]*)?%?( [^\d\s]+)?")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class Table:
 def table(rows: Iterable[Sequence[Any]], columns: Sequence[str]) -> Table:
     """A table of `rows` under `columns`; whole numbers get thousands separators.
 
-    A column whose cells are all numbers, with or without a unit ("14 GB"), is set to the right.
+    A column whose cells are all numbers, with or without a unit ("14 GB", "3 to 4"), is set to the
+    right.
     Raises ValueError for a row of another length than `columns`.
     """
     made = []
