@@ -261,6 +261,44 @@ def _check_literal(node: ast.expr, where: str) -> None:
 
 
 @pytest.mark.parametrize("slug", slugs())
+@pytest.mark.parametrize("folder", ["solutions", "exercises"])
+def test_checks_are_folded_so_that_their_hints_spoil_nothing(folder: str, slug: str) -> None:
+    cells = [cell for cell in load(folder, slug)["cells"] if cell["cell_type"] == "code"]
+    folded = [cell["id"] for cell in cells if cell["metadata"].get("jupyter")]
+    assert folded == [cell["id"] for cell in cells if cell["id"].endswith("-test")]
+    assert all(
+        cell["metadata"]["jupyter"] == {"source_hidden": True}
+        for cell in cells
+        if cell["id"] in folded
+    )
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_code_that_students_see_fits_its_column(slug: str) -> None:
+    for cell in code_cells(load("solutions", slug)):
+        long = [line for line in cell.source.splitlines() if len(line) > 76]
+        assert cell.is_test or not long, f"{cell.id}: {long}"
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_a_check_is_called_by_what_the_student_wrote_and_by_no_name_of_its_own(slug: str) -> None:
+    for cell in code_cells(load("solutions", slug)):
+        names = [
+            node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.NamedExpr)
+        ]
+        assert not (cell.is_test and names), f"{cell.id}: {ast.unparse(names[0])}"
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_the_cost_is_of_an_answer_that_has_passed_all_other_checks(slug: str) -> None:
+    """A wrong answer may well be cheaper than the best known."""
+    for cell in code_cells(load("solutions", slug)):
+        shown = cell.source.partition("### BEGIN HIDDEN TESTS")[0]
+        calls = [ast.unparse(call) for call in ast.parse(shown).body if cell.is_test]
+        assert not any(" cost=" in call for call in calls[:-1]), cell.id
+
+
+@pytest.mark.parametrize("slug", slugs())
 def test_a_notebook_has_six_to_eight_questions_with_an_answer_cell_each(slug: str) -> None:
     cells = code_cells(load("solutions", slug))
     answers = [cell.id for cell in cells if cell.is_answer]

@@ -98,7 +98,7 @@ BANK = {
     ],
     "mean": [
         Wrong(
-            "missing 1/N", "return torch.cat(chunks)", "1/N", "return torch.cat(chunks) / comm.size"
+            "missing 1/n", "return torch.cat(chunks)", "1/n", "return torch.cat(chunks) / comm.size"
         ),
         Wrong(
             "root-only all-reduce",
@@ -172,7 +172,7 @@ BANK = {
         ),
         Wrong(
             "the library's collective",
-            "return comm.all_reduce(x) / comm.size",
+            "return comm.all_reduce(x, op='mean')",
             "no collective is to be called",
         ),
         Wrong(
