@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Protocol
 
 import torch
 
@@ -239,12 +239,6 @@ class Communicator(ABC):
 
     # -- shared checks ---------------------------------------------------------------------------
 
-    @overload
-    def _call(
-        self, kind: str, tensor: Any, plan: Any, async_op: Literal[False], **more: Any
-    ) -> torch.Tensor | None: ...
-    @overload
-    def _call(self, kind: str, tensor: Any, plan: Any, async_op: bool, **more: Any) -> Any: ...
     def _call(self, kind: str, tensor: Any, plan: Any, async_op: bool, **more: Any) -> Any:
         root = more.get("root", 0)
         if kind in ROOTED:
