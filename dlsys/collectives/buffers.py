@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import torch
 
+from dlsys.collectives.check import required
 from dlsys.collectives.plan import BY_ROWS, REDUCING, Plan, Transfer
 
 OPS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
@@ -79,7 +80,7 @@ class _Flat(Buffers):
     ) -> None:
         self._op, self._shape = op, tensor.shape
         if plan.kind in BY_ROWS:
-            rows = tensor.reshape(1) if tensor.dim() == 0 else tensor
+            rows = as_rows(tensor)
             unit_bytes = _row_bytes(rows)
         else:
             rows, unit_bytes = tensor.reshape(-1), tensor.itemsize
@@ -132,16 +133,15 @@ class _Flat(Buffers):
         return held if kind in BY_ROWS else held.view(self._shape)
 
     def _mine(self) -> torch.Tensor:
-        share = self.plan.chunks // self.plan.ranks
-        first = self.rank * share
-        return self._held[self.edges[first] : self.edges[first + share]]
+        mine = self.plan.share(self.rank)
+        return self._held[self.edges[mine.start] : self.edges[mine.stop]]
 
 
 class _Blocks(Buffers):
     """Chunks held one by one, since a rank only ever holds some: scatter, gather, all_to_all."""
 
     def __init__(self, plan: Plan, rank: int, tensor: torch.Tensor, length: int | None) -> None:
-        rows = tensor.reshape(1) if tensor.dim() == 0 else tensor
+        rows = as_rows(tensor)
         self._template = rows[:0]
         units = rows.shape[0]
         if plan.kind == "gather":
@@ -150,13 +150,11 @@ class _Blocks(Buffers):
             units = length
         super().__init__(plan, rank, units, _row_bytes(rows), tensor.nbytes)
         self._blocks: dict[int, torch.Tensor] = {}
-        per_rank = plan.chunks // plan.ranks
         if plan.kind == "scatter":
-            mine = range(plan.chunks) if rank == plan.root else range(0)
-            start = 0
+            mine = range(plan.chunks if rank == plan.root else 0)
         else:
-            mine = range(rank * per_rank, (rank + 1) * per_rank)
-            start = self.edges[mine.start]
+            mine = plan.share(rank)
+        start = self.edges[mine.start]
         for chunk in mine:
             self._blocks[chunk] = rows[self.edges[chunk] - start : self.edges[chunk + 1] - start]
 
@@ -180,15 +178,14 @@ class _Blocks(Buffers):
         plan = self.plan
         if plan.kind == "gather" and self.rank != plan.root:
             return None
-        if plan.kind == "scatter":
-            share = plan.chunks // plan.ranks
-            wanted = range(self.rank * share, (self.rank + 1) * share)
-        elif plan.kind == "gather":
-            wanted = range(plan.chunks)
-        else:
-            wanted = range(self.rank, plan.chunks, plan.ranks)
+        wanted = required(plan, self.rank)
         # Blocks of no rows are never sent.
         return torch.cat([self._blocks.get(chunk, self._template) for chunk in wanted])
+
+
+def as_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, or one number as the one row that it counts as."""
+    return tensor.reshape(1) if tensor.dim() == 0 else tensor
 
 
 def _row_bytes(rows: torch.Tensor) -> int:

@@ -23,8 +23,7 @@ def initial(plan: Plan) -> Holdings:
     if plan.kind in ("broadcast", "scatter"):
         everything = dict.fromkeys(range(chunks), 1 << plan.root)
         return [everything if r == plan.root else {} for r in range(n)]
-    share = chunks // n
-    return [dict.fromkeys(range(r * share, (r + 1) * share), 1 << r) for r in range(n)]
+    return [dict.fromkeys(plan.share(r), 1 << r) for r in range(n)]
 
 
 def required(plan: Plan, rank: int) -> range:
@@ -33,7 +32,7 @@ def required(plan: Plan, rank: int) -> range:
     if plan.kind == "all_to_all":
         return range(rank, chunks, n)
     if plan.kind in ("scatter", "reduce_scatter"):
-        return range(rank * chunks // n, (rank + 1) * chunks // n)
+        return plan.share(rank)
     if plan.kind in ("reduce", "gather") and rank != plan.root:
         return range(0)
     return range(chunks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ from dlsys.collectives import halving, hierarchical, naive, ring, tree
 from dlsys.collectives.plan import KINDS, ROOTED, Plan, PlanError
 from dlsys.collectives.price import Price
 from dlsys.hardware import Cluster, Link, dgx_h100
+from dlsys.units import unknown
 
 FLAT: dict[str, dict[str, Callable[..., Plan]]] = {
     "broadcast": {
@@ -63,7 +63,7 @@ def plan_for(kind: str, ranks: int, algorithm: str | None = None, root: int = 0)
     """
     builders = FLAT.get(kind)
     if builders is None:
-        raise PlanError(f"There is no collective {kind!r}; {_nearest(kind, KINDS)}.")
+        raise PlanError(unknown("collective", kind, KINDS))
     build = next(iter(builders.values())) if algorithm is None else builders.get(algorithm)
     if build is None:
         if algorithm == "hierarchical":
@@ -71,9 +71,7 @@ def plan_for(kind: str, ranks: int, algorithm: str | None = None, root: int = 0)
                 f"A hierarchical {kind} needs to know the nodes: pass "
                 f"plan=hierarchical_{kind}(nodes, devices_per_node) instead of its name."
             )
-        raise PlanError(
-            f"There is no algorithm {algorithm!r} for {kind}; {_nearest(algorithm, builders)}."
-        )
+        raise PlanError(unknown(f"{kind} algorithm", algorithm, builders))
     return build(ranks, root=root) if kind in ROOTED else build(ranks)
 
 
@@ -196,9 +194,3 @@ def node_boundary(nbytes: float = 16e9, small: float = 8) -> list[Boundary]:
         first = best("all_reduce", small, cluster).price(small, cluster).seconds
         sides.append(Boundary(nodes, large.busbw, overlapped, busbw, first, latency))
     return sides
-
-
-def _nearest(name: object, known: object) -> str:
-    names = [str(k) for k in known]  # type: ignore[attr-defined]
-    near = difflib.get_close_matches(str(name), names, 1)
-    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"

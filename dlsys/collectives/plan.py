@@ -193,14 +193,23 @@ class Plan:
             return self.root
         return chunk * self.ranks // self.chunks
 
+    @property
+    def pieces(self) -> int:
+        """How many chunks the buffer that one rank passes is cut into."""
+        return self.ranks if self.kind == "all_to_all" else self.chunks
+
+    def share(self, rank: int) -> range:
+        """The chunks of `rank`, where every rank has equally many; those that begin with it, in an
+        all_to_all."""
+        return range(rank * self.chunks // self.ranks, (rank + 1) * self.chunks // self.ranks)
+
     def bounds(self, length: int) -> list[int]:
         """Where the chunks of `length` elements (or rows) begin, and where the last ends.
 
         For all_to_all `length` counts the rows that each rank passes, and row i*length is the
         first of rank i, so that block j of every rank has the same size.
         """
-        pieces = self.ranks if self.kind == "all_to_all" else self.chunks
-        return [k * length // pieces for k in range(self.chunks + 1)]
+        return [k * length // self.pieces for k in range(self.chunks + 1)]
 
     def steps(self, rank: int) -> tuple[Step, ...]:
         """What `rank` sends and receives, round by round; rounds without it are left out."""

@@ -106,7 +106,7 @@ def _closed_form(
 ) -> Price | None:
     """The price as a sum over phases; None where it would not be exact."""
     symmetry = plan.symmetry
-    pieces = plan.ranks if plan.kind == "all_to_all" else plan.chunks
+    pieces = plan.pieces
     if nbytes == 0:  # an empty message is not sent
         return _price(plan, 0, 0.0, 0.0, 0, "closed form")
     if symmetry is None or (itemsize is not None and nbytes // itemsize % pieces):
@@ -151,7 +151,7 @@ def _simulated(
     plan: Plan, nbytes: float, where: Link | Cluster | None, itemsize: int | None
 ) -> Price:
     """The price from an execution in virtual time, message by message."""
-    pieces = plan.ranks if plan.kind == "all_to_all" else plan.chunks
+    pieces = plan.pieces
     sizes: Callable[[int, int], float]
     if itemsize is None:
 

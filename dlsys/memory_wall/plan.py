@@ -10,30 +10,36 @@ from dlsys.units import Catalogue, count, positive
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """Bytes per parameter in each bucket of model state, and why each is there.
-
-    `moments` counts all of the optimizer's running averages together. `scale_block` is set where
-    the moments are 8-bit: one FP32 scale for each block of that many elements, for each of
-    `moments` bytes.
-    """
+class Buckets:
+    """Weights, gradients and optimizer state; `master` and `moments` are parts of the last."""
 
     weights: int
     gradients: int
     master: int
     moments: int
-    why: str
-    scale_block: int = 0
 
     @property
     def optimizer(self) -> int:
-        """Bytes per parameter of the optimizer bucket (master copy and moments, without scales)."""
+        """Master copy and moments."""
         return self.master + self.moments
 
     @property
     def total(self) -> int:
-        """Bytes per parameter of all model state, without the scales of 8-bit moments."""
+        """All buckets."""
         return self.weights + self.gradients + self.optimizer
+
+
+@dataclass(frozen=True)
+class Recipe(Buckets):
+    """Bytes per parameter in each bucket of model state, and why each is there.
+
+    `moments` counts all of the optimizer's running averages together. `scale_block` is set where
+    the moments are 8-bit: one FP32 scale, which no bucket here counts, for each block of that many
+    elements, for each of `moments` bytes.
+    """
+
+    why: str
+    scale_block: int = 0
 
 
 RECIPES: Catalogue[Recipe] = Catalogue(
@@ -79,24 +85,8 @@ RECIPES: Catalogue[Recipe] = Catalogue(
 )
 
 
-@dataclass(frozen=True)
-class ModelState:
-    """The three buckets of model state in bytes on one device; `master` is part of `optimizer`."""
-
-    weights: int
-    gradients: int
-    master: int
-    moments: int
-
-    @property
-    def optimizer(self) -> int:
-        """Master copy and moments."""
-        return self.master + self.moments
-
-    @property
-    def total(self) -> int:
-        """All buckets."""
-        return self.weights + self.gradients + self.optimizer
+class ModelState(Buckets):
+    """The buckets of model state in bytes on one device."""
 
 
 def named(recipe: str | Recipe) -> Recipe:

@@ -8,17 +8,16 @@ handle whose `wait()` returns it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
 from dlsys.collectives import Plan, plan_for
+from dlsys.collectives.plan import REDUCING, ROOTED
 
 REDUCTIONS = ("sum", "mean", "max", "min", "prod")
-ROOTED = ("broadcast", "reduce", "scatter", "gather")
-REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 
 
 class Handle(Protocol):
@@ -46,8 +45,7 @@ class Call:
         if words == "barrier":
             return words
         if self.tensor is not None:
-            shape = "x".join(map(str, self.tensor.shape)) or "one"
-            words += f" of {shape} {str(self.tensor.dtype).removeprefix('torch.')}"
+            words += f" of {in_words(self.tensor)}"
         if self.kind in REDUCING:
             words += f", {self.op}"
         if self.kind in ROOTED:
@@ -55,6 +53,21 @@ class Call:
         if self.plan is not None:
             words += f", by {self.plan.algorithm}"
         return words
+
+
+def in_words(tensor: torch.Tensor) -> str:
+    """The shape and dtype of a tensor: `4x2 float32`, `one int64`."""
+    shape = "x".join(map(str, tensor.shape)) or "one"
+    return f"{shape} {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def divided(wishes: Sequence[tuple[Hashable, int | None]]) -> list[list[int]]:
+    """The groups of a split, each its ranks in order, from the (color, key) of rank 0, 1, ..."""
+    groups: dict[Hashable, list[tuple[int, int]]] = {}
+    for rank, (color, key) in enumerate(wishes):
+        if color is not None:
+            groups.setdefault(color, []).append((rank if key is None else key, rank))
+    return [[rank for _, rank in sorted(ordered)] for ordered in groups.values()]
 
 
 def reduction(kind: str, op: Any) -> str:

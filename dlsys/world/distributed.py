@@ -17,11 +17,11 @@ import torch
 import torch.distributed as dist
 
 from dlsys.collectives import Transfer, plan_for
-from dlsys.collectives.buffers import hold
+from dlsys.collectives.buffers import as_rows, hold
 from dlsys.units import at_least
 from dlsys.world import native
 from dlsys.world.carry import carry_out
-from dlsys.world.communicator import Call, Communicator, Handle
+from dlsys.world.communicator import Call, Communicator, Handle, divided, in_words
 from dlsys.world.errors import line_of
 from dlsys.world.meetings import Site, signature
 from dlsys.world.session import Session
@@ -89,13 +89,8 @@ class TorchCommunicator(Communicator):
         wishes: list[Any] = [None] * self.size
         with self._session.wait(self._world_rank, number, "split"):
             dist.all_gather_object(wishes, (color, key, axis), group=self._group)
-        colors: dict[Hashable, list[tuple[int, int]]] = {}
-        for rank, (wish, place, _) in enumerate(wishes):
-            if wish is not None:
-                colors.setdefault(wish, []).append((rank if place is None else place, rank))
         mine: Communicator | None = None
-        for place, ordered in enumerate(colors.values()):
-            ranks = [rank for _, rank in sorted(ordered)]
+        for place, ranks in enumerate(divided([(color, key) for color, key, _ in wishes])):
             if self.rank in ranks:
                 mine = self._subgroup(
                     ranks, wishes[ranks[0]][2], f"{self._name}/{self._calls}.{place}"
@@ -151,7 +146,7 @@ class TorchCommunicator(Communicator):
         text = f"{action} rank {other}" + (f" with tag {tag}" if tag else "")
         sends, about = action == "send to", ""
         if self._session.tell is not None:
-            line, about = line_of(sys._getframe(3)), _of(tensor)
+            line, about = line_of(sys._getframe(3)), in_words(tensor)
         details = self._name, other, tag, sends, about, text, line
         return self._session.announce("letter", *details), text
 
@@ -204,10 +199,8 @@ class TorchCommunicator(Communicator):
         assert tensor is not None
         tensor = tensor.detach()
         if call.kind == "scatter" and self.rank != plan.root:
-            tensor, length = (
-                tensor.reshape(-1)[:0] if tensor.dim() == 0 else tensor[:0],
-                _rows(tensor),
-            )
+            rows = as_rows(tensor)
+            tensor, length = rows[:0], len(rows)
         buffers = hold(plan, self.rank, tensor, length, call.op)
         start = self.seconds
 
@@ -261,11 +254,3 @@ def _refuse_meta(tensor: torch.Tensor) -> None:
         raise ValueError(
             "a tensor on the meta device has no data to send; world.simulate takes such tensors"
         )
-
-
-def _rows(tensor: torch.Tensor) -> int:
-    return tensor.shape[0] if tensor.dim() else 1
-
-
-def _of(tensor: torch.Tensor) -> str:
-    return f"{'x'.join(map(str, tensor.shape)) or 'one'} {str(tensor.dtype).removeprefix('torch.')}"

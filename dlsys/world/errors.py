@@ -7,6 +7,7 @@ import os
 import sysconfig
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 
@@ -64,13 +65,11 @@ def last_frame(trace: TracebackType) -> FrameType:
 
 def rank_error(message: str, cause: BaseException) -> RankError:
     """A RankError that is also an instance of its cause's type, where Python allows that."""
-    try:
-        if not isinstance(cause, Exception):  # SystemExit, say, which must not end the caller
-            raise TypeError
-        kind = type("RankError", (RankError, type(cause)), {"__str__": lambda self: message})
-        error = kind(message)
-    except TypeError:
-        error = RankError(message)
+    error = RankError(message)
+    if isinstance(cause, Exception):  # not SystemExit, say, which must not end the caller
+        with suppress(TypeError):  # some types do not combine
+            both = (RankError, type(cause))
+            error = type("RankError", both, {"__str__": lambda self: message})(message)
     error.__cause__ = cause
     return error
 

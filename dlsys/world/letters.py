@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from dlsys.world.communicator import in_words
 from dlsys.world.errors import MismatchError, line_of
 from dlsys.world.scheduler import Pending
 from dlsys.world.traffic import Message
@@ -47,7 +48,7 @@ class Letter(Pending):
         """What is wrong when nobody ever took the other side."""
         do, other = ("sends", "receives") if self.sends else ("receives", "sends")
         return (
-            f"rank {self.owner.number} {do} {_of(self.tensor)} "
+            f"rank {self.owner.number} {do} {in_words(self.tensor)} "
             f"({self.describe()}) and the other side never {other} it"
         )
 
@@ -56,10 +57,7 @@ def deliver(group: Group, send: Letter, receive: Letter) -> None:
     """Carry the message of two sides that have met."""
     source, target = send.tensor, receive.tensor
     if source.shape != target.shape or source.dtype != target.dtype:
-        raise MismatchError(
-            f"{_side(send)} sends {_of(source)} to {_side(receive)}, which receives into "
-            f"{_of(target)}: shape and dtype must be the same on both sides"
-        )
+        raise unlike(_side(send), in_words(source), _side(receive), in_words(target))
     simulation = group.simulation
     if source.requires_grad or target.requires_grad:
         source, target = source.detach(), target.detach()
@@ -82,9 +80,12 @@ def _deliver_at(time: float, group: Group, send: Letter, receive: Letter) -> Non
     simulation.scheduler.complete(receive, end)
 
 
-def _of(tensor: torch.Tensor) -> str:
-    shape = "x".join(map(str, tensor.shape)) or "one"
-    return f"{shape} {str(tensor.dtype).removeprefix('torch.')}"
+def unlike(sender: str, sent: str, receiver: str, into: str) -> MismatchError:
+    """The error for a message whose sides differ, each named with its line."""
+    return MismatchError(
+        f"{sender} sends {sent} to {receiver}, which receives into {into}: "
+        "shape and dtype must be the same on both sides"
+    )
 
 
 def _side(letter: Letter) -> str:

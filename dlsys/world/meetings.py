@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dlsys.collectives import Transfer
-from dlsys.collectives.buffers import Buffers, hold
+from dlsys.collectives.buffers import Buffers, as_rows, hold
 from dlsys.collectives.execution import Execution
-from dlsys.world.communicator import REDUCING, ROOTED, Call
+from dlsys.collectives.plan import REDUCING, ROOTED, disturbed
+from dlsys.world.communicator import Call, divided
 from dlsys.world.errors import MismatchError, place, program_frame
 from dlsys.world.scheduler import Pending, Rank, members_text
 from dlsys.world.traffic import CallRecord, Message
@@ -47,8 +48,7 @@ class Meeting:
             raise MismatchError(
                 f"Collective number {self.index + 1} differs between ranks: "
                 f"{self.site}, but {site}. Every rank of a group calls the same collectives "
-                "in the same order, with the same "
-                "shapes and dtypes"
+                "in the same order, with the same shapes and dtypes"
             )
 
     def arrive(self, rank: int) -> None:
@@ -100,7 +100,7 @@ class Collective(Meeting):
     def __init__(self, group: Group, index: int, site: Site, call: Call) -> None:
         super().__init__(group, index, site)
         assert call.plan is not None
-        self.kind, self.op, self.root, self.plan = call.kind, call.op, call.root, call.plan
+        self.kind, self.op, self.plan = call.kind, call.op, call.plan
         self.shares: list[Share | None] = [None] * group.size
         self._early: list[Share] = []  # of a scatter, until its root has come
         self._template, self._rows = torch.empty(0), 0
@@ -145,7 +145,7 @@ class Collective(Meeting):
             unit = share.buffers.unit_bytes
             self._bytes_before = [unit * edge for edge in share.buffers.edges]
             if call.kind == "scatter":
-                rows = tensor.reshape(1) if tensor.dim() == 0 else tensor
+                rows = as_rows(tensor)
                 self._template, self._rows = rows[:0], rows.shape[0]
                 for early in self._early:
                     self._begin(early, Call("scatter", None))
@@ -158,14 +158,10 @@ class Collective(Meeting):
     def _on_round(self, rank: int, transfers: Sequence[Transfer]) -> None:
         """Keep what is sent of a chunk that is also received: sends come before receives."""
         sends = [t for t in transfers if t.src == rank]
-        if len(sends) == len(transfers):
-            return
-        for send in sends:
-            for other in transfers:
-                if other.dst == rank and other.first < send.stop and send.first < other.stop:
-                    with self.group.simulation.hidden:
-                        self._kept[send] = self._buffers(rank).outgoing(send).clone()
-                    break
+        receives = [t for t in transfers if t.dst == rank]
+        with self.group.simulation.hidden:
+            for send in disturbed(sends, receives):
+                self._kept[send] = self._buffers(rank).outgoing(send).clone()
 
     def _buffers(self, rank: int) -> Buffers:
         share = self.shares[rank]
@@ -209,9 +205,11 @@ class Split(Meeting):
 
     def __init__(self, group: Group, index: int, site: Site) -> None:
         super().__init__(group, index, site)
-        self._asked: dict[int, tuple[Share, SimulatedCommunicator, Hashable, int, str]] = {}
+        self._asked: dict[int, tuple[Share, SimulatedCommunicator, Hashable, int | None, str]] = {}
 
-    def enter(self, comm: SimulatedCommunicator, color: Hashable, key: int, axis: str) -> Share:
+    def enter(
+        self, comm: SimulatedCommunicator, color: Hashable, key: int | None, axis: str
+    ) -> Share:
         """Take one rank's wish; the last to come makes the groups."""
         share = Share(self, comm._me, comm.rank)
         self._asked[comm.rank] = (share, comm, color, key, axis)
@@ -221,13 +219,9 @@ class Split(Meeting):
         return share
 
     def _divide(self) -> None:
-        groups: dict[Hashable, list[tuple[int, int]]] = {}
-        for rank, (_, _, color, key, _) in sorted(self._asked.items()):
-            if color is not None:
-                groups.setdefault(color, []).append((key, rank))
         time = max(share.entered for share, *_ in self._asked.values())
-        for ordered in groups.values():
-            ranks = [rank for _, rank in sorted(ordered)]
+        wishes = [(color, key) for _, (_, _, color, key, _) in sorted(self._asked.items())]
+        for ranks in divided(wishes):
             first = self._asked[ranks[0]]
             subgroup = first[1]._group.subgroup(ranks, first[4])
             for number, rank in enumerate(ranks):

@@ -12,7 +12,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from dlsys.world.communicator import REDUCING, Call
+from dlsys.collectives.buffers import as_rows
+from dlsys.collectives.plan import REDUCING
+from dlsys.world.communicator import Call
 
 _OPS = {
     "sum": dist.ReduceOp.SUM,
@@ -48,7 +50,7 @@ def is_native(call: Call, size: int) -> bool:
     assert tensor is not None
     if tensor.numel() == 0 or (call.kind in REDUCING and tensor.dtype not in _REDUCIBLE):
         return False
-    rows = tensor.shape[0] if tensor.dim() else 1
+    rows = len(as_rows(tensor))
     if call.kind in ("scatter", "reduce_scatter"):
         return rows % size == 0
     return call.length is None or rows * size == call.length
@@ -63,7 +65,7 @@ def start(call: Call, group: dist.ProcessGroup, rank: int, size: int) -> tuple[A
         return dist.barrier(group, async_op=True), lambda: None
     assert call.tensor is not None
     tensor = call.tensor.detach()
-    rows = tensor.reshape(1) if tensor.dim() == 0 else tensor
+    rows = as_rows(tensor)
     return _STARTERS[call.kind](call, tensor, rows, group, rank, size)
 
 

@@ -220,7 +220,7 @@ class SimulatedCommunicator(Communicator):
     def split(self, color: Hashable, key: int | None = None, axis: str = "") -> Communicator | None:
         """See `Communicator.split`; no traffic is recorded for it."""
         split = self._join("split", "split", lambda site: Split(self._group, self._calls, site))
-        return split.enter(self, color, self.rank if key is None else key, axis).wait()
+        return split.enter(self, color, key, axis).wait()
 
     def _isend(self, tensor: torch.Tensor, dst: int, tag: int) -> Handle:
         return self._post(Letter(self, tensor, dst, (self.rank, dst, tag), sends=True))

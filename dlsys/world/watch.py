@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlsys.world.errors import DeadlockError, MismatchError
+from dlsys.world.letters import unlike
 from dlsys.world.meetings import Meeting, Site
+from dlsys.world.scheduler import members_text
 
 
 @dataclass
@@ -46,8 +48,6 @@ class _Meeting(Meeting):
         self.numbers: list[tuple[int, int]] = []
 
     def describe(self, rank: int) -> str:
-        from dlsys.world.scheduler import members_text
-
         others = [r for r in self.waits_for(-1) if r != rank]
         return f"{self.site.text} (collective number {self.index + 1}) for {members_text(others)}"
 
@@ -145,11 +145,8 @@ class Watch:
         del self._open[theirs.rank][theirs.number]
         send, receive = (mine, theirs) if sends else (theirs, mine)
         if send.tensor != receive.tensor:
-            raise MismatchError(
-                f"rank {send.rank} ({send.line}) sends {send.tensor} to rank {receive.rank} "
-                f"({receive.line}), which receives into {receive.tensor}: "
-                "shape and dtype must be the same on both sides"
-            )
+            sides = (f"rank {side.rank} ({side.line})" for side in (send, receive))
+            raise unlike(next(sides), send.tensor, next(sides), receive.tensor)
 
     def _wait(self, rank: int, number: int, line: str) -> None:
         self._waiting[rank] = (number, line)
