@@ -1,0 +1,199 @@
+"""Put a student's answers and own cells onto the trusted notebook.
+
+A cell is known by its id, or by nbgrader's name where an editor has given it another id. Order,
+tests and locked cells are always the released notebook's; what is the student's runs where it was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from dlsys.grading.assignment import ANSWER, FREE, TEST, TRUSTED, WRITTEN, Assignment, Cell
+
+BEGINNING = ""  # the place of cells before every released one
+
+
+@dataclass(frozen=True)
+class Step:
+    """A code cell to run, in order: `kind` is TRUSTED, ANSWER, FREE (any cell of the student's own)
+    or TEST (where the question's state is kept; `source` is empty). `id` is the cell's, the
+    question's for ANSWER and TEST, and own-1, own-2, ... for cells that were not released."""
+
+    kind: str
+    id: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A notebook rebuilt: steps to run, the text of each answer (None where the cell is gone),
+    and sentences on what was put right."""
+
+    steps: tuple[Step, ...]
+    answers: Mapping[str, str | None]
+    written: Mapping[str, str | None]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Theirs:
+    """A cell of the student's; `released` is the cell that it is a version of, known `by_id`."""
+
+    source: str
+    is_code: bool
+    released: Cell | None
+    by_id: bool
+
+    @property
+    def is_as_released(self) -> bool:
+        return self.released is not None and unchanged(self.source, self.released.source)
+
+
+def unchanged(source: str, released: str) -> bool:
+    """Whether a cell says what was released; space at the ends of lines does not count."""
+    return _trimmed(source) == _trimmed(released)
+
+
+def rebuild(assignment: Assignment, notebook: Mapping[str, Any]) -> Submission:
+    """The submission that `notebook` (JSON of nbformat 4, checked by `collect.read`) stands for."""
+    released = {cell.id: cell for cell in assignment.cells}
+    versions: dict[str, list[_Theirs]] = defaultdict(list)
+    theirs = [_theirs(cell, released) for cell in notebook["cells"]]
+    for each in theirs:
+        if each.released:
+            versions[each.released.id].append(each)
+    chosen = {place: min(cells, key=_rank) for place, cells in versions.items()}
+    own = _own_cells(theirs, chosen)
+
+    titles = {each.id: each.title for each in (*assignment.questions, *assignment.written)}
+    steps = [Step(FREE, "", each.source) for each in own[BEGINNING] if each.is_code]
+    notes: list[str] = []
+    answers: dict[str, str | None] = {}
+    for cell in assignment.cells:
+        mine = chosen.get(cell.id)
+        title = titles.get(cell.id.removesuffix("-test"), "")
+        steps += _steps(cell, mine)
+        steps += [Step(FREE, "", each.source) for each in own[cell.id] if each.is_code]
+        notes += _notes(cell, mine, title)
+        if cell.kind in (ANSWER, WRITTEN):
+            answers[cell.id] = mine.source if mine else None
+            different = [each for each in versions[cell.id] if not each.is_as_released]
+            if len({_trimmed(each.source) for each in different}) > 1:
+                notes.append(f"There are several answer cells for {title!r}; one of them counts.")
+
+    # An answer in a new cell, its own left as it was.
+    for id, names in _asked(assignment).items():
+        mine = chosen.get(id)
+        if mine is None or mine.is_as_released:
+            beside = [
+                each for each in _beside(id, assignment, chosen, own) if _answers(each, names)
+            ]
+            if beside:
+                answers[id] = "\n\n".join(each.source for each in beside)
+                notes.append(f"The answer to {titles[id]!r} was found in a cell beside its own.")
+    numbers = count(1)
+    return Submission(
+        tuple(step if step.id else replace(step, id=f"own-{next(numbers)}") for step in steps),
+        {question.id: answers[question.id] for question in assignment.questions},
+        {question.id: answers[question.id] for question in assignment.written},
+        tuple(notes),
+    )
+
+
+def _theirs(cell: Mapping[str, Any], released: Mapping[str, Cell]) -> _Theirs:
+    name = cell["metadata"].get("nbgrader", {}).get("grade_id")
+    known = released.get(cell.get("id", ""))
+    place = known or released.get(name)
+    return _Theirs("".join(cell["source"]), cell["cell_type"] == "code", place, known is not None)
+
+
+def _rank(cell: _Theirs) -> tuple[bool, ...]:
+    """Orders versions of a cell: answered before blank, in its own place before copies, and code
+    before text."""
+    return cell.is_as_released, not cell.by_id, not cell.is_code
+
+
+def _own_cells(
+    theirs: list[_Theirs], chosen: Mapping[str, _Theirs]
+) -> defaultdict[str, list[_Theirs]]:
+    """The student's own cells by the released cell they come after; copies of released ones go."""
+    own = defaultdict(list)
+    place = BEGINNING
+    for cell in theirs:
+        if cell.released and chosen[cell.released.id] is cell:
+            place = cell.released.id
+        elif not cell.is_as_released:
+            own[place].append(cell)
+    return own
+
+
+def _steps(cell: Cell, mine: _Theirs | None) -> Iterator[Step]:
+    if cell.kind == TEST:
+        yield Step(TEST, cell.id.removesuffix("-test"), "")
+    elif cell.kind == TRUSTED:
+        if mine and mine.is_code and not mine.is_as_released:
+            # Names that it adds are kept, and those that it changes are put right.
+            yield Step(FREE, "", mine.source)
+        yield Step(TRUSTED, cell.id, cell.source)
+    elif mine and (cell.kind == ANSWER or (cell.kind == FREE and mine.is_code)):
+        yield Step(cell.kind, cell.id, mine.source)
+
+
+def _notes(cell: Cell, mine: _Theirs | None, title: str) -> Iterator[str]:
+    if cell.kind in (ANSWER, WRITTEN):
+        if mine is None:
+            yield f"The answer cell of {title!r} is missing."
+        elif cell.kind == ANSWER and not mine.is_code:
+            yield f"The answer cell of {title!r} had been turned into text; it was run as code."
+    elif cell.kind in (TEST, TRUSTED):
+        what = f"The check of {title!r}" if cell.kind == TEST else f"The cell {cell.id!r}"
+        if mine is None:
+            yield f"{what} was missing; the original was used."
+        elif not mine.is_as_released:
+            before = "" if cell.kind == TEST else ", after your version"
+            yield f"{what} had been changed; the original was used{before}."
+
+
+def _asked(assignment: Assignment) -> dict[str, tuple[str, ...]]:
+    """The names that make up each answer; none for an answer in words."""
+    names: dict[str, tuple[str, ...]] = {q.id: q.names for q in assignment.questions}
+    return names | {question.id: () for question in assignment.written}
+
+
+def _beside(
+    id: str,
+    assignment: Assignment,
+    chosen: Mapping[str, _Theirs],
+    own: Mapping[str, list[_Theirs]],
+) -> list[_Theirs]:
+    """The student's own cells between an answer cell, or its question, and its test."""
+    places = [cell.id for cell in assignment.cells]
+    first = places.index(id if id in chosen else f"{id}-question")
+    last = places.index(f"{id}-test" if f"{id}-test" in places else id)
+    return [cell for place in places[first : max(last, first + 1)] for cell in own.get(place, ())]
+
+
+def _answers(cell: _Theirs, names: tuple[str, ...]) -> bool:
+    """Whether an own cell binds one of the names; read line by line, as nothing of a student's is
+    parsed here. Without names, whether it is a text."""
+    if not names:
+        return not cell.is_code and bool(cell.source.strip())
+    for line in cell.source.split("\n") if cell.is_code else ():
+        head, equals, _ = line.partition("=")
+        words = re.findall(r"\w+", head)
+        if words[:1] in (["def"], ["class"]):
+            words = words[1:2]
+        elif not equals or "(" in head:
+            continue
+        if not line[0].isspace() and set(words) & set(names):
+            return True
+    return False
+
+
+def _trimmed(source: str) -> str:
+    return "\n".join(line.rstrip() for line in source.strip().splitlines())
