@@ -70,7 +70,8 @@ def rebuild(assignment: Assignment, notebook: Mapping[str, Any]) -> Submission:
     chosen = {place: min(cells, key=_rank) for place, cells in versions.items()}
     own = _own_cells(theirs, chosen)
 
-    titles = {each.id: each.title for each in (*assignment.questions, *assignment.written)}
+    titles = {q.id: q.title for q in assignment.questions}
+    titles |= {q.id: q.title for q in assignment.written}
     steps = [Step(FREE, "", each.source) for each in own[BEGINNING] if each.is_code]
     notes: list[str] = []
     answers: dict[str, str | None] = {}
