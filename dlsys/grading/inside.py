@@ -1,0 +1,171 @@
+"""What runs in the student's box: the cells of the notebook, and copies of its state.
+
+Nothing here is safe from the student's code, which shares the process with it; so nothing here
+decides anything. It runs cells, and at each question leaves a *snapshot* behind: a forked process
+that forks again for whoever calls the student's functions, so that each call finds the state that
+the notebook had there, and no call leaves anything behind for the next question.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any
+
+from dlsys.grading.calls import answer_calls
+from dlsys.grading.sandbox import Limits
+from dlsys.grading.wire import Channel, Closed, Garbled
+
+MOST_OUTPUT = 10_000  # characters of a cell's output that are kept
+
+_shell: Any = None
+
+
+def prepare() -> None:
+    """Make the shell that cells run in; done once, before the processes of boxes are forked."""
+    global _shell
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    class Shell(InteractiveShell):
+        """IPython without a screen: errors are told, not shown."""
+
+        def enable_gui(self, gui: str | None = None) -> None:
+            """Nothing: there is no screen."""
+
+        def ask_exit(self) -> None:
+            """Nothing: `exit` ends a cell and not the notebook."""
+
+        def showtraceback(self, *args: Any, **options: Any) -> None:
+            """Nothing: what a cell ended with goes to the grader."""
+
+        showsyntaxerror = showtraceback
+
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.HistoryManager.hist_file = ":memory:"
+    config.InteractiveShell.colors = "nocolor"
+    with tempfile.TemporaryDirectory() as folder:
+        _shell = Shell.instance(config=config, ipython_dir=folder)
+    _shell.run_cell("", store_history=False)
+
+
+class _Kept(io.TextIOBase):
+    """An output that keeps its beginning, however much is written."""
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self._room = MOST_OUTPUT
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if self._room > 0:
+            self.text.append(str(text)[: self._room])
+            self._room -= len(text)
+        return len(text)
+
+
+def main(end: socket.socket, limits: Limits) -> None:
+    """Do what the grader says, until it hangs up."""
+    if _shell is None:
+        prepare()
+    _seed()
+    channel = Channel(end, limits.message_bytes)
+    while True:
+        try:
+            message, files = channel.listen(files=1)
+        except Closed:
+            return
+        word, *details = pickle.loads(message)
+        if word == "files":
+            for name, content in details[0].items():
+                Path(name).write_bytes(content)
+            channel.say({"done": True})
+        elif word == "run":
+            channel.say(_run(details[0]))
+        elif word == "snapshot":
+            if os.fork() == 0:
+                end.close()
+                with socket.socket(fileno=files[0]) as line:
+                    _keep_snapshot(line, limits)
+                os._exit(0)
+            os.close(files[0])
+            channel.say({"done": True})
+
+
+def _seed() -> None:
+    """What draws at random draws the same each time, unless the student wants otherwise."""
+    import random
+
+    import numpy
+    import torch
+
+    random.seed(0)
+    numpy.random.seed(0)
+    torch.manual_seed(0)
+
+
+def _run(source: str) -> dict[str, Any]:
+    """Run a cell: {"error": None or text, "output": text}."""
+    kept = _Kept()
+    with contextlib.redirect_stdout(kept), contextlib.redirect_stderr(kept):
+        outcome = _shell.run_cell(source, store_history=True)
+    error = outcome.error_before_exec or outcome.error_in_exec
+    return {"error": None if error is None else describe(error), "output": "".join(kept.text)}
+
+
+def describe(error: BaseException) -> str:
+    """An exception in a line or two: its type and message, and the line of the cell."""
+    kind = type(error).__name__
+    if isinstance(error, SyntaxError):
+        return f"{kind} in line {error.lineno}: {error.msg}"
+    cells = [f for f in traceback.extract_tb(error.__traceback__) if "ipython-input" in f.filename]
+    where = f"\n  in line {cells[-1].lineno}: {cells[-1].line}" if cells else ""
+    return f"{kind}: {error}{where}"[:MOST_OUTPUT]
+
+
+def _keep_snapshot(line: socket.socket, limits: Limits) -> None:
+    """Fork a process for each caller (`w` and its socket); end them all at `k` and at the end."""
+    workers: list[int] = []
+    with contextlib.suppress(OSError):
+        while True:
+            word, files, _, _ = socket.recv_fds(line, 1, 1)
+            if word == b"w" and files:
+                worker = os.fork()
+                if worker == 0:
+                    line.close()
+                    _work(socket.socket(fileno=files[0]), limits)
+                workers.append(worker)
+            for each in files:
+                os.close(each)
+            if word == b"w":
+                continue
+            for each in workers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(each, 0)
+            workers.clear()
+            if not word:
+                return
+
+
+def _work(end: socket.socket, limits: Limits) -> None:
+    """Answer the calls of one caller, and end."""
+    try:
+        sys.stdout = sys.stderr = _Kept()
+        answer_calls(Channel(end, limits.message_bytes), _shell.user_ns)
+    except (Closed, Garbled):
+        pass
+    finally:
+        os._exit(0)

@@ -1,0 +1,292 @@
+"""In the referee's box: the student's values, and functions that run in the student's box.
+
+A rank program of the student's gets a communicator there whose every call comes back here, to the
+real one. So what is sent is counted here. Each simulated rank runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import functools
+import io
+import os
+import socket
+import time
+import types
+from collections.abc import Callable
+from typing import Any
+
+from dlsys.collectives.plan import REDUCING, ROOTED
+from dlsys.grading.sandbox import Limits
+from dlsys.grading.wire import Channel, Closed, Garbled, Pickler, TooLate, unpack
+from dlsys.world import simulated
+from dlsys.world.communicator import Communicator
+
+_OF_A_COMMUNICATOR = ("isend", "irecv", "collective", "barrier", "split", "seconds", "compute")
+
+
+class StudentError(Exception):
+    """An exception that the student's code raised; also of its built-in type."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Remote:
+    """Something of the student's that is no plain value: what is called on it runs over there."""
+
+    def __init__(self, snapshot: Snapshot, reference: tuple[str, Any], line: Line) -> None:
+        self._snapshot, self._reference, self._line = snapshot, reference, line
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self._snapshot.line().call(self, args, options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._snapshot.line().request("attribute", self, name)
+
+
+class Snapshot:
+    """A question's state in the student's box: from it, one process for each caller."""
+
+    def __init__(self, end: socket.socket, limits: Limits) -> None:
+        self._end, self._limits = end, limits
+        self._lines: dict[int | None, Line] = {}
+        self.until = 0.0
+
+    def renew(self) -> bool:
+        """Start the clock for one check; True where the processes are new, and know nothing."""
+        self.until = time.monotonic() + self._limits.check_seconds
+        if any(line.busy for line in self._lines.values()):
+            self.hang_up()
+        return not self._lines
+
+    def names(self, wanted: list[str]) -> dict[str, Any]:
+        """The values of those names that exist."""
+        found = self.line().request("names_of", wanted)
+        if type(found) is not dict:
+            raise Garbled("no names")
+        return {name: found[name] for name in wanted if name in found}
+
+    def line(self) -> Line:
+        """The line to this thread's process: a simulated rank has its own."""
+        comm = getattr(simulated.current, "comm", None)
+        rank = None if comm is None else comm.rank
+        if rank not in self._lines:
+            mine, theirs = socket.socketpair()
+            with theirs:
+                try:
+                    socket.send_fds(self._end, [b"w"], [theirs.fileno()])
+                except OSError as error:
+                    raise Closed(str(error)) from None
+            self._lines[rank] = Line(self, Channel(mine, self._limits.message_bytes))
+        return self._lines[rank]
+
+    def hang_up(self) -> None:
+        """End the processes."""
+        for line in self._lines.values():
+            line.channel.close()
+        self._lines.clear()
+        with contextlib.suppress(OSError):
+            self._end.send(b"k")
+
+    def close(self) -> None:
+        """End the processes, and have no new ones."""
+        self.hang_up()
+        self._end.close()
+
+
+class Line:
+    """A conversation with one process in the student's box."""
+
+    def __init__(self, snapshot: Snapshot, channel: Channel) -> None:
+        self.channel, self.busy = channel, 0
+        self._snapshot = snapshot
+        self._things: list[Any] = []  # what the other side knows by number
+        self._comm: Any = None
+
+    def call(self, function: Remote, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """The result of the student's function; arguments that it changes in place are changed."""
+        import torch
+
+        comm = getattr(simulated.current, "comm", None)
+        seed = torch.initial_seed() if comm is not self._comm and comm is not None else None
+        self._comm = comm
+        answer = self.request("call", function, args, options, comm, seed)
+        if type(answer) is not tuple or len(answer) != 2 or type(answer[1]) is not dict:
+            raise Garbled("no result of a call")
+        given = {**{str(i): value for i, value in enumerate(args)}, **options}
+        for name, value in answer[1].items():
+            _change(given.get(name), value)
+        return answer[0]
+
+    def request(self, word: str, *details: Any) -> Any:
+        """Say something and return the answer; what is asked in between is answered."""
+        self.busy += 1
+        self._tell((word, *details))
+        while True:
+            said, arrays = self.channel.hear(self._snapshot.until - time.monotonic())
+            if type(said) is not dict or not said:
+                raise Garbled("neither an answer nor a question")
+            kind, body = next(iter(said.items()))
+            if kind == "error":
+                self.busy -= 1
+                raise self._error(body)
+            value = unpack(body, arrays, self._remote)
+            if kind == "value":
+                self.busy -= 1
+                return value
+            if kind != "ask":
+                raise Garbled("neither an answer nor a question")
+            self._answer(value)
+
+    def _answer(self, question: Any) -> None:
+        try:
+            thing, method, args, options, line = question
+            if type(args) is not tuple or type(options) is not dict:
+                raise Garbled("a call that is none")
+            act = functools.partial(_act, self._things[thing], method, args, options)
+        except (TypeError, ValueError, IndexError):
+            raise Garbled("a call that is none") from None
+        try:
+            result = _at_line(line)(act)
+        except Exception as error:
+            self._things.append(error)
+            # Its cause and frames stay here: only what it says goes over.
+            self._tell(("raise", _copy(error), len(self._things) - 1))
+        else:
+            self._tell(("result", result))
+
+    def _tell(self, message: Any) -> None:
+        file = io.BytesIO()
+        Pickler(file, self._refer).dump(message)
+        self.channel.tell(None, pickled=file.getvalue())
+
+    def _refer(self, value: Any) -> Any:
+        """What stands for a value that stays here; None for one that goes as a copy."""
+        if isinstance(value, Remote):
+            if value._reference[0] == "number" and value._line is not self:
+                raise ValueError("A value of one rank's process cannot be passed to another's.")
+            return value._reference
+        if isinstance(value, Communicator):
+            return "communicator", (self._number(value), value.rank, value.size, value.axis)
+        if isinstance(value, _Underway) or (
+            isinstance(value, types.FunctionType | types.MethodType)
+            and (value.__module__ == "__main__" or "<" in value.__qualname__)
+        ):
+            return "thing", self._number(value)
+        return None
+
+    def _number(self, value: Any) -> int:
+        self._things.append(value)
+        return len(self._things) - 1
+
+    def _remote(self, said: Any) -> Remote:
+        name, number, kind = said["name"], said["number"], str(said["type"])
+        if name is not None and type(name) is not str or type(number) is not int:
+            raise Garbled("a reference that is none")
+        reference = ("number", number) if name is None else ("name", name)
+        # The type's name is what a report says of a value that cannot be compared.
+        named = type(kind[:40] if kind.isidentifier() else "object", (Remote,), {})
+        return named(self._snapshot, reference, self)
+
+    def _error(self, said: Any) -> BaseException:
+        if type(said) is not dict or type(said.get("types")) is not list:
+            return Garbled("an exception that is none")
+        raised = said.get("raised")
+        if type(raised) is int and 0 <= raised < len(self._things):
+            error = self._things[raised]
+            if isinstance(error, Exception):
+                return error
+        found = (getattr(builtins, name, None) for name in said["types"] if type(name) is str)
+        kinds = (k for k in found if isinstance(k, type) and issubclass(k, Exception))
+        return _student_error(next(kinds, RuntimeError))(str(said.get("text"))[:4_000])
+
+
+class _Underway:
+    """The handle of what a communicator has started."""
+
+    def __init__(self, handle: Any) -> None:
+        self.wait: Callable[[], Any] = handle.wait
+
+
+def _act(thing: Any, method: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """What the student's code asks to be done with something that is here: no more than this."""
+    if isinstance(thing, _Underway) and method == "wait":
+        return thing.wait()
+    if isinstance(thing, types.FunctionType | types.MethodType) and method == "__call__":
+        return thing(*args, **options)
+    if not isinstance(thing, Communicator) or method not in _OF_A_COMMUNICATOR:
+        raise Garbled("a call of what cannot be called")
+    if method == "seconds":
+        return thing.seconds
+    if method == "collective":
+        return _Underway(_collective(thing, *args))
+    result = getattr(thing, method)(*args)
+    return _Underway(result) if method in ("isend", "irecv") else result
+
+
+def _collective(
+    comm: Communicator, kind: Any, tensor: Any, plan: Any, op: Any, root: Any, length: Any
+) -> Any:
+    from dlsys.collectives.plan import KINDS
+
+    if kind not in KINDS:
+        raise ValueError(f"there is no collective {kind!r}")
+    options = {ROOTED[kind]: root} if kind in ROOTED else {}
+    if kind in REDUCING:
+        options["op"] = op
+    if kind == "all_gather":
+        options["length"] = length
+    return getattr(comm, kind)(tensor, plan=plan, async_op=True, **options)
+
+
+def _at_line(line: Any) -> Callable[[Callable[[], Any]], Any]:
+    """Call a function from this line of a cell, so that a world's report names it."""
+    return _calling(line if type(line) is int and 0 < line < 5_000 else 1)
+
+
+@functools.lru_cache(maxsize=500)
+def _calling(line: int) -> Callable[[Callable[[], Any]], Any]:
+    names: dict[str, Any] = {}
+    code = "\n" * (line - 1) + "def call(act): return act()"
+    exec(compile(code, f"ipykernel{os.sep}cell", "exec"), names)
+    return names["call"]
+
+
+def _change(given: Any, value: Any) -> None:
+    """Give an argument the content that it has over there."""
+    import numpy
+    import torch
+
+    if type(given) is not type(value):
+        return
+    if isinstance(given, list):
+        given[:] = value
+    elif isinstance(given, dict):
+        given.clear()
+        given.update(value)
+    elif isinstance(given, torch.Tensor) and given.shape == value.shape:
+        with torch.no_grad():
+            given.copy_(value)
+    elif isinstance(given, numpy.ndarray) and given.shape == value.shape:
+        given[...] = value
+
+
+def _copy(error: Exception) -> Exception:
+    """An exception that can be sent: of its built-in type, with its text."""
+    kind = next(k for k in type(error).__mro__ if k.__module__ == "builtins")
+    try:
+        return kind(str(error))
+    except TypeError:
+        return RuntimeError(str(error))
+
+
+@functools.lru_cache(maxsize=200)
+def _student_error(kind: type[Exception]) -> type[Exception]:
+    try:
+        return type(kind.__name__, (StudentError, kind), {})
+    except TypeError:
+        return StudentError

@@ -1,0 +1,318 @@
+"""How the grader, the referee and the student's box talk: frames over a Unix socket.
+
+What trusted code says to a box is pickled, for the box may trust us. What comes out of a box is
+JSON and raw bytes, checked piece by piece and never unpickled, for whatever is in the box may have
+written it. Floats cross exactly; arrays and tensors as their bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import pickle
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dlsys.exercises.plain import Array
+
+_LENGTHS = struct.Struct("!IQ")  # bytes of JSON or pickle, bytes of arrays behind it
+DEEPEST = 40
+_LONGEST_SHAPE = 32
+
+
+class Closed(ConnectionError):  # noqa: N818  (what happened, named as it is told)
+    """The process at the other end is gone."""
+
+
+class Garbled(ValueError):  # noqa: N818
+    """What came is not what the two have agreed on; the message says in what."""
+
+
+class TooLate(TimeoutError):  # noqa: N818
+    """Nothing complete came in time."""
+
+
+class Channel:
+    """One end of a conversation. `limit` is the most bytes that a frame may have."""
+
+    def __init__(self, end: socket.socket, limit: int) -> None:
+        self._end, self._limit = end, limit
+
+    def close(self) -> None:
+        """Hang up."""
+        self._end.close()
+
+    def say(self, message: Any, arrays: Sequence[bytes] = ()) -> None:
+        """Send JSON, and bytes that it refers to; raises Garbled where it is too much."""
+        head = json.dumps(message).encode()
+        self._send(head, arrays, ())
+
+    def hear(self, seconds: float | None = None) -> tuple[Any, memoryview]:
+        """What the other end said: JSON and bytes. Nothing in it is to be trusted.
+
+        Raises Closed, TooLate after `seconds` for the whole frame, Garbled.
+        """
+        head, arrays, _ = self._receive(seconds, 0)
+        try:
+            return json.loads(head), arrays
+        except (ValueError, RecursionError) as error:
+            raise Garbled(f"no JSON: {type(error).__name__}") from None
+
+    def tell(self, message: Any, files: Sequence[int] = (), pickled: bytes | None = None) -> None:
+        """Send anything to a box, with file descriptors for it."""
+        self._send(pickle.dumps(message) if pickled is None else pickled, (), files)
+
+    def listen(self, files: int = 0) -> tuple[bytes, list[int]]:
+        """In a box: what `tell` sent, still pickled, and up to `files` descriptors."""
+        head, _, descriptors = self._receive(None, files)
+        return bytes(head), descriptors
+
+    def _send(self, head: bytes, arrays: Sequence[bytes], files: Sequence[int]) -> None:
+        size = sum(map(len, arrays))
+        if len(head) + size > self._limit:
+            raise Garbled(f"{len(head) + size:,} bytes; at most {self._limit:,} may be sent")
+        try:
+            self._end.settimeout(60)
+            start = _LENGTHS.pack(len(head), size)
+            if files:
+                socket.send_fds(self._end, [start], list(files))
+                start = b""
+            self._end.sendall(b"".join((start, head, *arrays)))
+        except TimeoutError:
+            raise TooLate("nobody reads at the other end") from None
+        except OSError as error:
+            raise Closed(str(error)) from None
+
+    def _receive(self, seconds: float | None, files: int) -> tuple[memoryview, memoryview, list]:
+        until = None if seconds is None else time.monotonic() + seconds
+        descriptors: list[int] = []
+        start = bytearray()
+        if files:
+            part, descriptors, _, _ = socket.recv_fds(self._end, _LENGTHS.size, files)
+            start += part
+            if not part:
+                raise Closed("the other end has closed")
+        self._fill(start, _LENGTHS.size, until)
+        head, size = _LENGTHS.unpack(start)
+        if head + size > self._limit:
+            raise Garbled(f"{head + size:,} bytes; at most {self._limit:,} are read")
+        body = bytearray()
+        self._fill(body, head + size, until)
+        view = memoryview(body)
+        return view[:head], view[head:], descriptors
+
+    def _fill(self, buffer: bytearray, size: int, until: float | None) -> None:
+        got = len(buffer)
+        buffer.extend(bytes(size - got))
+        view = memoryview(buffer)
+        while got < size:
+            try:
+                left = None if until is None else until - time.monotonic()
+                if left is not None and left <= 0:
+                    raise TimeoutError
+                self._end.settimeout(left)
+                part = self._end.recv_into(view[got:])
+            except TimeoutError:
+                raise TooLate("no answer in time") from None
+            except OSError as error:
+                raise Closed(str(error)) from None
+            if not part:
+                raise Closed("the other end has closed")
+            got += part
+
+
+# -- values out of a box ---------------------------------------------------------------------------
+
+
+class Packer:
+    """Values as JSON and bytes. `refer(value)` gives a name for what is no plain value."""
+
+    def __init__(self, refer: Callable[[Any], dict[str, Any]]) -> None:
+        self.arrays: list[bytes] = []
+        self._size, self._refer = 0, refer
+
+    def pack(self, value: Any, depth: int = 0) -> Any:
+        """`value` as JSON. Exact types only: a subclass's methods are its author's."""
+        kind = type(value)
+        if value is None or kind in (bool, str, float):
+            return value
+        if kind is int:
+            return value if -(2**63) <= value < 2**63 else {"int": hex(value)}
+        if depth > DEEPEST:
+            raise Garbled(f"a value nested more than {DEEPEST} levels deep")
+        if kind is list:
+            return [self.pack(item, depth + 1) for item in value]
+        if kind in (tuple, set, frozenset):
+            return {kind.__name__: [self.pack(item, depth + 1) for item in value]}
+        if kind is dict:
+            pairs = [[self.pack(k, depth + 1), self.pack(v, depth + 1)] for k, v in value.items()]
+            return {"dict": pairs}
+        if value is ...:
+            return {"ellipsis": None}
+        if kind is complex:
+            return {"complex": [value.real, value.imag]}
+        if kind is Array:
+            return {"plain": [value.kind, list(value.shape), value.values]}
+        return self._library(value, kind, depth) or {"remote": self._refer(value)}
+
+    def _library(self, value: Any, kind: type, depth: int) -> dict[str, Any] | None:
+        import numpy
+        import torch
+
+        from dlsys.collectives.plan import Plan, Transfer
+
+        if kind in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided:
+            flat = None if value.is_meta else value.detach().cpu().contiguous().reshape(-1)
+            at = None if flat is None else self._keep(flat.view(torch.uint8).numpy().tobytes())
+            dtype = str(value.dtype).removeprefix("torch.")
+            return {"tensor": [dtype, list(value.shape), at, kind is torch.nn.Parameter]}
+        scalar = issubclass(kind, numpy.generic) and kind.__module__ == "numpy"
+        if (kind is numpy.ndarray or scalar) and value.dtype.kind in "biufcU":
+            array = numpy.asarray(value, order="C")
+            return {
+                "scalar" if scalar else "array": [
+                    array.dtype.str,
+                    list(array.shape),
+                    self._keep(array.tobytes()),
+                ]
+            }
+        if kind is torch.dtype:
+            return {"dtype": str(value).removeprefix("torch.")}
+        if kind is Transfer:
+            return {"transfer": [self.pack(part, depth + 1) for part in tuple(value)]}
+        if kind is Plan:
+            rounds = [[tuple(t) for t in transfers] for transfers in value.rounds]
+            fields = [value.kind, value.algorithm, value.ranks, value.chunks, rounds, value.root]
+            return {"plan": self.pack(fields, depth + 1)}
+        return None
+
+    def _keep(self, data: bytes) -> list[int]:
+        place = [self._size, len(data)]
+        self.arrays.append(data)
+        self._size += len(data)
+        return place
+
+
+def unpack(packed: Any, arrays: memoryview, remote: Callable[[Any], Any], depth: int = 0) -> Any:
+    """The value that a box packed; raises Garbled for anything else. Safe for whatever came."""
+    if packed is None or type(packed) in (bool, int, float, str):
+        return packed
+    if depth > DEEPEST + 2:
+        raise Garbled("a value nested too deep")
+
+    def inner(part: Any) -> Any:
+        return unpack(part, arrays, remote, depth + 1)
+
+    if type(packed) is list:
+        return [inner(item) for item in packed]
+    if type(packed) is not dict or len(packed) != 1:
+        raise Garbled("an unknown form of value")
+    [(kind, body)] = packed.items()
+    try:
+        if kind == "remote":
+            return remote(body)
+        if kind == "ellipsis":
+            return ...
+        if kind == "int":
+            return int(body, 16)
+        if kind == "complex":
+            return complex(*map(float, body))
+        if kind == "dict":
+            return {inner(key): inner(value) for key, value in body}
+        if kind in ("tuple", "set", "frozenset"):
+            return {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](map(inner, body))
+        if kind == "plain":
+            return Array(str(body[0]), tuple(map(int, body[1])), body[2])
+        return _library(kind, body, arrays, inner)
+    except Garbled:
+        raise
+    except Exception as error:
+        raise Garbled(f"a {kind!r:.40} that is none: {type(error).__name__}") from None
+
+
+def _library(kind: str, body: Any, arrays: memoryview, inner: Callable[[Any], Any]) -> Any:
+    import numpy
+    import torch
+
+    from dlsys.collectives.plan import Plan, Transfer
+
+    if kind == "dtype":
+        return _torch_dtype(body)
+    if kind == "transfer":
+        return Transfer(*(inner(part) for part in body))
+    if kind == "plan":
+        name, algorithm, ranks, chunks, rounds, root = inner(body)
+        return Plan(name, algorithm, ranks, chunks, rounds, root)
+    if kind not in ("tensor", "array", "scalar"):
+        raise Garbled(f"an unknown kind of value, {kind!r:.40}")
+    dtype, shape, place, *more = body
+    if len(shape) > _LONGEST_SHAPE or any(type(n) is not int or n < 0 for n in shape):
+        raise Garbled("a shape that is none")
+    if kind == "tensor":
+        real = _torch_dtype(dtype)
+        if place is None:
+            return torch.empty(shape, dtype=real, device="meta")
+        data = _part(arrays, place, math.prod(shape) * real.itemsize)
+        if real is torch.bool:  # a byte that is neither 0 nor 1 is no boolean
+            tensor = torch.from_numpy(numpy.frombuffer(data, numpy.uint8).copy()) != 0
+        else:
+            tensor = torch.frombuffer(data, dtype=real) if data else torch.empty(0, dtype=real)
+        tensor = tensor.reshape(shape)
+        return torch.nn.Parameter(tensor, requires_grad=False) if more == [True] else tensor
+    form = numpy.dtype(str(dtype))
+    if form.kind not in "biufcU" or form.fields is not None:
+        raise Garbled("an array of objects")
+    data = _part(arrays, place, math.prod(shape) * form.itemsize)
+    if form.kind == "b":
+        array = (numpy.frombuffer(data, numpy.uint8) != 0).reshape(shape)
+    else:
+        array = numpy.frombuffer(data, form).reshape(shape)
+    return array[()] if kind == "scalar" else array
+
+
+def _torch_dtype(name: Any) -> Any:
+    import torch
+
+    dtype = getattr(torch, str(name), None)
+    if not isinstance(dtype, torch.dtype):
+        raise Garbled("a dtype that is none")
+    return dtype
+
+
+def _part(arrays: memoryview, place: Any, size: int) -> bytearray:
+    first, length = place
+    if type(first) is not int or length != size or not 0 <= first <= len(arrays) - size:
+        raise Garbled("bytes that are not there")
+    return bytearray(arrays[first : first + size])
+
+
+# -- values into a box -----------------------------------------------------------------------------
+
+
+class Pickler(pickle.Pickler):
+    """Pickles values for a box; `refer(value)` gives what stands for a value that stays here, or
+    None for one that goes."""
+
+    def __init__(self, file: io.BytesIO, refer: Callable[[Any], Any]) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self._refer = refer
+
+    def persistent_id(self, value: Any) -> Any:
+        """What stands for a value that stays here."""
+        return self._refer(value)
+
+
+class Unpickler(pickle.Unpickler):
+    """In a box: the values, with `resolve(reference)` for each that stayed behind."""
+
+    def __init__(self, file: io.BytesIO, resolve: Callable[[Any], Any]) -> None:
+        super().__init__(file)
+        self._resolve = resolve
+
+    def persistent_load(self, reference: Any) -> Any:
+        """What a reference stands for here."""
+        return self._resolve(reference)
