@@ -8,16 +8,27 @@ and evaluate the expression elsewhere.
 import ast
 import linecache
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from dlsys.exercises.judge import difference, kind, likely_mistake, show, unanswered
+from dlsys.exercises.cost import amounts, cost_line, cost_of
+from dlsys.exercises.judge import approval, complaint, difference
 from dlsys.exercises.plain import NotPlain, plain
 from dlsys.exercises.seal import Sealed, seal, sealed
-from dlsys.units import format_bytes, format_seconds
 
-__all__ = ["NotPlain", "WrongAnswer", "plain", "same", "seal", "sealed"]
+__all__ = [
+    "NotPlain",
+    "Sealed",
+    "WrongAnswer",
+    "amounts",
+    "cost_line",
+    "cost_of",
+    "plain",
+    "same",
+    "seal",
+    "sealed",
+]
 
 _GREEN_TICK = "\x1b[32m✔\x1b[0m"
 _RED_CROSS = "\x1b[31m✘\x1b[0m"
@@ -40,6 +51,7 @@ def same(
     hint: str | Mapping[Any, str] | list[tuple[Any, str]] | None = None,
     cost: Any = None,
     best: Mapping[str, float] | None = None,
+    vary: Mapping[Any, Sequence[Any]] | None = None,
 ) -> None:
     """Print a green tick where the expression is what is expected; raise WrongAnswer otherwise.
 
@@ -51,6 +63,8 @@ def same(
         (see `judge.likely_mistake`)
     cost: what the answer cost, a run of a world or {"bytes": ..., "messages": ..., "seconds":
         ...}; shown beside `best`, the cost of the best answer known
+    vary: {a literal of the expression: [others to put in its place]}, for a grader, which draws one
+        and expects what the solution then gives; without effect here
     """
     question = _source_of_expression(sys._getframe(1)) or "the answer"
     try:
@@ -59,47 +73,11 @@ def same(
         raise WrongAnswer(f"{question} cannot be compared.\n  {error}") from None
     wanted = expected if isinstance(expected, Sealed) else plain(expected)
     wrong = difference(came, wanted, rtol, atol)
-    if wrong is None:
-        print(f"{_GREEN_TICK} {question}" + _value(question, came) + _cost_line(cost, best))
-        return
-    if missing := unanswered(came):
-        raise WrongAnswer(f"{question}: {missing}")
-    lines = [f"{question} is not right.", f"  came:      {show(came)}"]
-    lines += [f"  expected:  {show(wanted)}"]
-    scalars = type(wanted) in (bool, int, float, str) and kind(came) == kind(wanted)
-    if not scalars and not isinstance(wanted, Sealed):
-        lines += [f"  where:     {wrong}"]
-    mistake = likely_mistake(came, wanted, hint)
-    raise WrongAnswer("\n".join([*lines, f"  likely:    {mistake}"] if mistake else lines))
-
-
-def _value(question: str, came: Any) -> str:
-    text = f"{came:.6g}" if type(came) is float else show(came)
-    return f" = {text}" if len(text) <= 40 and text != question else ""
-
-
-def _cost_line(cost: Any, best: Mapping[str, float] | None) -> str:
-    if cost is None:
-        return ""
-    mine = cost if isinstance(cost, Mapping) else _cost_of_run(cost)
-    text = f"\n  cost: {_amounts(mine)}"
-    return text + (f"   best known: {_amounts(best)}" if best else "")
-
-
-def _cost_of_run(run: Any) -> dict[str, float]:
-    return {
-        "bytes": max(run.traffic.sent),
-        "messages": len(run.traffic.messages),
-        "seconds": run.seconds,
-    }
-
-
-def _amounts(cost: Mapping[str, float]) -> str:
-    shown = {"bytes": format_bytes, "seconds": format_seconds}
-    parts = [
-        shown[name](value) if name in shown else f"{value:,} {name}" for name, value in cost.items()
-    ]
-    return ", ".join(parts)
+    if wrong is not None:
+        raise WrongAnswer(complaint(question, came, wanted, wrong, hint))
+    print(f"{_GREEN_TICK} {approval(question, came)}")
+    if cost is not None:
+        print(cost_line(cost_of(cost), best))
 
 
 def _source_of_expression(frame: FrameType) -> str | None:

@@ -1,0 +1,72 @@
+"""One line of the grade book: a result, whose it is, and what people and lateness made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from dlsys.grading.result import GRADED, Result
+
+NOT_ISOLATED = "NOT ISOLATED"
+Penalty = Callable[[float, float], float]  # points to take, of a score and the seconds it is late
+
+
+@dataclass(frozen=True)
+class Grade:
+    """A result with the points that a person gave (by question) and what lateness takes.
+
+    `person` holds what the roster says ("name", "email", ...). `submitted` is the time of handing
+    in, in seconds since 1970, and `due` when it was due; either may be None.
+    """
+
+    result: Result
+    person: Mapping[str, str] = field(default_factory=dict)
+    submitted: float | None = None
+    due: float | None = None
+    by_hand: Mapping[str, float] = field(default_factory=dict)
+    penalty_for: Penalty | None = None
+
+    @property
+    def isolation(self) -> str:
+        """Whether the student's code ran in a box; empty where none ran."""
+        if self.result.status != GRADED:
+            return ""
+        return "isolated" if self.result.isolated else NOT_ISOLATED
+
+    def points(self) -> dict[str, float]:
+        """What each question earned; a written one is there once it was graded by hand.
+
+        An unanswered written question has 0 and asks for nobody's attention. What a person gave
+        counts in the place of what running gave.
+        """
+        earned = {each.id: each.earned for each in self.result.questions}
+        earned |= {each.id: 0.0 for each in self.result.written if not each.answered}
+        graded = {*earned, *(each.id for each in self.result.written)}
+        return earned | {id_: given for id_, given in self.by_hand.items() if id_ in graded}
+
+    @property
+    def waiting(self) -> float:
+        """Points of the written answers that nobody has graded yet."""
+        earned = self.points()
+        return sum(each.points for each in self.result.written if each.id not in earned)
+
+    @property
+    def seconds_late(self) -> float:
+        """How late it was handed in; 0 where it was in time or the time is not known."""
+        if self.submitted is None or self.due is None:
+            return 0.0
+        return max(0.0, self.submitted - self.due)
+
+    @property
+    def late_penalty(self) -> float:
+        """Points that lateness takes from what was earned so far."""
+        if self.result.status != GRADED or self.penalty_for is None:
+            return 0.0
+        return self.penalty_for(sum(self.points().values()), self.seconds_late)
+
+    @property
+    def total(self) -> float | None:
+        """Points earned so far less the penalty; None where nothing was graded, never 0 for it."""
+        if self.result.status != GRADED:
+            return None
+        return sum(self.points().values()) - self.late_penalty
