@@ -75,9 +75,8 @@ def same(
     wrong = difference(came, wanted, rtol, atol)
     if wrong is not None:
         raise WrongAnswer(complaint(question, came, wanted, wrong, hint))
-    print(f"{_GREEN_TICK} {approval(question, came)}")
-    if cost is not None:
-        print(cost_line(cost_of(cost), best))
+    lines = [f"{_GREEN_TICK} {approval(question, came)}"]
+    print("\n".join(lines if cost is None else [*lines, cost_line(cost_of(cost), best)]))
 
 
 def _source_of_expression(frame: FrameType) -> str | None:

@@ -77,6 +77,28 @@ def unanswered(came: Any) -> str | None:
     return RETURNED_NONE if parts and all(part is None for part in parts) else None
 
 
+def approval(question: str, came: Any) -> str:
+    """What to say of a right answer: the question, and the value where it is short."""
+    text = f"{came:.6g}" if type(came) is float else show(came)
+    return f"{question} = {text}" if len(text) <= 40 and text != question else question
+
+
+def complaint(question: str, came: Any, expected: Any, wrong: str, hint: Any = None) -> str:
+    """What to say of a wrong answer: what came, what is expected, and what is likely the mistake.
+
+    `wrong` is what `difference` says of the two.
+    """
+    if missing := unanswered(came):
+        return f"{question}: {missing}"
+    lines = [f"{question} is not right.", f"  came:      {show(came)}"]
+    lines += [f"  expected:  {show(expected)}"]
+    scalars = type(expected) in (bool, int, float, str) and kind(came) == kind(expected)
+    if not scalars and not isinstance(expected, Sealed):
+        lines += [f"  where:     {wrong}"]
+    mistake = likely_mistake(came, expected, hint)
+    return "\n".join([*lines, f"  likely:    {mistake}"] if mistake else lines)
+
+
 def close(came: Any, expected: Any, rtol: float, atol: float) -> bool:
     """Whether two plain scalars agree: exactly, or for floats within the tolerance; NaN is NaN."""
     if float in (type(came), type(expected)):
@@ -114,7 +136,7 @@ def _ratio(came: Any, expected: Any) -> str | None:
     except OverflowError:
         return None
     for known, text in _RATIOS.items():
-        if math.isclose(max(ratio, 1 / ratio), known, rel_tol=1e-6):
+        if any(math.isclose(ratio, each, rel_tol=1e-6) for each in (known, 1 / known)):
             return text
     return "The sign is wrong." if came == -expected else None
 
