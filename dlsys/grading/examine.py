@@ -1,44 +1,305 @@
-"""One submission from its cells to its points."""
+"""One submission from its cells to its points.
+
+First the student's cells run, each question's state being kept; then the checks that the notebook
+shows are evaluated, and last the hidden ones. So whatever a report may show, what a cell printed or
+what came of a shown check, was there before anything hidden was.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
 
-from dlsys.grading.assignment import Assignment, Check
-from dlsys.grading.rebuild import Submission
-from dlsys.grading.result import Result
+from dlsys.exercises.judge import complaint, difference, kind, likely_mistake
+from dlsys.grading import result as results
+from dlsys.grading.assignment import ANSWER, FREE, TEST, TRUSTED, Assignment, Question
+from dlsys.grading.checks import Check, drawn
+from dlsys.grading.parties import Broke, Referee, StudentBox
+from dlsys.grading.rebuild import Step, Submission, unchanged
+from dlsys.grading.result import CheckResult, QuestionResult, Result, WrittenAnswer
 from dlsys.grading.warm import Boxes
+
+_NOTHING = ("error", "There is nothing to check.", "There is nothing to check.")
+_MOST_LATE = 2  # checks of a question that may run out of time before the rest is left
 
 
 @dataclass(frozen=True)
 class Prepared:
     """An assignment with its checks drawn for one grading run.
 
-    `checks` are by question, each with what it expects; `earned_by_blank` holds (question, index)
-    of the checks that the blank notebook passes.
+    `checks` are by question, each with what it expects; `by_blank` holds (question, index) of the
+    checks that the blank notebook passes.
     """
 
     assignment: Assignment
     seed: int
-    checks: dict[str, tuple[Check, ...]]
-    earned_by_blank: frozenset[tuple[str, int]]
+    checks: Mapping[str, tuple[Check, ...]]
+    by_blank: frozenset[tuple[str, int]] = frozenset()
 
 
 def prepare(assignment: Assignment, boxes: Boxes, seed: int) -> Prepared:
     """Draw the checks, and have the solution and the blank notebook examined.
 
-    Raises ValueError where the solution has not full marks or the blank notebook any.
+    What a drawn check expects is what the solution gives. Raises ValueError where the solution has
+    not full marks, or the blank notebook has any.
     """
-    raise NotImplementedError
+    checks = {
+        question.id: tuple(
+            drawn(check, Random(f"{seed}/{assignment.slug}/{question.id}/{index}"))
+            for index, check in enumerate(question.checks)
+        )
+        for question in assignment.questions
+    }
+    solutions = {question.id: question.solution for question in assignment.questions}
+    solved = _run(assignment, checks, _submission(assignment, solutions), boxes)
+    for question in assignment.questions:
+        expecting = []
+        for index, check in enumerate(checks[question.id]):
+            word, came, wrong = solved.values.get((question.id, index), _NOTHING)
+            if word != "value":
+                why = solved.errors.get(question.id) or came
+                raise ValueError(
+                    f"{assignment.slug}: the solution of {question.id!r} gives no value for "
+                    f"`{check.expression}`: {why}"
+                )
+            if question.checks[index].vary:
+                check = replace(check, expected=came)
+            elif wrong:
+                raise ValueError(
+                    f"{assignment.slug}: the solution of {question.id!r} does not pass its own "
+                    f"check `{check.expression}`. {wrong}"
+                )
+            expecting.append(check)
+        checks[question.id] = tuple(expecting)
+    prepared = Prepared(assignment, seed, checks)
+    blank = {question.id: question.blank for question in assignment.questions}
+    values = _run(assignment, checks, _submission(assignment, blank), boxes).values
+    passed = frozenset(place for place, (_, _, wrong) in values.items() if not wrong)
+    prepared = replace(prepared, by_blank=passed)
+    for question in assignment.questions:
+        if not _telling(prepared, question):
+            raise ValueError(
+                f"{assignment.slug}: the blank answer {question.id!r} passes every check"
+            )
+    return prepared
 
 
-def examine(
-    prepared: Prepared,
+def examine(prepared: Prepared, submission: Submission, boxes: Boxes, student: str = "") -> Result:
+    """Run a submission and judge it; nothing that the student's code does makes this raise."""
+    began = time.monotonic()
+    assignment = prepared.assignment
+    run = _run(assignment, prepared.checks, submission, boxes)
+    return Result(
+        student,
+        assignment.slug,
+        results.GRADED,
+        questions=[
+            _question(prepared, question, submission.answers.get(question.id), run)
+            for question in assignment.questions
+        ],
+        written=[
+            WrittenAnswer(w.id, w.title, w.points, text or "", not unchanged(text or "", w.blank))
+            for w in assignment.written
+            for text in [submission.written.get(w.id)]
+        ],
+        notes=[*submission.notes, *run.notes],
+        isolated=boxes.isolated,
+        seconds=time.monotonic() - began,
+    )
+
+
+# -- running -------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Ran:
+    """What came of a submission: of its checks by (question, index), and of its answer cells.
+
+    A check's outcome is as the referee gives it, and what is wrong with it, "" where nothing is.
+    """
+
+    values: dict[tuple[str, int], tuple[str, Any, str]] = field(default_factory=dict)
+    costs: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)  # by answer cell
+    broke: dict[str, str] = field(default_factory=dict)  # by answer cell
+    notes: list[str] = field(default_factory=list)
+
+
+def _run(
+    assignment: Assignment,
+    checks: Mapping[str, tuple[Check, ...]],
     submission: Submission,
     boxes: Boxes,
-    student: str = "",
-    progress: Callable[[str], None] | None = None,
-) -> Result:
-    """Run a submission and judge it; nothing that the student's code does makes this raise."""
-    raise NotImplementedError
+) -> _Ran:
+    ran = _Ran()
+    until = time.monotonic() + boxes.limits.submission_seconds
+    student = _run_cells(assignment, submission, boxes, ran, until)
+    referee = Referee(boxes, boxes.limits, assignment, student.snapshots)
+    try:
+        for hidden in (False, True):
+            for question in assignment.questions:
+                if question.id in student.snapshots:
+                    referee.question(question.id)
+                    _evaluate(referee, question.id, checks[question.id], hidden, ran, until)
+    finally:
+        referee.close()
+        student.close()
+    return ran
+
+
+def _run_cells(
+    assignment: Assignment, submission: Submission, boxes: Boxes, ran: _Ran, until: float
+) -> StudentBox:
+    """The student's box after all cells; those that broke the kernel are left out."""
+    limits = boxes.limits
+    left_out: set[int] = set()
+    steps = list(submission.steps)
+    while True:
+        box = StudentBox(boxes, limits, assignment.files)
+        ran.errors.clear()
+        for index, step in enumerate(steps):
+            if index in left_out:
+                continue
+            try:
+                seconds = max(0.1, min(limits.cell_seconds, until - time.monotonic()))
+                error = box.run(step, seconds)
+            except Broke as broke:
+                box.close()
+                left_out.add(index)
+                _tell(assignment, step, str(broke), ran)
+                if len(left_out) > limits.restarts or time.monotonic() > until:
+                    del steps[index:]
+                    ran.notes.append(
+                        f"More than {limits.restarts} cells broke the kernel, or all of them took "
+                        "too long; the cells after the last of these were not run."
+                    )
+                    until = time.monotonic() + limits.cell_seconds
+                break
+            if error is not None and step.kind == ANSWER:
+                ran.errors[step.id] = error
+        else:
+            return box
+
+
+def _tell(assignment: Assignment, step: Step, how: str, ran: _Ran) -> None:
+    if step.kind in (ANSWER, TEST):
+        ran.broke[step.id] = how
+    titles = {question.id: question.title for question in assignment.questions}
+    name = {
+        ANSWER: f"The answer cell of “{titles.get(step.id)}”",
+        FREE: "A cell of your own",
+        TRUSTED: f"The cell {step.id!r}",
+        TEST: f"The cell before the check of “{titles.get(step.id)}”",
+    }[step.kind]
+    ran.notes.append(f"{name} broke the kernel, and the notebook was run without it. {how}")
+
+
+def _evaluate(
+    referee: Referee,
+    question: str,
+    checks: tuple[Check, ...],
+    hidden: bool,
+    ran: _Ran,
+    until: float,
+) -> None:
+    late = 0
+    for index, check in enumerate(checks):
+        if check.hidden is not hidden:
+            continue
+        if late >= _MOST_LATE or time.monotonic() > until:
+            ran.values[question, index] = "late", "", "It took too long."
+            continue
+        word, came = referee.evaluate(check.expression)
+        late += word == "late"
+        wrong = "There is no value." if word != "value" else _wrong(check, came)
+        ran.values[question, index] = word, came, wrong
+        if check.cost and not hidden and not wrong:
+            word, cost = referee.evaluate(check.cost, cost=True)
+            if word == "value":
+                ran.costs[question, index] = cost
+
+
+def _submission(assignment: Assignment, answers: Mapping[str, str]) -> Submission:
+    """The released notebook with these answers."""
+    steps = []
+    for cell in assignment.cells:
+        question = cell.id.removesuffix("-test") if cell.kind == TEST else cell.id
+        if cell.kind in (TRUSTED, ANSWER, FREE, TEST):
+            source = "" if cell.kind == TEST else answers.get(cell.id, cell.source)
+            steps.append(Step(cell.kind, question, source))
+    return Submission(tuple(steps), answers, {})
+
+
+# -- judging -------------------------------------------------------------------------------------
+
+
+def _wrong(check: Check, came: Any) -> str:
+    return difference(came, check.expected, check.rtol, check.atol) or ""
+
+
+def _telling(prepared: Prepared, question: Question) -> set[int]:
+    """The checks that a right answer is known by: an answer that passes none of them earns nothing.
+
+    They are those that the blank answer fails, and of these the hidden ones, if there are any: the
+    numbers in the notebook may be known by heart.
+    """
+    checks = prepared.checks[question.id]
+    failed = {i for i in range(len(checks)) if (question.id, i) not in prepared.by_blank}
+    return {i for i in failed if checks[i].hidden} or failed
+
+
+def _question(
+    prepared: Prepared, question: Question, answer: str | None, ran: _Ran
+) -> QuestionResult:
+    checks = prepared.checks[question.id]
+    judged = [
+        _check(check, *ran.values.get(place, _NOTHING), ran.costs.get(place))
+        for place, check in (((question.id, i), check) for i, check in enumerate(checks))
+    ]
+    passed = {i for i, one in enumerate(judged) if one.passed}
+    share = len(passed) / len(checks) if passed & _telling(prepared, question) else 0.0
+    blank = answer is None or unchanged(answer, question.blank)
+    if share == 1:
+        status = results.RIGHT
+    elif share > 0:
+        status = results.PARTLY
+    elif question.id in ran.broke:
+        status = results.BROKE
+    else:
+        status = results.UNANSWERED if blank else results.WRONG
+    return QuestionResult(
+        question.id,
+        question.title,
+        question.points,
+        question.points * share,
+        status,
+        judged,
+        answer or "",
+        ran.broke.get(question.id) or ran.errors.get(question.id),
+    )
+
+
+def _check(
+    check: Check, word: str, came: Any, wrong: str, cost: dict[str, float] | None
+) -> CheckResult:
+    """What is said of one check: all of it where it is shown, its hint alone where hidden."""
+    expression = "" if check.hidden else check.expression
+    expected = kind(check.expected)
+    if not wrong:
+        best = dict(check.best) if check.best and cost else None
+        return CheckResult(check.hidden, True, expression, expected, cost=cost, best=best)
+    hint = likely_mistake(came, check.expected, check.hint) if word == "value" else None
+    if check.hidden:
+        return CheckResult(True, False, "", expected, hint=hint)
+    if word == "value":
+        message = complaint(expression, came, check.expected, wrong, hint)
+    elif word == "late":
+        message = f"{expression} took too long."
+    elif word == "not plain":
+        message = f"{expression} cannot be compared.\n  {came}"
+    else:
+        message = f"{expression} ended with an error.\n  {came}"
+    return CheckResult(False, False, expression, expected, message, hint)

@@ -89,6 +89,7 @@ def main(end: socket.socket, limits: Limits) -> None:
         word, *details = pickle.loads(message)
         if word == "files":
             for name, content in details[0].items():
+                Path(name).parent.mkdir(parents=True, exist_ok=True)
                 Path(name).write_bytes(content)
             channel.say({"done": True})
         elif word == "run":

@@ -50,12 +50,13 @@ class Referee:
         self._names["__builtins__"] = builtins
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (as long as the process)
 
-    def question(self, names: list[str], line: int) -> None:
+    def question(self, names: list[str], line: int | None = None) -> None:
         """From now on, `names` are those of the snapshot at the other end of `line`."""
         if self._snapshot is not None:
             self._snapshot.close()
         self._forget()
-        self._snapshot = Snapshot(socket.socket(fileno=line), self._limits)
+        end = None if line is None else socket.socket(fileno=line)
+        self._snapshot = None if end is None else Snapshot(end, self._limits)
         self._wanted = names
 
     def run(self, cell: str, source: str) -> str | None:
@@ -68,8 +69,10 @@ class Referee:
         return None
 
     def evaluate(self, expression: str, cost: bool = False) -> tuple[str, Any]:
-        """("value", plain value), or ("late" | "not plain" | "error", text). With `cost`, what a run
-        or a mapping says that it cost."""
+        """("value", plain value), or ("late" | "not plain" | "error", text).
+
+        With `cost`, the value is what a run, or a mapping, says that it cost.
+        """
         from dlsys.exercises import NotPlain, cost_of, plain
 
         try:

@@ -19,7 +19,7 @@ from typing import Any
 
 from dlsys.collectives.plan import REDUCING, ROOTED
 from dlsys.grading.sandbox import Limits
-from dlsys.grading.wire import Channel, Closed, Garbled, Pickler, TooLate, unpack
+from dlsys.grading.wire import Channel, Closed, Garbled, Pickler, unpack
 from dlsys.world import simulated
 from dlsys.world.communicator import Communicator
 
@@ -40,6 +40,7 @@ class Remote:
         self._snapshot, self._reference, self._line = snapshot, reference, line
 
     def __call__(self, *args: Any, **options: Any) -> Any:
+        """What calling it gives."""
         return self._snapshot.line().call(self, args, options)
 
     def __getattr__(self, name: str) -> Any:
@@ -185,7 +186,7 @@ class Line:
 
     def _remote(self, said: Any) -> Remote:
         name, number, kind = said["name"], said["number"], str(said["type"])
-        if name is not None and type(name) is not str or type(number) is not int:
+        if type(number) is not int or not (name is None or type(name) is str):
             raise Garbled("a reference that is none")
         reference = ("number", number) if name is None else ("name", name)
         # The type's name is what a report says of a value that cannot be compared.

@@ -58,7 +58,7 @@ class Channel:
         """
         head, arrays, _ = self._receive(seconds, 0)
         try:
-            return json.loads(head), arrays
+            return json.loads(bytes(head)), arrays
         except (ValueError, RecursionError) as error:
             raise Garbled(f"no JSON: {type(error).__name__}") from None
 

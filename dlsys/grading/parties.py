@@ -1,0 +1,180 @@
+"""The grader's side of a submission: the student's box and the referee's, and what is said there.
+
+Either may die, hang or lie; here that is an exception or an answer without a value.
+"""
+
+from __future__ import annotations
+
+import ast
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlsys.grading.assignment import TEST, TRUSTED, Assignment, Cell
+from dlsys.grading.rebuild import Step
+from dlsys.grading.sandbox import Limits
+from dlsys.grading.warm import Boxes
+from dlsys.grading.wire import Channel, Closed, Garbled, TooLate, unpack
+
+_GRACE = 5.0  # seconds that the referee has beyond the student's, before it is given up
+
+
+class Broke(RuntimeError):  # noqa: N818  (what a cell did)
+    """A cell broke the kernel; the message says how, in a sentence about "it"."""
+
+
+class StudentBox:
+    """A box with the student's cells in it, and the snapshots of its questions."""
+
+    def __init__(self, boxes: Boxes, limits: Limits, files: Mapping[str, bytes]) -> None:
+        self._box, self._limits = boxes.open("inside"), limits
+        self._channel = Channel(self._box.socket, limits.message_bytes)
+        self.snapshots: dict[str, socket.socket] = {}
+        self._ask(("files", dict(files)), limits.cell_seconds)
+
+    def run(self, step: Step, seconds: float) -> str | None:
+        """Run a cell, or make the snapshot of a question; what the cell ended with, or None.
+
+        Raises Broke.
+        """
+        try:
+            if step.kind != TEST:
+                error = self._ask(("run", step.source), seconds).get("error")
+                return None if error is None else str(error)[:4_000]
+            mine, theirs = socket.socketpair()
+            with theirs:
+                self.snapshots[step.id] = mine
+                self._ask(("snapshot",), seconds, [theirs.fileno()])
+        except TooLate:
+            raise Broke(f"It took longer than {seconds:g} s.") from None
+        except Garbled:
+            raise Broke("It disturbed what the kernel says to the grader.") from None
+        except Closed:
+            if self._box.died == "memory":
+                most = f"{self._limits.memory_bytes / 2**30:g} GiB"
+                raise Broke(f"It needed more than {most} of memory.") from None
+            raise Broke("It ended the kernel.") from None
+        return None
+
+    def close(self) -> None:
+        """End the box and everything in it."""
+        for end in self.snapshots.values():
+            end.close()
+        self._box.close()
+
+    def _ask(self, message: Any, seconds: float, files: Sequence[int] = ()) -> dict[str, Any]:
+        self._channel.tell(message, files)
+        said, _ = self._channel.hear(seconds)
+        if type(said) is not dict:
+            raise Garbled("no answer")
+        return said
+
+
+class Referee:
+    """A referee's box, which evaluates the checks of one question after the other.
+
+    Where it hangs or dies, a new one takes its place, with the trusted cells run again.
+    """
+
+    def __init__(
+        self,
+        boxes: Boxes,
+        limits: Limits,
+        assignment: Assignment,
+        snapshots: Mapping[str, socket.socket],
+    ) -> None:
+        self._boxes, self._limits, self._snapshots = boxes, limits, snapshots
+        self._stations = stations(assignment)
+        self._behind = 0  # how many of them this box has behind it
+        self._channel: Channel | None = None
+        self._question = ""
+
+    def question(self, question: str) -> None:
+        """Turn to a question: run the trusted cells before it, and take its snapshot's names."""
+        self._question = question
+        if self._channel is None:
+            self._box, self._behind = self._boxes.open("referee"), 0
+            self._channel = Channel(self._box.socket, self._limits.message_bytes)
+        index = next(i for i, each in enumerate(self._stations) if each.question == question)
+        try:
+            for station in self._stations[self._behind : index + 1]:
+                self._turn_to(station)
+                for cell in station.cells:
+                    self._ask(("run", cell.id, cell.source))
+            if index < self._behind:  # it had its cells before; the names are to be taken again
+                self._turn_to(self._stations[index])
+            self._behind = max(self._behind, index + 1)
+        except (TooLate, Closed, Garbled):
+            self.close()
+
+    def evaluate(self, expression: str, cost: bool = False) -> tuple[str, Any]:
+        """("value", plain value), or why there is none: ("late" | "not plain" | "error", text)."""
+        try:
+            if self._channel is None:
+                self.question(self._question)
+            said = self._ask(("evaluate", expression, cost))
+            if type(said) is not tuple or len(said) != 2:
+                raise Garbled("no answer")
+            return said
+        except (TooLate, Closed, Garbled) as error:
+            self.close()
+            word = "late" if isinstance(error, TooLate) else "error"
+            return word, "The check could not be evaluated with this answer."
+
+    def close(self) -> None:
+        """End the box."""
+        if self._channel is not None:
+            self._box.close()
+        self._channel = None
+
+    def _turn_to(self, station: Station) -> None:
+        end = self._snapshots.get(station.question)
+        self._ask(("question", list(station.names)), [] if end is None else [end.fileno()])
+
+    def _ask(self, message: Any, files: Sequence[int] = ()) -> Any:
+        if self._channel is None:
+            raise Closed("there is no referee")
+        self._channel.tell(message, files)
+        said, arrays = self._channel.hear(self._limits.check_seconds + _GRACE)
+        return unpack(said, arrays, _refuse)
+
+
+@dataclass(frozen=True)
+class Station:
+    """A question, the trusted cells since the question before it, and the student's names that
+    these and the checks may need."""
+
+    question: str
+    cells: tuple[Cell, ...]
+    names: tuple[str, ...]
+
+
+def stations(assignment: Assignment) -> list[Station]:
+    """The questions of an assignment in order."""
+    found: list[Station] = []
+    questions = {f"{question.id}-test": question for question in assignment.questions}
+    cells: list[Cell] = []
+    exported: list[str] = []
+    mentioned: set[str] = set()
+    for cell in assignment.cells:
+        if cell.kind == TRUSTED:
+            cells.append(cell)
+            mentioned |= _mentioned(cell.source)
+        elif cell.id in questions:
+            question = questions[cell.id]
+            exported += question.names
+            for check in question.checks:
+                mentioned |= _mentioned(check.expression) | _mentioned(check.cost or "")
+            names = tuple(name for name in exported if name in mentioned)
+            found.append(Station(question.id, tuple(cells), names))
+            cells = []
+    return found
+
+
+def _mentioned(source: str) -> set[str]:
+    return {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+
+
+def _refuse(said: Any) -> Any:
+    raise Garbled("a value that is not plain")
