@@ -1,0 +1,111 @@
+"""Which system calls a box may make: a filter for Linux' seccomp, written out as its bytes.
+
+Everything is allowed but what leaves a box, reaches another process, takes memory that no limit
+counts, or is a part of the kernel that programs do not need and attackers like. A refused call
+fails as in a kernel that does not have it, so that libraries fall back to what they did before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+
+# Numbers of the calls on x86-64 and on 64-bit ARM, from the kernel's tables; -1: not there.
+REFUSED = {
+    # Namespaces, mounts and roots.
+    **{"unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39)},
+    **{"pivot_root": (155, 41), "chroot": (161, 51), "open_tree": (428, 428)},
+    **{"move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431)},
+    **{"fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442)},
+    **{"name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265)},
+    # The filter cannot read the flags of clone3; libraries then call clone.
+    "clone3": (435, 435),
+    # Other processes.
+    **{"ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271)},
+    **{"kcmp": (312, 272), "pidfd_getfd": (438, 438), "process_madvise": (440, 440)},
+    **{"move_pages": (279, 239), "migrate_pages": (256, 238)},
+    # Memory that belongs to no process, and queues that the kernel keeps.
+    **{"memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194)},
+    **{"semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180)},
+    # Parts of the kernel with a history of holes.
+    **{"bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282)},
+    **{"io_uring_setup": (425, 425), "io_uring_enter": (426, 426)},
+    **{"io_uring_register": (427, 427), "add_key": (248, 217), "request_key": (249, 218)},
+    **{"keyctl": (250, 219), "fanotify_init": (300, 262), "modify_ldt": (154, -1)},
+    **{"personality": (135, 92), "lookup_dcookie": (212, 18)},
+    # The machine.
+    **{"reboot": (169, 142), "kexec_load": (246, 104), "kexec_file_load": (320, 294)},
+    **{"init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106)},
+    **{"swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89), "quotactl": (179, 60)},
+    **{"syslog": (103, 116), "settimeofday": (164, 170), "clock_settime": (227, 112)},
+    **{"clock_adjtime": (305, 266), "adjtimex": (159, 171), "sethostname": (170, 161)},
+    **{"setdomainname": (171, 162), "vhangup": (153, 58), "iopl": (172, -1), "ioperm": (173, -1)},
+}
+CLONE = (56, 220)
+NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
+SOCKET = (41, 198)
+# A box has its own network for these; others, a virtual machine's to its host, pass it by.
+FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
+
+MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+OTHER_ABI = 0x40000000  # x32 calls on x86-64 have this bit, and would pass by their other numbers
+
+# The instructions: load a word, jump if equal, at least, or any bit set, return.
+LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+ALLOW, ERRNO = 0x7FFF0000, 0x00050000
+NUMBER, MACHINE, FIRST_ARGUMENT = 0, 4, 16  # where these stand in what a filter sees
+
+PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, MODE_FILTER = 38, 22, 2
+
+
+def filter_bytes(machine: str | None = None) -> bytes:
+    """The filter for `machine` (this one's: "x86_64", "aarch64"), eight bytes an instruction.
+
+    Raises ValueError for another machine.
+    """
+    machine = machine or os.uname().machine
+    if machine not in MACHINES:
+        known = " and ".join(MACHINES)
+        raise ValueError(f"system calls are known for {known} processors, not for {machine}")
+    column, audit = MACHINES[machine]
+
+    def refuse(error: int) -> bytes:
+        return op(RETURN, ERRNO | error)
+
+    missing = refuse(errno.ENOSYS)
+    parts = [op(LOAD, MACHINE), op(EQUAL, audit, 1, 0), missing, op(LOAD, NUMBER)]
+    if machine == "x86_64":
+        parts += [op(AT_LEAST, OTHER_ABI, 0, 1), missing]
+    for numbers in REFUSED.values():
+        if numbers[column] >= 0:
+            parts += [op(EQUAL, numbers[column], 0, 1), missing]
+    families = [op(EQUAL, family, len(FAMILIES) - i, 0) for i, family in enumerate(FAMILIES)]
+    for call, allowed in (
+        (CLONE, [op(ANY_BIT, NEW_NAMESPACES, 0, 1), refuse(errno.EPERM)]),
+        (SOCKET, [*families, refuse(errno.EAFNOSUPPORT)]),
+    ):
+        body = [op(LOAD, FIRST_ARGUMENT), *allowed, op(RETURN, ALLOW)]
+        parts += [op(EQUAL, call[column], 0, len(body)), *body]
+    return b"".join([*parts, op(RETURN, ALLOW)])
+
+
+def op(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
+    """An instruction; a jump skips `yes` instructions where its test holds, else `no`."""
+    return struct.pack("=HBBI", code, yes, no, value)
+
+
+def install() -> None:
+    """Filter this thread's calls, and those of all that it starts, for good.
+
+    Raises OSError where the kernel has no filters.
+    """
+    program = filter_bytes()
+    buffer = ctypes.create_string_buffer(program, len(program))
+    # struct sock_fprog: the number of instructions, and where they are.
+    pointer = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
+    libc = ctypes.CDLL(None, use_errno=True)
+    for arguments in (PR_SET_NO_NEW_PRIVS, 1, 0), (PR_SET_SECCOMP, MODE_FILTER, pointer):
+        if libc.prctl(*arguments, 0, 0):
+            raise OSError(ctypes.get_errno(), "the kernel takes no filter of system calls")
