@@ -1,0 +1,245 @@
+"""What comes out of a student's box: exact for whoever is honest, and harmless from everybody."""
+
+import json
+import math
+import pickle
+import socket
+import struct
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlsys.collectives import Plan, Transfer, ring_all_reduce
+from dlsys.exercises.plain import Array
+from dlsys.grading.wire import Channel, Closed, Garbled, Packer, TooLate, unpack
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                "tensor array scalar tuple set dict int plan plain transfer dtype remote complex "
+                "ellipsis frozenset other".split()
+            ),
+            inner,
+            max_size=2,
+        )
+    ),
+    max_leaves=20,
+)
+HASHABLE = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+VALUES = st.recursive(
+    HASHABLE | st.just(...) | st.complex_numbers(allow_nan=False),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.tuples(inner, inner)
+        | st.dictionaries(HASHABLE | st.tuples(HASHABLE, HASHABLE), inner, max_size=4)
+        | st.sets(HASHABLE, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def refuse(said: Any) -> Any:
+    raise Garbled("nothing remote")
+
+
+def across(value: Any) -> Any:
+    """The value after it has been packed, written as JSON, read and unpacked."""
+    packer = Packer(lambda value: {"name": None, "number": 0, "type": type(value).__name__})
+    packed = json.loads(json.dumps(packer.pack(value)))
+    return unpack(packed, memoryview(b"".join(packer.arrays)), lambda said: ("remote", said))
+
+
+@given(VALUES)
+def test_plain_values_arrive_as_they_are(value: Any) -> None:
+    came = across(value)
+    assert came == value
+    assert type(came) is type(value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0, 5e-324, 1 / 3, 2**-1074])
+def test_floats_are_exact(value: float) -> None:
+    assert struct.pack("d", across(value)) == struct.pack("d", value)
+
+
+def test_a_number_with_more_digits_than_python_writes_arrives() -> None:
+    assert across(1 << 30_000) == 1 << 30_000
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.int8])
+def test_tensors_arrive_bit_for_bit_with_their_dtype_and_shape(dtype: torch.dtype) -> None:
+    tensor = (torch.arange(12).reshape(3, 4) / 7).to(dtype)
+    for each in (tensor, tensor.T, tensor[1:2, ::2], tensor[:0], tensor[0, 0]):
+        came = across(each)
+        assert came.dtype is dtype
+        assert came.shape == each.shape
+        assert torch.equal(came, each)
+    meta = across(torch.empty(3, 2, device="meta", dtype=dtype))
+    assert meta.is_meta
+    assert meta.shape == (3, 2)
+
+
+def test_other_values_of_these_exercises_arrive() -> None:
+    assert type(across(torch.nn.Parameter(torch.ones(2)))) is torch.nn.Parameter
+    assert across(torch.tensor([True, False])).tolist() == [True, False]
+    assert across(torch.float32) is torch.float32
+    for array in (np.arange(3), np.array([1.5]), np.array(["ab", "c"]), np.array([True])):
+        came = across(array)
+        assert (came == array).all()
+        assert came.dtype == array.dtype
+    assert type(across(np.float32(0.1))) is np.float32
+    assert across(Transfer(0, 1, 2, 3, True)) == Transfer(0, 1, 2, 3, True)
+    assert across(Array("floating", (2,), [1.0, 2.0])) == Array("floating", (2,), [1.0, 2.0])
+
+
+def test_a_plan_arrives_without_what_it_claims_about_its_own_price() -> None:
+    plan = across(ring_all_reduce(4))
+    assert isinstance(plan, Plan)
+    assert plan.symmetry is None
+    plan.check()
+
+
+class Lying(int):
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = int.__hash__
+
+
+def test_what_is_not_plain_stays_behind() -> None:
+    for value in (Lying(3), print, object(), type("Lies", (torch.Tensor,), {})(), {}.keys()):
+        kind, said = across(value)
+        assert kind == "remote"
+        assert said["type"] == type(value).__name__
+
+
+@given(JSON, st.binary(max_size=64))
+def test_whatever_comes_is_a_value_or_garbled_and_nothing_else(said: Any, data: bytes) -> None:
+    try:
+        unpack(said, memoryview(data), refuse)
+    except Garbled:
+        pass
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"tensor": ["float32", [1 << 40, 1 << 40], [0, 4], False]},
+        {"tensor": ["float32", [-1], [0, 4], False]},
+        {"tensor": ["load", [1], [0, 4], False]},
+        {"tensor": ["float32", [1], [-4, 4], False]},
+        {"tensor": ["float32", [1] * 99, [0, 4], False]},
+        {"array": ["|O", [1], [0, 8]]},
+        {"array": ["<f8,<f8", [1], [0, 16]]},
+        {"array": ["V9999999999", [1], [0, 8]]},
+        {"dtype": "__doc__"},
+        {"plan": ["all_reduce", "x", -1, 1, [], 0]},
+        {"set": [[]]},
+        {"dict": [[[], 1]]},
+        {"int": "not hexadecimal"},
+        {"exec": "1"},
+        {},
+        {"tuple": [], "set": []},
+    ],
+)
+def test_values_that_cannot_be_are_refused(said: Any) -> None:
+    with pytest.raises(Garbled):
+        unpack(said, memoryview(bytes(64)), refuse)
+
+
+def test_a_value_that_is_too_deep_is_refused_on_either_side() -> None:
+    deep: Any = []
+    for _ in range(100):
+        deep = [deep]
+    with pytest.raises(Garbled, match="nested"):
+        across(deep)
+    with pytest.raises(Garbled, match="deep"):
+        unpack(deep, memoryview(b""), refuse)
+
+
+@pytest.fixture
+def ends() -> Any:
+    mine, theirs = socket.socketpair()
+    with mine, theirs:
+        yield Channel(mine, limit=1000), theirs
+
+
+def test_both_ways_a_message_arrives_whole(ends: Any) -> None:
+    grader, theirs = ends
+    box = Channel(theirs, limit=1000)
+    grader.tell(("run", "1 + 1"))
+    assert pickle.loads(box.listen()[0]) == ("run", "1 + 1")
+    box.say({"value": 2}, [b"abc", b"de"])
+    said, arrays = grader.hear(seconds=10)
+    assert (said, bytes(arrays)) == ({"value": 2}, b"abcde")
+
+
+def test_a_file_descriptor_travels_to_a_box(ends: Any) -> None:
+    grader, theirs = ends
+    one, other = socket.socketpair()
+    with one, other:
+        grader.tell("take this", [other.fileno()])
+        message, [taken] = Channel(theirs, limit=1000).listen(files=1)
+        with socket.socket(fileno=taken) as end:
+            end.send(b"here")
+        assert pickle.loads(message) == "take this"
+        assert one.recv(4) == b"here"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        struct.pack("!IQ", 2**32 - 1, 0),
+        struct.pack("!IQ", 10, 2**63),
+        struct.pack("!IQ", 4, 0) + b"\xff\xfe{}",
+        struct.pack("!IQ", 3, 0) + b"{]}",
+        struct.pack("!IQ", 900, 0) + b"[" * 900,
+    ],
+)
+def test_a_frame_that_is_none_is_garbled(ends: Any, frame: bytes) -> None:
+    grader, theirs = ends
+    theirs.sendall(frame)
+    with pytest.raises(Garbled):
+        grader.hear(seconds=10)
+
+
+def test_what_comes_drop_by_drop_is_late_as_a_whole(ends: Any) -> None:
+    grader, theirs = ends
+    stop = threading.Event()
+
+    def drip() -> None:
+        theirs.sendall(struct.pack("!IQ", 900, 0))
+        while not stop.wait(0.02):
+            theirs.sendall(b" ")
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    try:
+        with pytest.raises(TooLate):
+            grader.hear(seconds=0.3)
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_an_end_that_is_closed_says_so(ends: Any) -> None:
+    grader, theirs = ends
+    theirs.close()
+    with pytest.raises(Closed):
+        grader.hear(seconds=10)
+    with pytest.raises(Closed):
+        grader.tell("anything")
+        grader.tell("again")
+
+
+def test_more_than_the_limit_is_not_sent(ends: Any) -> None:
+    _, theirs = ends
+    with pytest.raises(Garbled, match=r"2,\d\d\d bytes; at most 1,000"):
+        Channel(theirs, limit=1000).say("x" * 2000)
