@@ -1,5 +1,6 @@
 """What comes out of a student's box: exact for whoever is honest, and harmless from everybody."""
 
+import contextlib
 import json
 import math
 import pickle
@@ -24,8 +25,8 @@ JSON = st.recursive(
         st.lists(inner, max_size=4)
         | st.dictionaries(
             st.sampled_from(
-                "tensor array scalar tuple set dict int plan plain transfer dtype remote complex "
-                "ellipsis frozenset other".split()
+                ["tensor", "array", "scalar", "tuple", "set", "dict", "int", "plan", "plain"]
+                + ["transfer", "dtype", "remote", "complex", "ellipsis", "frozenset", "other"]
             ),
             inner,
             max_size=2,
@@ -122,10 +123,8 @@ def test_what_is_not_plain_stays_behind() -> None:
 
 @given(JSON, st.binary(max_size=64))
 def test_whatever_comes_is_a_value_or_garbled_and_nothing_else(said: Any, data: bytes) -> None:
-    try:
+    with contextlib.suppress(Garbled):
         unpack(said, memoryview(data), refuse)
-    except Garbled:
-        pass
 
 
 @pytest.mark.parametrize(
@@ -236,7 +235,6 @@ def test_an_end_that_is_closed_says_so(ends: Any) -> None:
         grader.hear(seconds=10)
     with pytest.raises(Closed):
         grader.tell("anything")
-        grader.tell("again")
 
 
 def test_more_than_the_limit_is_not_sent(ends: Any) -> None:

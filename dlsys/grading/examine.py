@@ -54,7 +54,8 @@ def prepare(assignment: Assignment, boxes: Boxes, seed: int) -> Prepared:
         for question in assignment.questions
     }
     solutions = {question.id: question.solution for question in assignment.questions}
-    solved = _run(assignment, checks, _submission(assignment, solutions), boxes)
+    solved = _run(assignment, checks, _submission(assignment, solutions), boxes, modules=True)
+    boxes.prepare(solved.imported)
     for question in assignment.questions:
         expecting = []
         for index, check in enumerate(checks[question.id]):
@@ -126,6 +127,7 @@ class _Ran:
     errors: dict[str, str] = field(default_factory=dict)  # by answer cell
     broke: dict[str, str] = field(default_factory=dict)  # by answer cell
     notes: list[str] = field(default_factory=list)
+    imported: list[str] = field(default_factory=list)
 
 
 def _run(
@@ -133,6 +135,7 @@ def _run(
     checks: Mapping[str, tuple[Check, ...]],
     submission: Submission,
     boxes: Boxes,
+    modules: bool = False,
 ) -> _Ran:
     ran = _Ran()
     until = time.monotonic() + boxes.limits.submission_seconds
@@ -144,6 +147,8 @@ def _run(
                 if question.id in student.snapshots:
                     referee.question(question.id)
                     _evaluate(referee, question.id, checks[question.id], hidden, ran, until)
+        if modules:
+            ran.imported = referee.imported()
     finally:
         referee.close()
         student.close()

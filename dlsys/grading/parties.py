@@ -122,6 +122,10 @@ class Referee:
             word = "late" if isinstance(error, TooLate) else "error"
             return word, "The check could not be evaluated with this answer."
 
+    def imported(self) -> list[str]:
+        """The modules that the trusted cells and the checks have imported so far."""
+        return self._ask(("imported",))
+
     def close(self) -> None:
         """End the box."""
         if self._channel is not None:

@@ -14,6 +14,7 @@ import os
 import pickle
 import socket
 import sys
+import sysconfig
 import types
 from typing import Any
 
@@ -46,6 +47,7 @@ class Referee:
         self._wanted: list[str] = []
         module = types.ModuleType("__main__")  # where pickle finds the classes of the cells
         sys.modules["__main__"] = module
+        self._loaded = set(sys.modules)
         self._names = vars(module)
         self._names["__builtins__"] = builtins
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (as long as the process)
@@ -84,6 +86,17 @@ class Referee:
         except Exception as error:
             late = isinstance(error, TooLate) or isinstance(error.__cause__, TooLate)
             return "late" if late else "error", _text(error)
+
+    def imported(self) -> list[str]:
+        """The installed modules that were imported here and not before, in order of name."""
+        installed = tuple(sysconfig.get_paths()[place] for place in ("stdlib", "purelib"))
+        new = {name: module for name, module in sys.modules.items() if name not in self._loaded}
+        specs = {name: getattr(module, "__spec__", None) for name, module in new.items()}
+        return sorted(
+            name
+            for name, spec in specs.items()
+            if spec and spec.name == name and str(spec.origin).startswith(installed)
+        )
 
     def _fetch(self) -> None:
         if self._snapshot is not None and self._snapshot.renew():

@@ -75,7 +75,7 @@ class Boxes:
     had, unless `isolated` is false: then there are limits on resources alone."""
 
     def __init__(
-        self, limits: Limits = Limits(), *, isolated: bool = True, preload: Sequence[str] = ROLES
+        self, limits: Limits = Limits(), *, isolated: bool = True, preload: Sequence[str] = ()
     ) -> None:
         self.limits = limits
         self.isolated = isolated
@@ -105,7 +105,7 @@ class Boxes:
             start = {"path": [p for p in sys.path if p], "isolated": self.isolated}
             self._folder = Path(self._ask(start)[0]["folder"])
             self._watch.start()
-            self._ask({"prepare": [_module(role) for role in self.preload]})
+            self.prepare([*map(_module, ROLES), *self.preload])
         except BaseException:
             self.__exit__()
             raise
@@ -117,6 +117,10 @@ class Boxes:
             box.close()
         self._control.close()
         self._process.wait()
+
+    def prepare(self, modules: Sequence[str]) -> None:
+        """Have modules imported, so that they need not be in every box."""
+        self._ask({"prepare": list(modules)})
 
     def open(self, role: str, limits: Limits | None = None) -> Box:
         """A box in which `dlsys.grading.<role>.main(socket, limits)` runs; a role with a dot is a
