@@ -6,10 +6,11 @@ The folder is a course of nbgrader's. To grade by hand, where `dlsys[book,gradin
     jupyter lab
 
 and in JupyterLab choose Nbgrader > Formgrader, or open the address that it prints with /formgrader
-in the place of /lab: Gradebook, the exercise, the notebook, a student. Type points beside an answer
-and a comment below it; both are saved when the field is left. A score typed beside a question that
-was graded by running takes the place of the automatic one. `dlsys-grade`, run again, takes scores
-and comments into its files and leaves them here as they are.
+in the place of /lab: Manual Grading, the exercise, the notebook, a submission. Type points beside
+an answer and a comment below it; both are saved when the field is left. A score typed beside a
+question that was graded by running takes the place of the automatic one. `dlsys-grade`, run again,
+takes scores and comments into its files and leaves them here as they are. End Jupyter before that:
+a formgrader that is open keeps what it has read, and may write it back.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 from dlsys.grading.assignment import Assignment
 from dlsys.grading.files import write
-from dlsys.grading.handgrading import notebook, test_name
+from dlsys.grading.handgrading import notebook
 from dlsys.grading.result import GRADED, Result
 from dlsys.grading.text import file_name
 
@@ -31,9 +32,12 @@ COURSE = "dlsys"
 _CONFIG = f"""\
 from pathlib import Path
 
+here = str(Path(__file__).resolve().parent)
 c = get_config()
-c.CourseDirectory.root = str(Path(__file__).resolve().parent)
+c.CourseDirectory.root = here
 c.CourseDirectory.course_id = "{COURSE}"
+c.Exchange.root = here  # unused, but nbgrader complains of a folder that it cannot write to
+c.FormgradeExtension.debug = False
 """
 
 
@@ -82,9 +86,9 @@ def update(
 def manual_scores(folder: Path) -> dict[tuple[str, str, str], tuple[float | None, str]]:
     """The score and comment by (student, slug, question) of what a person grades, or has graded.
 
-    These are all written answers, and each question graded by running to which a person gave other
-    points or a comment. The score is None until there is one for the answer as it is now; a written
-    answer left empty has 0. Raises ValueError where the gradebook is unusable.
+    These are the written answers, those left empty apart, and each question graded by running to
+    which a person gave other points or a comment. The score is None until there is one for the
+    answer as it is now. Raises ValueError where the gradebook is unusable.
     """
     course = folder / "nbgrader"
     if not (course / "gradebook.db").is_file():
@@ -95,18 +99,15 @@ def manual_scores(folder: Path) -> dict[tuple[str, str, str], tuple[float | None
     outdated = set()  # a comment on an answer that is no more
     with _session(course) as session:
         scores = (Grade.auto_score, Grade.manual_score, Grade.extra_credit)
-        grades = _of_students(
-            Grade, GradeCell, GradeCell.cell_type, *scores, Grade.needs_manual_grade
-        )
-        for student, slug, cell, kind, auto, manual, extra, waits in session.execute(grades):
-            written = kind == "markdown"
-            key = (_name(student), slug, cell if written else cell.removesuffix(test_name("")))
-            base = auto if manual is None else manual
-            score = None if waits or base is None else base + (extra or 0.0)
+        grades = _of_students(Grade, GradeCell, *scores, Grade.needs_manual_grade)
+        for student, slug, cell, auto, manual, extra, waits in session.execute(grades):
+            key = (_name(student), slug, cell)
             if waits and manual is not None:
                 outdated.add(key)
-            if written or (score is not None and (manual is not None or extra)):
-                found[key] = (score, "")
+            if waits:
+                found[key] = (None, "")
+            elif manual is not None or extra:
+                found[key] = ((auto if manual is None else manual) + (extra or 0.0), "")
         comments = _of_students(Comment, SolutionCell, Comment.manual_comment)
         for student, slug, cell, comment in session.execute(comments):
             key = (_name(student), slug, cell)

@@ -15,7 +15,7 @@ from nbgrader import api
 from sqlalchemy import insert, select, update
 
 from dlsys.grading.assignment import Assignment
-from dlsys.grading.handgrading import answer_digests, test_name
+from dlsys.grading.handgrading import answer_digests
 from dlsys.grading.result import Result
 from dlsys.grading.text import file_name
 
@@ -66,16 +66,11 @@ def enter_assignment(
         return made
 
     graded, answers = {}, {}
-    for each in assignment.questions:
-        graded[each.id] = cell(
-            api.GradeCell, test_name(each.id), max_score=each.points, cell_type="code"
-        )
-    for asked in assignment.written:
-        graded[asked.id] = cell(
-            api.GradeCell, asked.id, max_score=asked.points, cell_type="markdown"
-        )
-    for name in graded:
-        answers[name] = cell(api.SolutionCell, name)
+    for kind, questions in (("code", assignment.questions), ("markdown", assignment.written)):
+        for each in questions:
+            score = {"max_score": each.points, "cell_type": kind}
+            graded[each.id] = cell(api.GradeCell, each.id, **score)
+            answers[each.id] = cell(api.SolutionCell, each.id)
     session.add_all([*graded.values(), *answers.values()])
     session.flush()
     return Cells(

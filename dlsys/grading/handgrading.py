@@ -9,17 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from dlsys.grading.assignment import Assignment
+from dlsys.grading.assignment import Assignment, Question, WrittenQuestion
 from dlsys.grading.result import CheckResult, QuestionResult, Result
 from dlsys.grading.text import visible
-
-
-def test_name(question: str) -> str:
-    """The name of the cell that holds the points of a question graded by running."""
-    return f"{question}-test"
 
 
 def notebook(assignment: Assignment, result: Result | None) -> str:
@@ -35,26 +31,19 @@ def notebook(assignment: Assignment, result: Result | None) -> str:
         rubric = f"**How to grade it**, {asked.points:g} points in all\n\n{asked.rubric}"
         cells.append(_text(f"{asked.id}-rubric", "\n".join(f"> {x}" for x in rubric.split("\n"))))
         answer = written.get(asked.id)
-        fenced = _fence(answer.answer) if answer and answer.answered else "*Not answered.*"
-        cells.append(
-            _cell("markdown", asked.id, fenced, points=asked.points, solution=True)
-            | {"digest": _digest(answer.answer if answer else "")}
-        )
+        text = answer.answer if answer and answer.answered else ""
+        shown = _fence(_wrapped(visible(text))) if text else "*Not answered.*"
+        cells.append(_answer(asked, shown, text))
     cells.append(_text("graded-by-running", "# Graded by running"))
     for question in assignment.questions:
         name = f"{question.id}-question"
         cells.append(_text(name, texts.get(name, question.title)))
         came = graded.get(question.id)
         code = came.answer if came else question.blank
-        cells.append(
-            _cell("markdown", question.id, _fence(code, "python"), solution=True)
-            | {"digest": _digest(code)}
-        )
-        outcome = _outcome(came) if came else "# Nothing has run."
-        cells.append(_cell("code", test_name(question.id), outcome, points=question.points))
-    for cell in cells:
-        if "digest" in cell:
-            cell["metadata"]["dlsys"] = {"answer": cell.pop("digest")}
+        shown = _fence(visible(code), "python")
+        if came:
+            shown += f"\n\n{_fence(_outcome(came))}"
+        cells.append(_answer(question, shown, code))
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     data = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(data, indent=1) + "\n"
@@ -73,51 +62,46 @@ def answer_digests(text: str) -> Mapping[str, str]:
         return {}
 
 
-def _cell(
-    kind: str, name: str, source: str, points: float | None = None, solution: bool = False
-) -> dict[str, Any]:
-    nbgrader = {
-        "schema_version": 3,
-        "grade_id": name,
-        "grade": points is not None,
-        "solution": solution,
-        "task": False,
-        "locked": not solution,
-        "cell_type": kind,
-    }
-    if points is not None:
-        nbgrader["points"] = points
-    # An id of nbformat may hold fewer characters, and fewer of them, than a name of nbgrader.
-    cell_id = re.sub(r"[^A-Za-z0-9_-]", "-", name)[:64]
-    cell = {
-        "cell_type": kind,
-        "id": cell_id,
-        "metadata": {"nbgrader": nbgrader},
-        "source": source,
-    }
-    return cell | ({"execution_count": None, "outputs": []} if kind == "code" else {})
+def _answer(asked: Question | WrittenQuestion, shown: str, answer: str) -> dict[str, Any]:
+    """A cell with room for points and a comment, by which `answer_digests` knows the answer."""
+    cell = _text(asked.id, shown)
+    cell["metadata"]["nbgrader"] |= {"grade": True, "solution": True, "locked": False}
+    cell["metadata"]["nbgrader"]["points"] = asked.points
+    digest = hashlib.sha256(answer.encode("utf-8", "surrogatepass")).hexdigest()
+    cell["metadata"]["dlsys"] = {"answer": digest}
+    return cell
 
 
 def _text(name: str, source: str) -> dict[str, Any]:
-    return _cell("markdown", name, source)
+    role = {"grade": False, "solution": False, "task": False, "locked": True}
+    return {
+        "cell_type": "markdown",
+        "id": name,
+        "metadata": {"nbgrader": {"schema_version": 3, "grade_id": name, **role}},
+        "source": source,
+    }
 
 
 def _fence(text: str, language: str = "text") -> str:
     """`text` as a block of Markdown that nothing in it can end."""
-    shown = visible(text)
-    longest = max((len(run) for run in re.findall(r"`+", shown)), default=0)
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{shown}\n{fence}"
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _wrapped(text: str) -> str:
+    """Prose in lines that fit the page: a block in a fence does not wrap by itself."""
+    return "\n".join(
+        piece for line in text.split("\n") for piece in textwrap.wrap(line, 100) or [""]
+    )
 
 
 def _outcome(question: QuestionResult) -> str:
-    """What the checks of a question gave, as comments."""
+    """What the checks of a question gave."""
     lines = [f"{question.status}: {question.earned:g} of {question.points:g} points"]
     if question.error:
         lines += ["the answer ended with", *_indented(question.error)]
-    for check in question.checks:
-        lines += _check(check)
-    return "\n".join(f"# {line}".rstrip() for line in lines)
+    return "\n".join([*lines, *(line for check in question.checks for line in _check(check))])
 
 
 def _check(check: CheckResult) -> list[str]:
@@ -130,7 +114,3 @@ def _check(check: CheckResult) -> list[str]:
 
 def _indented(text: str) -> list[str]:
     return [f"    {line}" for line in visible(text, 4000).split("\n")]
-
-
-def _digest(answer: str) -> str:
-    return hashlib.sha256(answer.encode("utf-8", "surrogatepass")).hexdigest()
