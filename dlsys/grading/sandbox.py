@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import stat
 import struct
 import sys
 from dataclasses import dataclass
@@ -19,9 +20,11 @@ from pathlib import Path
 from dlsys.grading import seccomp
 
 HOME = "/home/student"
+FOLDERS = (Path(HOME), Path("/tmp"), Path("/dev/shm"))  # those to write to
 PACKAGE = Path(__file__).resolve().parents[1]
-# No distribution gives these out; a box takes one that no other open box has.
-USER_IDS = range(60600, 61180)
+# User ids that no system gives out: the process id of a box added, a number of its own for each.
+# Where few ids exist, as in some containers, there are only as many as the second range holds.
+MANY_USERS, FEW_USERS = 1_900_000_000, range(60_600, 61_180)
 
 
 class SandboxError(RuntimeError):
@@ -59,6 +62,16 @@ def environment(home: str = HOME) -> dict[str, str]:
     }
 
 
+def libraries() -> list[Path]:
+    """The folders outside of the system's that Python needs: its own, the environment, dlsys."""
+    found: list[Path] = []
+    # One may lie in another: an environment in a folder of Python, dlsys among its packages.
+    for path in sorted({Path(sys.base_prefix), Path(sys.prefix), PACKAGE}):
+        if not any(path.is_relative_to(one) for one in found):
+            found.append(path)
+    return found
+
+
 def command(limits: Limits) -> list[str]:
     """The bubblewrap command line, without the program to start in the box."""
     bwrap = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
@@ -67,31 +80,47 @@ def command(limits: Limits) -> list[str]:
         bwrap += ["--unshare-cgroup"]
     if os.geteuid() != 0:
         bwrap += ["--unshare-user"]
-    seen: list[str] = []
+    seen = [Path("/usr"), *(Path("/etc", one) for one in ("ld.so.cache", "alternatives", "fonts"))]
     for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
         path = Path("/", name)
         if path.is_symlink():
             bwrap += ["--symlink", os.readlink(path), str(path)]
-        elif path.is_dir():
-            seen.append(str(path))
-    # An environment may be a folder of another, and the package one of its packages: once is enough.
-    seen += ["/usr", "/etc/ld.so.cache", "/etc/alternatives", "/etc/fonts"]
-    for path in sorted({Path(sys.base_prefix), Path(sys.prefix), PACKAGE}):
-        seen += [str(path)] if not any(path.is_relative_to(one) for one in seen) else []
-    parents = {str(parent) for path in (*seen, HOME, "/dev/shm") for parent in Path(path).parents}
+        else:
+            seen.append(path)
+    seen += [path for path in libraries() if not path.is_relative_to("/usr")]
+    seen = [path for path in seen if path.exists()]
     # The user in the box differs from the one who makes it, and has to pass through.
-    for parent in sorted(parents - {"/"} - set(seen)):
-        if not any(Path(parent).is_relative_to(one) for one in seen):
-            bwrap += ["--perms", "0755", "--dir", parent]
-    for one in seen:
-        bwrap += ["--ro-bind-try", one, one]
+    for parent in sorted({parent for path in (*seen, *FOLDERS) for parent in path.parents}):
+        bwrap += ["--perms", "0755", "--dir", str(parent)]
+    # First, for what is needed may lie below /tmp.
+    for folder in FOLDERS:
+        size = str(limits.file_bytes)
+        bwrap += ["--perms", "0777", "--size", size, "--tmpfs", str(folder)]
+    for path in seen:
+        bwrap += ["--ro-bind", str(path), str(path)]
     for device in ("null", "zero", "full", "random", "urandom"):
         bwrap += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         bwrap += ["--symlink", f"/proc/self/fd{target}", f"/dev/{name}"]
-    for folder in (HOME, "/tmp", "/dev/shm"):
-        bwrap += ["--perms", "0777", "--size", str(limits.file_bytes), "--tmpfs", folder]
     return [*bwrap, "--proc", "/proc", "--remount-ro", "/", "--chdir", HOME]
+
+
+def user_for(process: int) -> int | None:
+    """The user id for the box that `process` is the first of; None where only root can choose."""
+    if os.geteuid() != 0:
+        return None
+    known = Path("/proc/self/uid_map")  # rows of: first id, first id outside, how many
+    rows = [row.split() for row in known.read_text().splitlines()] if known.exists() else []
+    user = MANY_USERS + process
+    if all(not int(first) <= user < int(first) + int(count) for first, _, count in rows):
+        user = FEW_USERS[process % len(FEW_USERS)] if rows else user
+    return user
+
+
+def libraries_are_open() -> bool:
+    """Whether another user could load what Python needs; not so in the home folder of root."""
+    folders = {folder for path in libraries() for folder in (path, *path.parents)}
+    return all(folder.stat().st_mode & stat.S_IXOTH for folder in folders)
 
 
 def has_cgroup_namespace() -> bool:
@@ -127,7 +156,7 @@ def confine(limits: Limits, user: int | None, isolated: bool = True) -> None:
     if isolated:
         _drop_capabilities()
         # Becoming another user hides a process from itself; its files in /proc are needed.
-        _call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)
+        call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)
         seccomp.install()
 
 
@@ -135,22 +164,22 @@ PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 4, 
 
 
 def _drop_capabilities() -> None:
-    _call("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    call("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     # As another user than root there are none left, and dropping them from the set of those that
     # could ever be had is not allowed; without new privileges it is not needed either.
     for capability in range(64):
         if _libc().prctl(PR_CAPBSET_DROP, capability, 0, 0, 0):
             break
     version_3, this_process = 0x20080522, 0
-    _call("capset", struct.pack("=Ii", version_3, this_process), bytes(24))
+    call("capset", struct.pack("=Ii", version_3, this_process), bytes(24))
 
 
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def _call(name: str, *arguments: int | bytes) -> None:
-    """Call the C library; a result other than 0 raises OSError."""
+def call(name: str, *arguments: int | bytes) -> None:
+    """Call a function of the C library; raises OSError where it does not return 0."""
     if getattr(_libc(), name)(*arguments):
         raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
 

@@ -13,16 +13,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import Any
 
 import psutil
 
-from dlsys.grading import sandbox, zygote
+from dlsys.grading import sandbox, selftest, zygote
 from dlsys.grading.sandbox import Limits, SandboxError
 
-ROLES = ("inside", "referee")
 MEMORY = "memory"
 
 
@@ -31,22 +29,31 @@ class Box:
     ended from outside ("memory"), or is None."""
 
     def __init__(
-        self, line: socket.socket, processes: Sequence[int], end: Callable[[], None]
+        self,
+        line: socket.socket,
+        processes: Sequence[psutil.Process],
+        limits: Limits,
+        end: Callable[[], None],
     ) -> None:
         self.socket = line
         self.died: str | None = None
         self.processes = processes
+        self.limits = limits
         self._end = end
         self._lock = threading.Lock()
-        self._closed = False
+        self._ended = False
 
     def close(self) -> None:
         """End everything that runs in the box, and wait until it has ended. May be called twice."""
+        self.end()
+        self.socket.close()
+
+    def end(self) -> None:
+        """As `close`, but whoever reads from the socket finds its end, and not a closed one."""
         with self._lock:
-            if not self._closed:
-                self._closed = True
+            if not self._ended:
+                self._ended = True
                 self._end()
-                self.socket.close()
 
     def __enter__(self) -> Box:
         return self
@@ -58,16 +65,17 @@ class Box:
         """Memory of all its processes, what they share counted once; roughly, if below `enough`."""
         every = _family(self.processes)
         # Quick to read, and never less than the exact figure: what is shared counts every time.
-        total = sum(_asked(lambda one=one: one.memory_info().rss) for one in every)
-        if total < enough:
-            return total
-        return sum(_asked(lambda one=one: one.memory_full_info().pss) for one in every)
+        total = sum(_asked(one.memory_info, "rss") for one in every)
+        return (
+            total if total < enough else sum(_asked(one.memory_full_info, "pss") for one in every)
+        )
 
-    def end_if_over(self, most: int) -> None:
-        """End the box if it holds more memory than `most` bytes."""
-        if not self._closed and self.memory_bytes(enough=most) > most:
+    def end_if_over(self) -> None:
+        """End the box if it holds more memory than it may."""
+        most = self.limits.memory_bytes
+        if not self._ended and self.memory_bytes(enough=most) > most:
             self.died = MEMORY
-            self.close()
+            self.end()
 
 
 class Boxes:
@@ -75,37 +83,40 @@ class Boxes:
     had, unless `isolated` is false: then there are limits on resources alone."""
 
     def __init__(
-        self, limits: Limits = Limits(), *, isolated: bool = True, preload: Sequence[str] = ()
+        self, limits: Limits | None = None, *, isolated: bool = True, preload: Sequence[str] = ()
     ) -> None:
-        self.limits = limits
+        self.limits = limits or Limits()
         self.isolated = isolated
         self.preload = preload
 
     def __enter__(self) -> Boxes:
+        if not hasattr(os, "fork"):
+            raise SandboxError("Student code runs on Linux and macOS; on Windows, use WSL2.")
         ours, theirs = socket.socketpair()
-        line = [sys.executable, "-P", "-m", zygote.__name__, str(theirs.fileno())]
         with theirs:
             self._process = subprocess.Popen(
-                line,
+                [sys.executable, "-P", "-m", zygote.__name__, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 cwd="/",
-                env=sandbox.environment() | {"PYTHONPATH": str(sandbox.PACKAGE.parent)},
+                env=sandbox.environment(),
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # or Ctrl-C would reach it before us
             )
-        self._control = ours
+        assert self._process.stderr
+        self._control, self._errors = ours, self._process.stderr
         self._lock = threading.Lock()
         self._open: set[Box] = set()
         self._done = threading.Event()
-        self._watch = threading.Thread(target=self._watch_memory, name="memory of boxes")
-        self._watch.daemon = True
+        self._watch = threading.Thread(target=self._watch_memory, daemon=True)
+        self._watch.start()
         try:
-            start = {"path": [p for p in sys.path if p], "isolated": self.isolated}
-            self._folder = Path(self._ask(start)[0]["folder"])
-            self._watch.start()
-            self.prepare([*map(_module, ROLES), *self.preload])
+            start = {"path": [path for path in sys.path if path], "isolated": self.isolated}
+            self._folder = self._ask(start)[0]["folder"]
+            if self.isolated:
+                self._test()
+            self.prepare(self.preload)
         except BaseException:
             self.__exit__()
             raise
@@ -113,10 +124,12 @@ class Boxes:
 
     def __exit__(self, *error: object) -> None:
         self._done.set()
+        self._watch.join()
         for box in list(self._open):
             box.close()
         self._control.close()
         self._process.wait()
+        self._errors.close()
 
     def prepare(self, modules: Sequence[str]) -> None:
         """Have modules imported, so that they need not be in every box."""
@@ -124,33 +137,49 @@ class Boxes:
 
     def open(self, role: str, limits: Limits | None = None) -> Box:
         """A box in which `dlsys.grading.<role>.main(socket, limits)` runs; a role with a dot is a
-        module's full name. Called by any thread."""
+        module's full name. Called by any thread; raises SandboxError where there is none."""
         limits = limits or self.limits
         ours, theirs = socket.socketpair()
         home = "" if self.isolated else tempfile.mkdtemp(dir=self._folder)
-        request = {"open": _module(role), "limits": asdict(limits), "home": home}
+        module = role if "." in role else f"{__package__}.{role}"
+        request = {"open": module, "limits": asdict(limits), "home": home}
         try:
             with theirs:
                 answer, files = self._ask(request, (theirs.fileno(),))
         except BaseException:
             ours.close()
             raise
-        processes = answer["processes"]
-        if self.isolated:
-            box = Box(ours, processes, lambda: self._forget(box, lambda: _end_box(*files)))
-        else:
-            user = answer["user"]
-            box = Box(
-                ours,
-                processes,
-                lambda: self._forget(box, lambda: _end_family(processes[0], user, home)),
-            )
+        processes = []
+        for number in answer["processes"]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                processes.append(psutil.Process(number))
+
+        def end() -> None:
+            if self.isolated:
+                _end_box(*files)
+            else:
+                _end_family(processes, answer["user"])
+                shutil.rmtree(home, ignore_errors=True)
+            self._open.discard(box)
+
+        box = Box(ours, processes, limits, end)
         self._open.add(box)
         return box
 
-    def _forget(self, box: Box, end: Callable[[], None]) -> None:
-        end()
-        self._open.discard(box)
+    def _test(self) -> None:
+        """Open a box and see whether it holds."""
+        try:
+            limits = replace(self.limits, processes=selftest.PROCESSES)
+            with self.open("selftest", limits) as box:
+                wrong = selftest.failures(box.socket, limits)
+        except SandboxError as error:
+            wrong = [str(error)]
+        if wrong:
+            trouble = " ".join(wrong)
+            raise SandboxError(
+                "Student code cannot be kept apart from this computer. "
+                f"{trouble} {selftest.advice(trouble)}"
+            )
 
     def _ask(
         self, request: dict[str, Any], files: tuple[int, ...] = ()
@@ -160,7 +189,13 @@ class Boxes:
                 zygote.send(self._control, request, files)
                 answer, received = zygote.receive(self._control)
             except (EOFError, OSError):
-                raise SandboxError("The process that starts boxes has ended.") from None
+                self._process.wait()
+                said = self._errors.read().decode(errors="replace")
+                raise SandboxError(f"The process that starts boxes has ended. {said}") from None
+            except BaseException:
+                # Interrupted, its answer would be taken for that to the next question.
+                self._control.close()
+                raise
         if "error" in answer:
             raise SandboxError(answer["error"])
         return answer, received
@@ -168,11 +203,7 @@ class Boxes:
     def _watch_memory(self) -> None:
         while not self._done.wait(0.2):
             for box in list(self._open):
-                box.end_if_over(self.limits.memory_bytes)
-
-
-def _module(role: str) -> str:
-    return role if "." in role else f"dlsys.grading.{role}"
+                box.end_if_over()
 
 
 def _end_box(first: int, hold: int) -> None:
@@ -186,38 +217,40 @@ def _end_box(first: int, hold: int) -> None:
     os.close(hold)
 
 
-def _end_family(leader: int, user: int | None, home: str) -> None:
+def _end_family(leaders: Sequence[psutil.Process], user: int | None) -> None:
     """Kill what a process without a box has started, as far as it can be found."""
 
-    def left() -> list[psutil.Process]:
-        found = _family([leader])
+    def left() -> set[psutil.Process]:
+        found = set(_family(leaders))
+        # A number is another's only after the whole session has ended.
+        sessions = {
+            one.pid for one in leaders if one.is_running() or not psutil.pid_exists(one.pid)
+        }
         for one in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                if os.getsid(one.pid) == leader or (user and one.uids().real == user):
-                    found.append(one)
-        return [one for one in found if _asked(one.status) not in (0, psutil.STATUS_ZOMBIE)]
+                if os.getsid(one.pid) in sessions or (user and one.uids().real == user):
+                    found.add(one)
+        return {one for one in found if one.is_running()}
 
     while running := left():
         for one in running:
             with contextlib.suppress(psutil.Error):
                 one.kill()
         psutil.wait_procs(running, timeout=1)
-    shutil.rmtree(home, ignore_errors=True)
 
 
-def _family(roots: Iterable[int]) -> list[psutil.Process]:
+def _family(roots: Iterable[psutil.Process]) -> list[psutil.Process]:
     """These processes and all that descend from them."""
     found = []
     for root in roots:
         with contextlib.suppress(psutil.Error):
-            first = psutil.Process(root)
-            found += [first, *first.children(recursive=True)]
+            found += [*root.children(recursive=True), root]
     return found
 
 
-def _asked(question: Callable[[], Any]) -> Any:
-    """The answer, or 0 where the process has ended or may not be asked."""
+def _asked(question: Callable[[], Any], part: str) -> int:
+    """A part of the answer, or 0 where the process has ended or may not be asked."""
     try:
-        return question()
-    except psutil.Error:
+        return getattr(question(), part)
+    except (psutil.Error, AttributeError):
         return 0

@@ -7,12 +7,11 @@ that only waits (`cat`); the copy joins that program's namespaces and gives up w
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import gc
 import importlib
 import json
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -26,6 +25,8 @@ from dlsys.grading.sandbox import Limits, SandboxError
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # CLONE_NEWNS, NEWUTS, NEWIPC, NEWPID, NEWNET; and two that are not always there.
+MS_NOSUID, MS_NODEV, MS_REMOUNT = 2, 4, 32
+FILES = 20_000  # in each folder of a box; each takes about a kilobyte of the kernel's memory
 NAMESPACES, NEW_CGROUP, NEW_USER = 0x6C020000, 0x02000000, 0x10000000
 
 
@@ -36,7 +37,7 @@ def send(end: socket.socket, message: dict[str, Any], files: tuple[int, ...] = (
 
 def receive(end: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """What `send` sent at the other end; raises EOFError when that has closed."""
-    line, files = b"", []
+    line, files = b"", list[int]()
     while not line.endswith(b"\n"):
         part, more, _, _ = socket.recv_fds(end, 1 << 16, 4, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
         if not part:
@@ -46,12 +47,11 @@ def receive(end: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 class Zygote:
-    """What the process knows: the modules it has prepared, and the user ids of open boxes."""
+    """What the process knows: how it opens boxes, and the modules it has prepared."""
 
     def __init__(self, isolated: bool) -> None:
         self.isolated = isolated
         self.prepared: set[str] = set()
-        self.users: dict[int, int] = {}  # by the process id that ends with the box
 
     def answer(self, request: dict[str, Any], files: list[int]) -> tuple[dict, tuple[int, ...]]:
         """Do what the grader asks: {"prepare": modules} or {"open": role, "limits", "home"}."""
@@ -80,10 +80,8 @@ class Zygote:
 
     def open_box(self, role: str, limits: Limits, end: int) -> tuple[dict, tuple[int, ...]]:
         """Make a box and move a copy of this process in."""
-        user = self.free_user() if os.geteuid() == 0 else None
-        holder, init, hold = start_holder(limits)
-        if user is not None:
-            self.users[holder] = user
+        init, hold = start_holder(limits)
+        user = sandbox.user_for(init)
         box = os.pidfd_open(init)
         report, say = os.pipe()
         if os.fork() == 0:
@@ -91,8 +89,8 @@ class Zygote:
                 Path("/proc/self/oom_score_adj").write_text("1000")
                 flags = NAMESPACES | (NEW_CGROUP if sandbox.has_cgroup_namespace() else 0)
                 flags |= 0 if user is not None else NEW_USER
-                if ctypes.CDLL(None, use_errno=True).setns(box, flags):
-                    raise OSError(ctypes.get_errno(), "the namespaces cannot be joined")
+                sandbox.call("setns", box, flags)
+                limit_files(limits)
                 # A process id namespace is for the children of the one that joins it.
                 if inner := os.fork():
                     os.write(say, b"%d\n" % inner)
@@ -112,39 +110,21 @@ class Zygote:
         self, role: str, limits: Limits, end: int, home: str
     ) -> tuple[dict, tuple[int, ...]]:
         """Without a box: a copy of this process under limits, in a folder of its own."""
-        user = self.free_user() if os.geteuid() == 0 else None
-        if user is not None:
-            os.chown(home, user, user)
         report, say = os.pipe()
         child = os.fork()
         if child == 0:
             with _only_child(say):
                 if sys.platform == "linux":
-                    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                    sandbox.call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                user = sandbox.user_for(os.getpid()) if sandbox.libraries_are_open() else None
+                if user is not None:
+                    os.chown(home, user, user)
                 become(role, limits, user, end, home, False)
-        if user is not None:
-            self.users[child] = user
         os.close(say)
         with os.fdopen(report) as lines:
             if trouble := lines.read():
                 raise SandboxError(f"A process could not be limited: {trouble.strip()}")
-        return {"processes": [child], "user": user}, ()
-
-    def free_user(self) -> int:
-        """A user id that no open box has."""
-        taken = set(self.users.values())
-        for user in sandbox.USER_IDS:
-            if user not in taken:
-                return user
-        raise SandboxError(f"More than {len(sandbox.USER_IDS)} boxes are open; close some.")
-
-    def reap(self, *_: object) -> None:
-        """Take leave of children that have ended: a box has ended when nobody waits for it."""
-        try:
-            while (child := os.waitpid(-1, os.WNOHANG)[0]) != 0:
-                self.users.pop(child, None)
-        except ChildProcessError:
-            pass
+        return {"processes": [child], "user": sandbox.user_for(child)}, ()
 
 
 class _only_child:  # noqa: N801  (a context manager, as a function would be)
@@ -182,9 +162,17 @@ def become(
         os._exit(0)
 
 
-def start_holder(limits: Limits) -> tuple[int, int, int]:
-    """Have bubblewrap make a box; gives its process id, that of the box's first process, and
-    a file that keeps the box as long as it is open."""
+def limit_files(limits: Limits) -> None:
+    """Limit the number of files in a box: bubblewrap limits only what they hold."""
+    options = f"size={limits.file_bytes},nr_inodes={FILES}".encode()
+    for folder in sandbox.FOLDERS:
+        flags = MS_NOSUID | MS_NODEV | MS_REMOUNT
+        sandbox.call("mount", b"tmpfs", bytes(folder), b"tmpfs", flags, options)
+
+
+def start_holder(limits: Limits) -> tuple[int, int]:
+    """Have bubblewrap make a box; gives the process id of its first process, and a file that
+    keeps the box as long as it is open."""
     wait, hold = os.pipe()
     heard, echo = os.pipe()
     told, tell = os.pipe()
@@ -194,8 +182,12 @@ def start_holder(limits: Limits) -> tuple[int, int, int]:
     # Last, because the number 3 may be taken by one of the others.
     actions.append((os.POSIX_SPAWN_DUP2, tell, 3))
     try:
-        holder = os.posix_spawnp(
-            line[0], [*line, "--info-fd", "3", "cat"], os.environ, file_actions=actions
+        os.posix_spawnp(
+            line[0],
+            [*line, "--info-fd", "3", "cat"],
+            os.environ,
+            file_actions=actions,
+            setsigdef=[signal.SIGCHLD],
         )
     except OSError as error:
         raise SandboxError(f"{line[0]} cannot be started: {error.strerror}.") from None
@@ -211,7 +203,7 @@ def start_holder(limits: Limits) -> tuple[int, int, int]:
         if not ready:
             os.close(hold)
             raise SandboxError(f"bubblewrap could not make a box: {lines.read().strip()}.")
-    return holder, json.loads(info)["child-pid"], hold
+    return json.loads(info)["child-pid"], hold
 
 
 def main() -> None:
@@ -219,12 +211,13 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     start, _ = receive(control)
+    os.dup2(0, 2)  # up to here the grader would hear why Python cannot start
     sys.path[:] = start["path"]
     zygote = Zygote(start["isolated"])
-    signal.signal(signal.SIGCHLD, zygote.reap)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what has ended
     if sys.platform == "linux":
-        # Orphans from the boxes come here, so that nobody has to wait for another to reap them.
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        # Orphans come here, where they can be found, and where nobody waits for them either.
+        sandbox.call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with tempfile.TemporaryDirectory(prefix="dlsys-", ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o711)
         os.environ["HOME"] = folder
@@ -245,6 +238,18 @@ def main() -> None:
             send(control, answer, more)
             for file in more:
                 os.close(file)
+        end_all()
+
+
+def end_all() -> None:
+    """Kill whatever is left of the boxes, and of what ran without one."""
+    import psutil
+
+    while left := psutil.Process().children(recursive=True):
+        for one in left:
+            with contextlib.suppress(psutil.Error):
+                one.kill()
+        psutil.wait_procs(left, timeout=1)
 
 
 if __name__ == "__main__":
