@@ -66,18 +66,22 @@ def read_bytes(path: Path, below: Path | None, most: int) -> bytes:
         else:
             reason = f"cannot be opened ({error.strerror})"
         raise Refused(f"{name} {reason}. {ADVICE}") from None
-    with os.fdopen(handle, "rb", buffering=0) as file:
-        status = os.fstat(file.fileno())
+    try:
+        status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a device or a pipe"
             raise Refused(f"{name} is {kind} and no file. {ADVICE}")
-        data = b"" if status.st_size > most else _all(file, most + 1)
-        if status.st_size > most or len(data) > most:
-            raise Refused(
-                f"{name} is larger than {most / 1e6:g} MB. Clear its outputs (in Jupyter: Edit, "
-                "Clear Outputs of All Cells), save it, and hand it in again."
-            )
-        return data
+        data = b"" if status.st_size > most else _all(handle, most + 1)
+    except OSError as error:
+        raise Refused(f"{name} cannot be read ({error.strerror}). {ADVICE}") from None
+    finally:
+        os.close(handle)
+    if status.st_size > most or len(data) > most:
+        raise Refused(
+            f"{name} is larger than {most / 1e6:g} MB. Clear its outputs (in Jupyter: Edit, "
+            "Clear Outputs of All Cells), save it, and hand it in again."
+        )
+    return data
 
 
 def modified(path: Path) -> datetime | None:
@@ -105,9 +109,9 @@ def _open(path: Path, below: Path | None) -> int:
         os.close(here)
 
 
-def _all(file: Any, most: int) -> bytes:
+def _all(handle: int, most: int) -> bytes:
     parts, length = [], 0
-    while length < most and (part := file.read(most - length)):
+    while length < most and (part := os.read(handle, most - length)):
         parts.append(part)
         length += len(part)
     return b"".join(parts)
