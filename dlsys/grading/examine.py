@@ -44,8 +44,27 @@ def prepare(assignment: Assignment, boxes: Boxes, seed: int) -> Prepared:
     """Draw the checks, and have the solution and the blank notebook examined.
 
     What a drawn check expects is what the solution gives. Raises ValueError where the solution has
-    not full marks, or the blank notebook has any.
+    not full marks, or the blank notebook has any. Where solutions are not at hand, the checks are
+    the visible ones as they are.
     """
+    checks = {question.id: question.checks for question in assignment.questions}
+    if any(question.solution for question in assignment.questions):
+        checks = _solved(assignment, boxes, seed)
+    prepared = Prepared(assignment, seed, checks)
+    blank = {question.id: question.blank for question in assignment.questions}
+    values = _run(assignment, checks, _submission(assignment, blank), boxes).values
+    passed = frozenset(place for place, (_, _, wrong) in values.items() if not wrong)
+    prepared = replace(prepared, by_blank=passed)
+    for question in assignment.questions:
+        if not _telling(prepared, question):
+            raise ValueError(
+                f"{assignment.slug}: the blank answer {question.id!r} passes every check"
+            )
+    return prepared
+
+
+def _solved(assignment: Assignment, boxes: Boxes, seed: int) -> dict[str, tuple[Check, ...]]:
+    """The checks as they are drawn, with what the solution gives for them."""
     checks = {
         question.id: tuple(
             drawn(check, Random(f"{seed}/{assignment.slug}/{question.id}/{index}"))
@@ -75,17 +94,7 @@ def prepare(assignment: Assignment, boxes: Boxes, seed: int) -> Prepared:
                 )
             expecting.append(check)
         checks[question.id] = tuple(expecting)
-    prepared = Prepared(assignment, seed, checks)
-    blank = {question.id: question.blank for question in assignment.questions}
-    values = _run(assignment, checks, _submission(assignment, blank), boxes).values
-    passed = frozenset(place for place, (_, _, wrong) in values.items() if not wrong)
-    prepared = replace(prepared, by_blank=passed)
-    for question in assignment.questions:
-        if not _telling(prepared, question):
-            raise ValueError(
-                f"{assignment.slug}: the blank answer {question.id!r} passes every check"
-            )
-    return prepared
+    return checks
 
 
 def examine(prepared: Prepared, submission: Submission, boxes: Boxes, student: str = "") -> Result:

@@ -9,12 +9,10 @@ the notebook had there, and no call leaves anything behind for the next question
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import pickle
 import signal
 import socket
-import sys
 import tempfile
 import traceback
 from pathlib import Path
@@ -24,7 +22,7 @@ from dlsys.grading.calls import answer_calls
 from dlsys.grading.sandbox import Limits
 from dlsys.grading.wire import Channel, Closed, Garbled
 
-MOST_OUTPUT = 10_000  # characters of a cell's output that are kept
+_MOST_TEXT = 4_000  # characters of what a cell ended with
 
 _shell: Any = None
 
@@ -56,23 +54,6 @@ def prepare() -> None:
     with tempfile.TemporaryDirectory() as folder:
         _shell = Shell.instance(config=config, ipython_dir=folder)
     _shell.run_cell("", store_history=False)
-
-
-class _Kept(io.TextIOBase):
-    """An output that keeps its beginning, however much is written."""
-
-    def __init__(self) -> None:
-        self.text: list[str] = []
-        self._room = MOST_OUTPUT
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        if self._room > 0:
-            self.text.append(str(text)[: self._room])
-            self._room -= len(text)
-        return len(text)
 
 
 def main(end: socket.socket, limits: Limits) -> None:
@@ -117,22 +98,20 @@ def _seed() -> None:
 
 
 def _run(source: str) -> dict[str, Any]:
-    """Run a cell: {"error": None or text, "output": text}."""
-    kept = _Kept()
-    with contextlib.redirect_stdout(kept), contextlib.redirect_stderr(kept):
-        outcome = _shell.run_cell(source, store_history=True)
+    """Run a cell: {"error": None, or what it ended with}. What it prints goes nowhere."""
+    outcome = _shell.run_cell(source, store_history=True)
     error = outcome.error_before_exec or outcome.error_in_exec
-    return {"error": None if error is None else describe(error), "output": "".join(kept.text)}
+    return {"error": None if error is None else _describe(error)}
 
 
-def describe(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     """An exception in a line or two: its type and message, and the line of the cell."""
     kind = type(error).__name__
     if isinstance(error, SyntaxError):
         return f"{kind} in line {error.lineno}: {error.msg}"
     cells = [f for f in traceback.extract_tb(error.__traceback__) if "ipython-input" in f.filename]
     where = f"\n  in line {cells[-1].lineno}: {cells[-1].line}" if cells else ""
-    return f"{kind}: {error}{where}"[:MOST_OUTPUT]
+    return f"{kind}: {error}{where}"[:_MOST_TEXT]
 
 
 def _keep_snapshot(line: socket.socket, limits: Limits) -> None:
@@ -164,7 +143,6 @@ def _keep_snapshot(line: socket.socket, limits: Limits) -> None:
 def _work(end: socket.socket, limits: Limits) -> None:
     """Answer the calls of one caller, and end."""
     try:
-        sys.stdout = sys.stderr = _Kept()
         answer_calls(Channel(end, limits.message_bytes), _shell.user_ns)
     except (Closed, Garbled):
         pass

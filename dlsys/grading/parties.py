@@ -17,6 +17,7 @@ from dlsys.grading.sandbox import Limits
 from dlsys.grading.warm import Boxes
 from dlsys.grading.wire import Channel, Closed, Garbled, TooLate, unpack
 
+_MOST_TEXT = 4_000  # characters of what is said of one thing
 _GRACE = 5.0  # seconds that the referee has beyond the student's, before it is given up
 
 
@@ -31,7 +32,11 @@ class StudentBox:
         self._box, self._limits = boxes.open("inside"), limits
         self._channel = Channel(self._box.socket, limits.message_bytes)
         self.snapshots: dict[str, socket.socket] = {}
-        self._ask(("files", dict(files)), limits.cell_seconds)
+        try:
+            self._ask(("files", dict(files)), limits.cell_seconds)
+        except BaseException:
+            self.close()
+            raise
 
     def run(self, step: Step, seconds: float) -> str | None:
         """Run a cell, or make the snapshot of a question; what the cell ended with, or None.
@@ -41,7 +46,7 @@ class StudentBox:
         try:
             if step.kind != TEST:
                 error = self._ask(("run", step.source), seconds).get("error")
-                return None if error is None else str(error)[:4_000]
+                return None if error is None else _readable(error)
             mine, theirs = socket.socketpair()
             with theirs:
                 self.snapshots[step.id] = mine
@@ -88,35 +93,22 @@ class Referee:
         self._stations = stations(assignment)
         self._behind = 0  # how many of them this box has behind it
         self._channel: Channel | None = None
-        self._question = ""
+        self._question, self._is_ready = "", False
 
     def question(self, question: str) -> None:
-        """Turn to a question: run the trusted cells before it, and take its snapshot's names."""
-        self._question = question
-        if self._channel is None:
-            self._box, self._behind = self._boxes.open("referee"), 0
-            self._channel = Channel(self._box.socket, self._limits.message_bytes)
-        index = next(i for i, each in enumerate(self._stations) if each.question == question)
-        try:
-            for station in self._stations[self._behind : index + 1]:
-                self._turn_to(station)
-                for cell in station.cells:
-                    self._ask(("run", cell.id, cell.source))
-            if index < self._behind:  # it had its cells before; the names are to be taken again
-                self._turn_to(self._stations[index])
-            self._behind = max(self._behind, index + 1)
-        except (TooLate, Closed, Garbled):
-            self.close()
+        """Turn to a question: what is evaluated from now on has its snapshot's names."""
+        self._question, self._is_ready = question, False
 
     def evaluate(self, expression: str, cost: bool = False) -> tuple[str, Any]:
         """("value", plain value), or why there is none: ("late" | "not plain" | "error", text)."""
         try:
-            if self._channel is None:
-                self.question(self._question)
+            if not self._is_ready:
+                self._make_ready()
             said = self._ask(("evaluate", expression, cost))
             if type(said) is not tuple or len(said) != 2:
                 raise Garbled("no answer")
-            return said
+            word, value = said
+            return word, value if word == "value" else _readable(value)
         except (TooLate, Closed, Garbled) as error:
             self.close()
             word = "late" if isinstance(error, TooLate) else "error"
@@ -130,7 +122,22 @@ class Referee:
         """End the box."""
         if self._channel is not None:
             self._box.close()
-        self._channel = None
+        self._channel, self._is_ready = None, False
+
+    def _make_ready(self) -> None:
+        """Run the trusted cells before the question, and take its names."""
+        if self._channel is None:
+            self._box, self._behind = self._boxes.open("referee"), 0
+            self._channel = Channel(self._box.socket, self._limits.message_bytes)
+        index = next(i for i, each in enumerate(self._stations) if each.question == self._question)
+        for station in self._stations[self._behind : index + 1]:
+            self._turn_to(station)
+            for cell in station.cells:
+                self._ask(("run", cell.id, cell.source))
+        if index < self._behind:  # its cells were run before; its names are to be taken again
+            self._turn_to(self._stations[index])
+        self._behind = max(self._behind, index + 1)
+        self._is_ready = True
 
     def _turn_to(self, station: Station) -> None:
         end = self._snapshots.get(station.question)
@@ -178,6 +185,11 @@ def stations(assignment: Assignment) -> list[Station]:
 
 def _mentioned(source: str) -> set[str]:
     return {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+
+
+def _readable(text: Any) -> str:
+    """A student's text that can be written to any file."""
+    return str(text)[:_MOST_TEXT].encode(errors="backslashreplace").decode()
 
 
 def _refuse(said: Any) -> Any:
