@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlsys.exercises import amounts
+from dlsys.exercises.cost import cost_line
 from dlsys.grading.result import BROKE, UNANSWERED, CheckResult, QuestionResult
 from dlsys.grading.tables import cell
 from dlsys.grading.text import visible
@@ -27,17 +27,19 @@ def explain(question: QuestionResult) -> list[str]:
     if hidden:
         right = sum(check.passed for check in hidden)
         lines.append(f"{_mark(right == len(hidden))} {right} of {len(hidden)} hidden checks pass")
-        shown = (f"  {visible(check.message)}" for check in hidden if not check.passed)
-        lines += dict.fromkeys(line for line in shown if line.strip())
+        hints = (check.hint for check in hidden if not check.passed)
+        lines += dict.fromkeys(f"  likely:    {visible(hint)}" for hint in hints if hint)
     return lines
 
 
 def _check(check: CheckResult) -> str:
-    lines = [f"{_mark(check.passed)} {visible(check.message or check.expression)}"]
-    if check.cost:
-        best = f"   best known: {amounts(check.best)}" if check.best else ""
-        lines.append(f"  cost: {amounts(check.cost)}{best}")
-    return "\n".join(lines)
+    line = f"{_mark(check.passed)} {visible(check.message or check.expression)}"
+    if not check.cost:
+        return line
+    try:
+        return f"{line}\n{cost_line(check.cost, check.best)}"
+    except (TypeError, ValueError, OverflowError):  # an answer may price itself at nonsense
+        return f"{line}\n  cost: none that can be shown"
 
 
 def _mark(right: bool) -> str:
