@@ -72,9 +72,9 @@ def libraries() -> list[Path]:
     return found
 
 
-def command(limits: Limits) -> list[str]:
-    """The bubblewrap command line, without the program to start in the box."""
-    bwrap = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
+def command(program: str, limits: Limits) -> list[str]:
+    """The command line of bubblewrap, which is `program`, without what to start in the box."""
+    bwrap = [program, "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
     bwrap += ["--hostname", "box", "--die-with-parent", "--new-session", "--clearenv"]
     if has_cgroup_namespace():
         bwrap += ["--unshare-cgroup"]

@@ -61,19 +61,9 @@ class Box:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def memory_bytes(self, enough: int = 0) -> int:
-        """Memory of all its processes, what they share counted once; roughly, if below `enough`."""
-        every = _family(self.processes)
-        # Quick to read, and never less than the exact figure: what is shared counts every time.
-        total = sum(_asked(one.memory_info, "rss") for one in every)
-        return (
-            total if total < enough else sum(_asked(one.memory_full_info, "pss") for one in every)
-        )
-
     def end_if_over(self) -> None:
         """End the box if it holds more memory than it may."""
-        most = self.limits.memory_bytes
-        if not self._ended and self.memory_bytes(enough=most) > most:
+        if not self._ended and uses_more(self.processes, self.limits.memory_bytes):
             self.died = MEMORY
             self.end()
 
@@ -92,6 +82,9 @@ class Boxes:
     def __enter__(self) -> Boxes:
         if not hasattr(os, "fork"):
             raise SandboxError("Student code runs on Linux and macOS; on Windows, use WSL2.")
+        bwrap = shutil.which("bwrap") if self.isolated else ""
+        if bwrap is None:
+            raise SandboxError(selftest.advice(""))
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -112,7 +105,7 @@ class Boxes:
         self._watch = threading.Thread(target=self._watch_memory, daemon=True)
         self._watch.start()
         try:
-            start = {"path": [path for path in sys.path if path], "isolated": self.isolated}
+            start = {"path": [path for path in sys.path if path], "bwrap": bwrap}
             self._folder = self._ask(start)[0]["folder"]
             if self.isolated:
                 self._test()
@@ -248,9 +241,16 @@ def _family(roots: Iterable[psutil.Process]) -> list[psutil.Process]:
     return found
 
 
-def _asked(question: Callable[[], Any], part: str) -> int:
-    """A part of the answer, or 0 where the process has ended or may not be asked."""
-    try:
-        return getattr(question(), part)
-    except (psutil.Error, AttributeError):
-        return 0
+def uses_more(roots: Iterable[psutil.Process], memory_bytes: int) -> bool:
+    """Whether these processes and their descendants hold more memory than `memory_bytes`."""
+    every = _family(roots)
+
+    def total(figure: str, part: str) -> int:
+        found = 0
+        for one in every:
+            with contextlib.suppress(psutil.Error, AttributeError):
+                found += getattr(getattr(one, figure)(), part)
+        return found
+
+    # The first is quick to read, and never less: it counts what is shared once for each.
+    return total("memory_info", "rss") > memory_bytes < total("memory_full_info", "pss")

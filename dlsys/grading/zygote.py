@@ -49,8 +49,8 @@ def receive(end: socket.socket) -> tuple[dict[str, Any], list[int]]:
 class Zygote:
     """What the process knows: how it opens boxes, and the modules it has prepared."""
 
-    def __init__(self, isolated: bool) -> None:
-        self.isolated = isolated
+    def __init__(self, bwrap: str) -> None:
+        self.bwrap = bwrap  # the program; empty: no boxes
         self.prepared: set[str] = set()
 
     def answer(self, request: dict[str, Any], files: list[int]) -> tuple[dict, tuple[int, ...]]:
@@ -60,7 +60,7 @@ class Zygote:
             return {}, ()
         self.prepare([request["open"]])
         work = (request["open"], Limits(**request["limits"]), files[0])
-        if not self.isolated:
+        if not self.bwrap:
             return self.open_folder(*work, request["home"])
         return self.open_box(*work)
 
@@ -80,7 +80,7 @@ class Zygote:
 
     def open_box(self, role: str, limits: Limits, end: int) -> tuple[dict, tuple[int, ...]]:
         """Make a box and move a copy of this process in."""
-        init, hold = start_holder(limits)
+        init, hold = start_holder(sandbox.command(self.bwrap, limits))
         user = sandbox.user_for(init)
         box = os.pidfd_open(init)
         report, say = os.pipe()
@@ -170,27 +170,26 @@ def limit_files(limits: Limits) -> None:
         sandbox.call("mount", b"tmpfs", bytes(folder), b"tmpfs", flags, options)
 
 
-def start_holder(limits: Limits) -> tuple[int, int]:
+def start_holder(box: list[str]) -> tuple[int, int]:
     """Have bubblewrap make a box; gives the process id of its first process, and a file that
     keeps the box as long as it is open."""
     wait, hold = os.pipe()
     heard, echo = os.pipe()
     told, tell = os.pipe()
     complaints, complain = os.pipe()
-    line = sandbox.command(limits)
     actions = [(os.POSIX_SPAWN_DUP2, mine, its) for its, mine in enumerate((wait, echo, complain))]
     # Last, because the number 3 may be taken by one of the others.
     actions.append((os.POSIX_SPAWN_DUP2, tell, 3))
     try:
-        os.posix_spawnp(
-            line[0],
-            [*line, "--info-fd", "3", "cat"],
+        os.posix_spawn(
+            box[0],
+            [*box, "--info-fd", "3", "cat"],
             os.environ,
             file_actions=actions,
             setsigdef=[signal.SIGCHLD],
         )
     except OSError as error:
-        raise SandboxError(f"{line[0]} cannot be started: {error.strerror}.") from None
+        raise SandboxError(f"{box[0]} cannot be started: {error.strerror}.") from None
     for mine in (wait, echo, tell, complain):
         os.close(mine)
     os.write(hold, b"x")
@@ -213,7 +212,7 @@ def main() -> None:
     start, _ = receive(control)
     os.dup2(0, 2)  # up to here the grader would hear why Python cannot start
     sys.path[:] = start["path"]
-    zygote = Zygote(start["isolated"])
+    zygote = Zygote(start["bwrap"])
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what has ended
     if sys.platform == "linux":
         # Orphans come here, where they can be found, and where nobody waits for them either.
