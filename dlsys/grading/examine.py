@@ -111,9 +111,11 @@ def examine(prepared: Prepared, submission: Submission, boxes: Boxes, student: s
             for question in assignment.questions
         ],
         written=[
-            WrittenAnswer(w.id, w.title, w.points, text or "", not unchanged(text or "", w.blank))
+            WrittenAnswer(
+                w.id, w.title, w.points, text, bool(text.strip()) and not unchanged(text, w.blank)
+            )
             for w in assignment.written
-            for text in [submission.written.get(w.id)]
+            for text in [submission.written.get(w.id) or ""]  # an empty answer needs nobody
         ],
         notes=[*submission.notes, *run.notes],
         isolated=boxes.isolated,
