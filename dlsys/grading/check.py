@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -35,10 +36,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         root = find_root(options.course, ["exercises"], options.notebook.parent)
+        print(f"Running {options.notebook} on this machine, as you.", file=sys.stderr)
         result = check(root, options.notebook)
     except (OSError, ValueError) as error:
         print(f"dlsys-check: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
     if options.json:
         print(json.dumps(result.as_json(), indent=1))
     else:
@@ -56,9 +60,17 @@ def check(root: Path, notebook: Path) -> Result:
 
     content = read(notebook)
     assignment = load(root, _slug(root, notebook, content), solutions=False)
-    checks = {question.id: question.checks for question in assignment.questions}
-    prepared = Prepared(assignment, 0, checks)
+    slug = assignment.slug
+    blank = read(root / "exercises" / slug / f"{slug}.ipynb")
+    prepared = Prepared(assignment, 0, {each.id: each.checks for each in assignment.questions})
     with Boxes(isolated=False, preload=preload([assignment])) as boxes:
+        passing = {
+            (question.id, index)
+            for question in examine(prepared, rebuild(assignment, blank), boxes).questions
+            for index, one in enumerate(question.checks)
+            if one.passed
+        }
+        prepared = replace(prepared, by_blank=frozenset(passing))
         return examine(prepared, rebuild(assignment, content), boxes)
 
 
@@ -85,6 +97,7 @@ def _answers(assignment: Assignment) -> set[str]:
 def show(result: Result, file: TextIO) -> None:
     """Print a result: each question with what its checks say, and what is not answered."""
     from dlsys.grading.explain import CROSS, TICK, explain, headline
+    from dlsys.grading.tables import cell
 
     colours = file.isatty() and not os.environ.get("NO_COLOR")
     colour = {TICK: f"{_GREEN}{TICK}{_PLAIN}", CROSS: f"{_RED}{CROSS}{_PLAIN}"}
@@ -102,8 +115,9 @@ def show(result: Result, file: TextIO) -> None:
     earned, points = result.earned or 0, sum(each.points for each in result.questions)
     open_ones = [each.title for each in result.questions if each.status == UNANSWERED]
     open_ones += [each.title for each in result.written if not each.answered]
-    say(f"\n{earned:g} of {points:g} points, as far as the checks of the notebook tell.")
-    if result.written:
-        say(f"{sum(w.points for w in result.written):g} more points are given by a person.")
+    say(f"\n{cell(earned)} of {cell(points)} points, as far as the checks of the notebook tell.")
+    by_hand = sum(each.points for each in result.written)
+    if by_hand:
+        say(f"{cell(by_hand)} more points are given by a person.")
     if open_ones:
         say(f"Not answered: {', '.join(open_ones)}.")

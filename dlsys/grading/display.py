@@ -22,6 +22,7 @@ from dlsys.grading.statistics import Item
 from dlsys.grading.tables import cell
 
 _LISTED = 20  # submissions without a grade that the summary names
+_HARDEST = 8  # questions that it shows
 
 
 @contextmanager
@@ -63,22 +64,25 @@ def summary(out: Path, result: course.Class, reports: Reports, stream: TextIO) -
     console.print(_of_assignments(result, grades))
     if reports.items:
         console.print(_of_items(reports.items))
-    without = [grade for grade in grades if grade.result.status in (REFUSED, NOT_GRADED)]
-    for grade in without[:_LISTED]:
-        one = grade.result
-        console.print(_line(f"{one.status}: {one.student} ({one.slug}): {one.reason}"))
+
+    def say(line: str) -> None:
+        console.print(line, soft_wrap=True)  # a path is not cut in two
+
+    without = [grade.result for grade in grades if grade.result.status in (REFUSED, NOT_GRADED)]
+    for one in without[:_LISTED]:
+        say(_line(f"{one.status}: {one.student} ({one.slug}): {one.reason}"))
     if len(without) > _LISTED:
-        console.print(f"... and {len(without) - _LISTED} more; see grades.csv.")
+        say(f"... and {len(without) - _LISTED} more; see grades.csv.")
     late = sum(grade.seconds_late > 0 for grade in grades)
     if late:
-        console.print(f"{late} submissions are late, by their timestamp.txt or else file date.")
+        say(f"{late} submissions are late, by their timestamp.txt or else the date of the file.")
     if result.gone:
-        console.print(_line(f"No longer there, kept in {out / 'gone'}: {', '.join(result.gone)}"))
-    console.print(f"Graded now: {result.graded}. Seed: {result.run.seed}.")
-    console.print(f"{out}: grades.csv, items.csv, feedback/, gradescope/, canvas/, moodle/")
+        say(_line(f"No longer there, kept in {out / 'gone'}: {', '.join(result.gone)}"))
+    say(f"Graded now: {result.graded}. Seed: {result.run.seed}.")
+    say(f"{out}: grades.csv, items.csv, feedback/, gradescope/, canvas/, moodle/, nbgrader/")
     by_hand = sum(grade.waiting > 0 for grade in grades)
     if by_hand:
-        console.print(
+        say(
             f"{by_hand} submissions have written answers to grade by hand:\n"
             f"    cd {out / 'nbgrader'} && jupyter lab      then Nbgrader > Formgrader\n"
             "Afterwards run this command again: it takes the points into all files."
@@ -102,12 +106,12 @@ def _of_assignments(result: course.Class, grades: Sequence[Grade]) -> Table:
 
 
 def _of_items(items: Sequence[Item]) -> Table:
-    table = Table(box=box.SIMPLE)
-    table.add_column("question")
+    table = Table(box=box.SIMPLE, title="The hardest questions", title_justify="left")
+    table.add_column("question", no_wrap=True)
     for name in ("earned", "discrimination", "not answered"):
         table.add_column(name, justify="right")
-    table.add_column("commonest mistake", ratio=1)
-    for item in items:
+    table.add_column("commonest mistake", no_wrap=True, overflow="ellipsis", ratio=1)
+    for item in sorted(items, key=lambda each: each.difficulty)[:_HARDEST]:
         known = item.discrimination is not None
         table.add_row(
             Text(f"{item.slug} {item.id}"),

@@ -77,7 +77,9 @@ def _item(slug: str, answers: Sequence[tuple[QuestionResult, float]]) -> Item:
 
 
 def _hints(question: QuestionResult) -> list[str]:
-    """The hints of a question, each once: a student makes a mistake once."""
+    """The hints for an answer, each once: a student makes a mistake once."""
+    if question.status == UNANSWERED:
+        return []
     return list(dict.fromkeys(c.hint for c in question.checks if c.hint and not c.passed))
 
 
