@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsys.grading import cli, export, platforms, tables
+from dlsys.grading import check, cli, export, platforms, tables
 from dlsys.grading.assignment import Assignment, load
 from dlsys.grading.course import Class, Notebook, Plan, Progress, grade
 from dlsys.grading.explain import explain
@@ -41,7 +42,7 @@ from dlsys.grading.result import (
     Result,
     WrittenAnswer,
 )
-from dlsys.grading.sandbox import Limits
+from dlsys.grading.sandbox import Limits, libraries_are_open
 from dlsys.grading.statistics import items
 
 ROOT = Path(__file__).parent.parent
@@ -486,6 +487,39 @@ def test_help_is_quick_for_it_loads_neither_torch_nor_nbgrader():
     assert done.stdout.endswith("set()\n"), done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(("changed", "status", "points"), [(False, 0, 22), (True, 1, 18)])
+def test_a_students_own_check_says_of_each_answer_what_the_notebook_says(
+    tmp_path, capsys, changed, status, points
+):
+    notebook = json.loads((ROOT / "solutions/collectives/collectives.ipynb").read_text("utf-8"))
+    cells = {cell["id"]: cell for cell in notebook["cells"]}
+    if changed:
+        released = ROOT / "exercises/collectives/collectives.ipynb"
+        blank = {cell["id"]: cell for cell in json.loads(released.read_text("utf-8"))["cells"]}
+        cells["seconds"]["source"] = blank["seconds"]["source"]
+        cells["sent"]["source"] = "def ring_bytes(kind, n, nbytes):\n    return 8 * nbytes"
+    mine = tmp_path / "homework.ipynb"
+    mine.write_text(json.dumps(notebook), "utf-8")
+    assert check.main([str(mine), "--course", str(ROOT)]) == status
+    said = capsys.readouterr().out
+    assert ("Not answered." in said, "is not right." in said) == (changed, changed)
+    assert f"{points} of 22 points" in said
+    assert "best known:" in said
+    assert "\x1b" not in said
+
+
+def test_what_cannot_be_checked_gets_a_sentence_and_2(tmp_path, capsys):
+    broken, foreign = tmp_path / "collectives.ipynb", tmp_path / "other.ipynb"
+    broken.write_text("{", "utf-8")
+    foreign.write_text('{"nbformat": 4, "cells": []}', "utf-8")
+    for path, words in (
+        (broken, "collectives.ipynb is "),
+        (foreign, "no answer cell of any exercise"),
+    ):
+        assert check.main([str(path), "--course", str(ROOT)]) == 2
+        assert words in capsys.readouterr().err
+
+
 # -- other places --------------------------------------------------------------------------------
 
 
@@ -513,6 +547,42 @@ def test_the_autograder_is_the_same_bytes_each_time_and_holds_one_assignment():
     assert "course/solutions/collectives/collectives.ipynb" in names
     assert not [n for n in names if "memory_wall/memory_wall.ipynb" in n or "__pycache__" in n]
     assert "@" not in script.replace('"$@"', "")
+
+
+def test_the_autograder_writes_results_and_keeps_solutions_from_code_that_cannot_be_isolated(
+    tmp_path,
+):
+    source = tmp_path / "source"
+    with zipfile.ZipFile(io.BytesIO(export.gradescope(ROOT, "collectives", seed=1))) as archive:
+        archive.extractall(source)
+    solution = source / "course" / "solutions" / "collectives" / "collectives.ipynb"
+    notebook = json.loads(solution.read_text("utf-8"))
+    cells = {cell["id"]: cell for cell in notebook["cells"]}
+    cells["sent"]["source"] = f"raise RuntimeError(open({str(solution)!r}).read()[:20])"
+    (tmp_path / "submission").mkdir()
+    (tmp_path / "submission" / "my answers.ipynb").write_text(json.dumps(notebook), "utf-8")
+    programs = tmp_path / "bin"  # all that the script needs, and no bubblewrap
+    programs.mkdir()
+    for name in ("bash", "chmod", "cp", "mkdir", "mktemp", "rm"):
+        (programs / name).symlink_to(shutil.which(name) or name)
+    done = subprocess.run(
+        ["/usr/bin/env", "bash", str(source / "run_autograder")],
+        env={
+            "AUTOGRADER": str(tmp_path),
+            "AUTOGRADER_PYTHON": sys.executable,
+            "PATH": str(programs),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    content = json.loads((tmp_path / "results" / "results.json").read_text("utf-8"))
+    assert NOT_ISOLATED in content["output"]
+    scores = [test["score"] for test in content["tests"] if "score" in test]
+    assert scores.count(0) == 1
+    # Only root can run it as somebody else, and only where somebody else can load Python.
+    if os.geteuid() == 0 and libraries_are_open():
+        assert "PermissionError" in content["tests"][1]["output"]
 
 
 def test_the_workflow_for_classrooms_checks_the_notebook_and_knows_no_solution():

