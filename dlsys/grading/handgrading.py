@@ -28,7 +28,7 @@ def notebook(assignment: Assignment, result: Result | None) -> str:
         cells.append(_text("not-isolated", "**NOT ISOLATED**: graded without a sandbox."))
     for asked in assignment.written:
         cells.append(_text(f"{asked.id}-question", texts.get(f"{asked.id}-question", asked.title)))
-        rubric = f"**How to grade it**, {asked.points:g} points in all\n\n{asked.rubric}"
+        rubric = f"*For whoever grades this.*\n\n{asked.rubric}"
         cells.append(_text(f"{asked.id}-rubric", "\n".join(f"> {x}" for x in rubric.split("\n"))))
         answer = written.get(asked.id)
         text = answer.answer if answer and answer.answered else ""
