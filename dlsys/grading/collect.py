@@ -109,7 +109,8 @@ def _look_into(file: File, below: Path | None, by_slug: Mapping[str, Assignment]
     only = next(iter(by_slug)) if len(by_slug) == 1 else None
     shown = visible(file.name, 100)
     if not file.is_notebook:
-        return _Candidate(file, named or only, f"{shown} is no notebook. {ADVICE}")
+        what = "a link, and links are not followed" if file.path.is_symlink() else "no notebook"
+        return _Candidate(file, named or only, f"{shown} is {what}. {ADVICE}")
     try:
         notebook = read(file.path, below)
     except Refused as error:

@@ -44,8 +44,8 @@ class File:
 
     @property
     def is_notebook(self) -> bool:
-        """Whether it was meant as a notebook; of a link, nobody can tell."""
-        return self.name.casefold().endswith(".ipynb") or self.path.is_symlink()
+        """Whether it is called one."""
+        return self.name.casefold().endswith(".ipynb")
 
     @property
     def is_empty_folder(self) -> bool:
@@ -86,7 +86,7 @@ def _inside(
                 yield from found or [File(path, whose, slug, path)]
             continue
         file = File(path, label or naming.students(entry.name, slugs, folder), slug)
-        if label or file.is_notebook or known.find(path.stem):
+        if label or file.is_notebook or entry.is_symlink() or known.find(path.stem):
             yield file
 
 

@@ -21,7 +21,7 @@ LONGEST_NAME = 200
 
 ADVICE = "Hand in the .ipynb file as Jupyter saves it: File, Save, then File, Download."
 # A text without an end reaches to the end of the file, so that every text is looked at once.
-_JSON_TEXT = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)', re.DOTALL)
+_JSON_TEXT = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _NO_BRACKETS = re.compile(r"[^][{}]+")
 _TYPES = ("code", "markdown", "raw")
 
@@ -48,7 +48,7 @@ def read(path: Path, below: Path | None = None, most_bytes: int = MOST_BYTES) ->
         notebook = json.loads(text)
     except (ValueError, RecursionError) as error:
         what = str(error) if isinstance(error, json.JSONDecodeError) else "a number is too long"
-        raise Refused(f"{name} is not a notebook but other text ({what}). {ADVICE}") from None
+        raise Refused(f"{name} is not JSON, as notebooks are ({what}). {ADVICE}") from None
     try:
         return _checked(notebook)
     except Refused as error:
@@ -62,7 +62,7 @@ def read_bytes(path: Path, below: Path | None, most: int) -> bytes:
         handle = _open(path, below)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENOTDIR):
-            reason = "is a link, or in a linked folder; links are not followed"
+            reason = "is a link or behind one, and links are not followed"
         else:
             reason = f"cannot be opened ({error.strerror})"
         raise Refused(f"{name} {reason}. {ADVICE}") from None

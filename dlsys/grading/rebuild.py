@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from dlsys.grading.assignment import ANSWER, FREE, TEST, TRUSTED, WRITTEN, Assignment, Cell
+from dlsys.grading.assignment import ANSWER, FREE, TEST, TEXT, TRUSTED, WRITTEN, Assignment, Cell
 
 BEGINNING = ""  # the place of cells before every released one
 
@@ -114,9 +114,10 @@ def _theirs(cell: Mapping[str, Any], released: Mapping[str, Cell]) -> _Theirs:
 
 
 def _rank(cell: _Theirs) -> tuple[bool, ...]:
-    """Orders versions of a cell: answered before blank, in its own place before copies, and code
-    before text."""
-    return cell.is_as_released, not cell.by_id, not cell.is_code
+    """Orders versions of a cell: an answer before the blank one, the cell in its own place before
+    copies, and code before text."""
+    is_locked = cell.released is not None and cell.released.kind in (TEST, TRUSTED, TEXT)
+    return cell.is_as_released and not is_locked, not cell.by_id, not cell.is_code
 
 
 def _own_cells(
