@@ -15,6 +15,7 @@ new box: clients have to be made anew.
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import json
 import os
@@ -92,13 +93,15 @@ class SandboxProvisioner(LocalProvisioner):
     async def poll(self) -> int | None:
         """As for other kernels; one that holds too much memory is ended here."""
         if self.process and uses_more([self._first], self.limits.memory_bytes):
-            self.process.kill()
+            await self.send_signal(signal.SIGKILL)
         return await super().poll()
 
     async def send_signal(self, signum: int) -> None:
         """End the box, whatever the signal; an interrupt is none of these, but a message."""
         if self.process and signum != signal.SIGINT:
-            self.process.kill()
+            # Bubblewrap waits for the box's first process and then ends too.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._first.kill()
 
 
 @functools.cache

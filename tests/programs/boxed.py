@@ -1,4 +1,4 @@
-"""A role for boxes: evaluates what it is sent, a line each, and answers with the value as JSON."""
+"""A role for boxes: runs what it is sent, a line each, and answers with `answer` as JSON."""
 
 import json
 
@@ -10,7 +10,7 @@ def main(line, limits):
             try:
                 exec(json.loads(source), space)
                 answer = space.get("answer")
-            except BaseException as error:
+            except Exception as error:
                 answer = f"{type(error).__name__}: {error}"
             lines.write(json.dumps(answer) + "\n")
             lines.flush()
