@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from dlsys.grading import check, cli, export, platforms, tables
 from dlsys.grading.assignment import Assignment, load
-from dlsys.grading.course import Class, Notebook, Plan, Progress, grade
+from dlsys.grading.course import Class, Notebook, Opener, Plan, Progress, grade
 from dlsys.grading.explain import explain
 from dlsys.grading.grade import NOT_ISOLATED, Grade
 from dlsys.grading.late import LatePenalty, parse_due, parse_rate
@@ -284,7 +284,7 @@ def hand_in(folder: Path, *students: str, slug: str = "collectives", text: str =
         (folder / student / f"{slug}.ipynb").write_text(json.dumps(notebook), "utf-8")
 
 
-def run(folder: Path, opener: Watched, slug: str = "collectives", **more) -> Class:
+def run(folder: Path, opener: Opener, slug: str = "collectives", **more) -> Class:
     plan = more.pop("plan", Plan())
     quiet = {"progress": lambda *_: None, "finish": lambda _: None, **more}
     return grade(ROOT, folder / "in", [slug], folder / "out", plan=plan, opener=opener, **quiet)
@@ -440,6 +440,48 @@ def test_folders_in_one_another_or_of_somebody_else_are_refused(tmp_path):
         run(tmp_path, Watched())
 
 
+def test_every_report_takes_points_given_by_hand_and_a_second_run_keeps_them(tmp_path):
+    pytest.importorskip("nbgrader", reason="nbgrader is not installed")
+    from nbgrader.api import Gradebook
+
+    from dlsys.grading.reports import Reports, write_reports
+
+    out, real = tmp_path / "out", load(ROOT, "collectives")
+    (asked,) = real.written
+
+    @contextmanager
+    def opener(plan: Plan, assignments: Sequence[Assignment], progress: Progress):
+        def examiner(assignment: Assignment, student: str, notebook: Notebook) -> Result:
+            full = [question(q.id, q.points, q.points) for q in assignment.questions]
+            answer = WrittenAnswer(asked.id, asked.title, asked.points, "Because.", True)
+            return Result(student, assignment.slug, GRADED, questions=full, written=[answer])
+
+        yield examiner
+
+    def again() -> tuple[Reports, str, str]:
+        made: list[Reports] = []
+        run(tmp_path, opener, finish=lambda done: made.append(write_reports(out, done)))
+        canvas = (out / "canvas" / "collectives.csv").read_text("utf-8")
+        return made[0], canvas, (out / "grades.csv").read_text("utf-8")
+
+    hand_in(tmp_path / "in", "ada")
+    reports, canvas, _ = again()
+    by_running = real.points - asked.points
+    assert (reports.grades[0].total, reports.grades[0].waiting) == (by_running, asked.points)
+    assert "ada" not in canvas
+    with Gradebook(f"sqlite:///{out / 'nbgrader' / 'gradebook.db'}", course_id="dlsys") as book:
+        grade_ = book.find_grade(asked.id, "collectives", "collectives", "ada")
+        grade_.manual_score, grade_.needs_manual_grade = 2.5, False
+        book.db.commit()
+    for _ in range(2):
+        reports, canvas, table = again()
+        assert (reports.grades[0].total, reports.grades[0].waiting) == (by_running + 2.5, 0)
+        assert rows_of(canvas)[1][real.title] == tables.cell(by_running + 2.5)
+        assert rows_of(table)[0][asked.id] == "2.5"
+    for place in ("feedback/ada.html", "gradescope/collectives/ada/results.json", "items.csv"):
+        assert (out / place).is_file()
+
+
 # -- the commands --------------------------------------------------------------------------------
 
 
@@ -455,7 +497,9 @@ def test_a_command_with_a_wrong_argument_gets_a_sentence_and_2(tmp_path, capsys)
     ):
         assert cli.main([*common, *more]) == 2
         assert words in capsys.readouterr().err
-    assert cli.main([str(tmp_path / "nothing"), "--out", str(tmp_path / "out")]) == 2
+    for submissions, out in (("nothing", "out"), ("in", "in/ada/collectives.ipynb/out")):
+        assert cli.main([str(tmp_path / submissions), "--out", str(tmp_path / out)]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 

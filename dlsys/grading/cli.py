@@ -28,17 +28,24 @@ dlsys-grade export gradescope|github writes an autograder or a workflow for thes
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     arguments = sys.argv[1:] if argv is None else list(argv)
-    signal.signal(signal.SIGTERM, _interrupt)
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         if arguments[:1] == ["export"]:
             return _export(arguments[1:])
         return _grade(arguments)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        _say(
+            f"dlsys-grade: {error.filename or 'a file'} cannot be used: {error.strerror or error}."
+        )
+        return USAGE
+    except ValueError as error:
         _say(f"dlsys-grade: {error}")
         return USAGE
     except KeyboardInterrupt:
         _say("Interrupted. What was graded is kept; the same command goes on from there.")
         return INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -20,6 +20,7 @@ from dlsys.grading.reports import Reports
 from dlsys.grading.result import GRADED, MISSING, NOT_GRADED, REFUSED
 from dlsys.grading.statistics import Item
 from dlsys.grading.tables import cell
+from dlsys.grading.text import visible
 
 _LISTED = 20  # submissions without a grade that the summary names
 _HARDEST = 8  # questions that it shows
@@ -47,8 +48,8 @@ def progress_on(stream: TextIO) -> Iterator[course.Progress]:
 
 
 def _line(text: str) -> str:
-    """A line without anything that a terminal or a spreadsheet would take for a command."""
-    return cell(text)
+    """A line without anything that a terminal would take for a command."""
+    return " ".join(visible(text, 1000).split())
 
 
 def summary(out: Path, result: course.Class, reports: Reports, stream: TextIO) -> None:
