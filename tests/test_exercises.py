@@ -7,6 +7,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import nbformat
@@ -26,9 +27,14 @@ from wrong_answers.notebooks import (
     slugs,
 )
 
-from dlsys.exercises import WrongAnswer, plain, same, seal, sealed
-from dlsys.exercises.judge import difference, likely_mistake
+from dlsys.collectives import ring_all_reduce, tree_all_reduce
+from dlsys.exercises import WrongAnswer, cost_of, plain, same, seal, sealed
+from dlsys.exercises.judge import approval, complaint, difference, likely_mistake
+from dlsys.grading.checks import Check, checks_of, drawn, varied
+from dlsys.hardware import LINKS
+from dlsys.memory_wall import activations, model_state
 from dlsys.notebook.release import STUB, as_text, main
+from dlsys.transformer import CATALOGUE
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -173,6 +179,27 @@ def test_the_cost_is_shown_beside_the_best_known(capsys: Any) -> None:
     assert line == "  cost: 2 GB, 1,400 messages, 2 ms   best known: 2 GB, 14 messages, 2 ms"
 
 
+def test_a_grader_can_say_the_same_of_an_answer_as_the_notebook(capsys: Any) -> None:
+    hint = {4.0: "one too many"}
+    with pytest.raises(WrongAnswer) as caught:
+        same([3, 4], [3, 5], hint=hint)
+    wrong = difference([3, 4], [3, 5])
+    assert str(caught.value) == complaint("[3, 4]", [3, 4], [3, 5], str(wrong), hint)
+    same(1 + 2, 3, cost=cost_of({"bytes": 3}))
+    assert capsys.readouterr().out == f"\x1b[32m✔\x1b[0m {approval('1 + 2', 3)}\n  cost: 3 B\n"
+
+
+def test_numbers_beyond_all_ratios_are_wrong_and_no_error() -> None:
+    assert likely_mistake(5e-324, 1e300) is None
+    assert likely_mistake(1e300, 5e-324) is None
+    assert likely_mistake(float("inf"), 1.0) is None
+
+
+def test_a_notebook_does_not_vary_its_checks(capsys: Any) -> None:
+    same(3, 3, vary={3: [4]})
+    assert "✔" in capsys.readouterr().out
+
+
 # -- seals ---------------------------------------------------------------------------------------
 
 
@@ -237,27 +264,10 @@ def test_notebooks_are_stored_in_the_one_form_that_a_release_writes(folder: str,
 @pytest.mark.parametrize("slug", slugs())
 def test_test_cells_hold_calls_of_same_with_literals_and_nothing_else(slug: str) -> None:
     for cell in code_cells(load("solutions", slug)):
-        if not cell.is_test:
+        if cell.is_test:
+            assert checks_of(cell.source)  # raises where there is anything else
+        else:
             assert "same(" not in cell.source, f"{cell.id} tests outside of a test cell"
-            continue
-        for statement in ast.parse(cell.source).body:
-            call = getattr(statement, "value", None)
-            assert isinstance(call, ast.Call), f"{cell.id}: {ast.unparse(statement)}"
-            assert ast.unparse(call.func) == "same", f"{cell.id}: {ast.unparse(call)}"
-            assert len(call.args) == 2, f"{cell.id}: expression and expected value, the rest named"
-            named = {word.arg: word.value for word in call.keywords}
-            named.pop("cost", None)  # evaluated with the expression
-            for literal in [call.args[1], *named.values()]:
-                _check_literal(literal, cell.id)
-
-
-def _check_literal(node: ast.expr, where: str) -> None:
-    class WithoutSeals(ast.NodeTransformer):
-        def visit_Call(self, call: ast.Call) -> ast.expr:
-            assert ast.unparse(call.func) == "sealed", f"{where}: {ast.unparse(call)}"
-            return ast.Constant(ast.literal_eval(call.args[0]))
-
-    ast.literal_eval(WithoutSeals().visit(ast.parse(ast.unparse(node), mode="eval").body))
 
 
 @pytest.mark.parametrize("slug", slugs())
@@ -398,6 +408,125 @@ def test_a_release_runs_writes_checks_and_names_what_is_out_of_step(
     stranger.write_text("{}", encoding="utf-8")
     assert main(["--root", str(tmp_path)]) == 1
     assert "two.ipynb has no solution; remove it." in capsys.readouterr().err
+
+
+# -- checks that vary ----------------------------------------------------------------------------
+
+
+def hidden_checks(slug: str) -> list[tuple[str, Check]]:
+    """The hidden checks of a solution, with the ids of their questions."""
+    cells = [cell for cell in code_cells(load("solutions", slug)) if cell.is_test]
+    return [(c.id, check) for c in cells for check in checks_of(c.source) if check.hidden]
+
+
+@cache
+def solved(slug: str) -> dict[str, Any]:
+    namespace = new_namespace()
+    for cell in code_cells(load("solutions", slug)):
+        execute(cell, namespace)
+    return namespace
+
+
+def value_of(check: Check, slug: str) -> Any:
+    return plain(eval(check.expression, solved(slug)))
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_a_question_that_asks_for_a_function_has_a_hidden_check_that_varies(slug: str) -> None:
+    varying = {question for question, check in hidden_checks(slug) if check.vary}
+    for cell in code_cells(load("exercises", slug)):
+        defined = [type(one) for one in ast.parse(cell.source).body if cell.is_answer]
+        assert ast.FunctionDef not in defined or f"{cell.id}-test" in varying, cell.id
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_the_solution_answers_every_instance_that_can_be_drawn(slug: str) -> None:
+    """Each value of a domain with the others as written, and a hundred draws of all together."""
+    for question, check in hidden_checks(slug):
+        for key, values in (check.vary or {}).items():
+            for value in values:
+                one = varied(check, {key: value})
+                assert one.expression != check.expression, f"{question}: {key!r} varies into itself"
+                value_of(one, slug)
+        for seed in range(100 if check.vary else 0):
+            value_of(drawn(check, Random(seed)), slug)
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_a_memorised_answer_fails_whatever_is_drawn(slug: str) -> None:
+    """In each question there is a check for which every draw expects another value than is written.
+
+    Others may always expect the same ("proved"), of what the answer makes of other sizes.
+    """
+    telling: dict[str, bool] = {}
+    for question, check in hidden_checks(slug):
+        for key, values in (check.vary or {}).items():
+            came = [value_of(varied(check, {key: value}), slug) for value in values]
+            other = all(difference(each, check.expected, check.rtol) for each in came)
+            telling[question] = telling.get(question, False) or other
+    assert telling
+    assert all(telling.values()), telling
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_no_draw_asks_what_the_notebook_shows(slug: str) -> None:
+    shown = set()
+    for cell in code_cells(load("exercises", slug)):
+        checks = checks_of(cell.source) if cell.is_test else ()
+        shown |= {ast.dump(ast.parse(check.expression)) for check in checks}
+    for question, check in hidden_checks(slug):
+        for seed in range(100 if check.vary else 0):
+            one = drawn(check, Random(seed))
+            assert ast.dump(ast.parse(one.expression)) not in shown, f"{question}: {one.expression}"
+
+
+# -- answers in words ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_the_last_question_is_answered_in_words_and_its_rubric_stays_here(slug: str) -> None:
+    *_, question, answer = load("solutions", slug)["cells"]
+    *_, released = load("exercises", slug)["cells"]
+    role = answer["metadata"]["nbgrader"]
+    assert question["id"] == f"{answer['id']}-question"
+    assert (role["grade"], role["solution"], role["locked"]) == (True, True, False)
+    text = "".join(answer["source"])
+    assert f"**Rubric**, {role['points']} points:" in text
+    assert text.count("\n- 1 point: ") == role["points"]
+    assert "".join(released["source"]) == "YOUR ANSWER HERE"
+    assert "Rubric" not in json.dumps(load("exercises", slug))
+    assert "The last question is answered in words" in json.dumps(load("exercises", slug))
+
+
+def model_answer(slug: str) -> str:
+    return " ".join("".join(load("solutions", slug)["cells"][-1]["source"]).split())
+
+
+def test_the_figures_of_the_model_answer_on_halving_the_batch_are_right() -> None:
+    spec, text = CATALOGUE["gpt2-xl"], model_answer("memory_wall")
+    state = model_state(spec.parameters(), "mixed-adamw").total
+    whole = {batch: state + activations(spec, batch) for batch in (32, 16, 2, 1)}
+    for figure in (state, activations(spec, 32), *whole.values()):
+        assert f"{figure / 1e9:.1f}" in text
+    assert f"to {whole[16] / whole[32]:.0%}".replace("%", " %") in text
+    assert f"to {whole[1] / whole[2]:.0%}".replace("%", " %") in text
+
+
+def test_the_figures_of_the_model_answer_on_tree_and_ring_are_right() -> None:
+    text, ethernet = model_answer("collectives"), LINKS["ethernet-100g"]
+    for plan, milliseconds, seconds in (
+        (tree_all_reduce(64), 0.24, 9.6),
+        (ring_all_reduce(64), 2.52, 1.58),
+    ):
+        assert plan.price(1e3, ethernet).seconds == pytest.approx(milliseconds / 1e3, rel=0.01)
+        assert plan.price(10e9, ethernet).seconds == pytest.approx(seconds, rel=0.01)
+        assert f"{milliseconds} ms" in text
+        assert f"{seconds} s" in text
+    assert len(ring_all_reduce(64).rounds) == 126
+    assert len(tree_all_reduce(64).rounds) == 12
+    crossover = solved("collectives")["crossover_bytes"]
+    assert crossover(64, ethernet) == pytest.approx(2.84e6, rel=0.001)
+    assert crossover(128, ethernet) > crossover(64, ethernet)
 
 
 # -- the wrong answers ---------------------------------------------------------------------------
