@@ -55,7 +55,7 @@ Opener = Callable[[Plan, Sequence[Assignment], Progress], AbstractContextManager
 
 @dataclass(frozen=True)
 class Class:
-    """A class as it stands after a run: its assignments and records, `graded` of them just now.
+    """A class as it stands after a run: every record, `graded` of them just now, and assignments.
 
     `gone` says whose submissions are there no more.
     """
@@ -124,9 +124,11 @@ def grade(
             )
             _grade_all(out, plan.jobs, opened, assignments, tasks, progress)
         kept = {slug: load_all(out, slug) for slug in slugs(root)}
-        others = {slug: load(root, slug) for slug in kept if kept[slug] and slug not in assignments}
-        records = [record for slug in kept for record in kept[slug].values()]
-        result = Class(assignments | others, records, run, len(tasks), gone)
+        shown = {
+            slug: assignments.get(slug) or load(root, slug) for slug, some in kept.items() if some
+        }
+        records = [record for some in kept.values() for record in some.values()]
+        result = Class(shown, records, run, len(tasks), gone)
         finish(result)
     return result
 
