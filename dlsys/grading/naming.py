@@ -33,7 +33,7 @@ class Label:
     def student(self) -> str:
         """The student's name where there is no roster: in plain view, and no two are the same."""
         whole = "_".join([self.name, *self.numbers.values()])
-        shown = visible(whole, 80).replace("\n", " ").strip()
+        shown = visible(whole[:80])[:80].replace("\n", " ").strip()
         if shown == whole and "~" not in whole:
             return whole
         digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()
