@@ -18,7 +18,9 @@ import psutil
 import pytest
 from jupyter_client.manager import KernelManager
 from jupyter_client.provisioning import KernelProvisionerFactory
-from nbgrader.api import Gradebook
+from nbgrader.apps import NbGraderAPI
+from nbgrader.coursedir import CourseDirectory
+from traitlets.config import Config
 
 from dlsys.grading import sandbox, seccomp, selftest
 from dlsys.grading.sandbox import Limits, SandboxError
@@ -337,10 +339,16 @@ def test_where_bubblewrap_is_missing_the_message_says_how_to_install_it(monkeypa
 
 
 @pytest.fixture
-def manager(boxes, monkeypatch):
+def jupyter(boxes, monkeypatch):
     monkeypatch.setenv("JUPYTER_DEFAULT_PROVISIONER_NAME", "dlsys-sandbox")
     # The factory is one for the whole process, and has read the variable before.
     KernelProvisionerFactory.clear_instance()
+    yield
+    KernelProvisionerFactory.clear_instance()
+
+
+@pytest.fixture
+def manager(jupyter):
     managers = []
 
     def start(folder, transport="ipc"):
@@ -352,7 +360,6 @@ def manager(boxes, monkeypatch):
     for one in managers:
         if one.has_kernel:
             one.shutdown_kernel(now=True)
-    KernelProvisionerFactory.clear_instance()
 
 
 @contextmanager
@@ -415,10 +422,10 @@ def test_a_kernel_that_wants_the_network_is_refused_with_the_setting_to_change(m
         manager(tmp_path, transport="tcp")
 
 
-def test_nbgrader_grades_in_a_box_by_two_settings(boxes, tmp_path, monkeypatch):
-    (tmp_path / "nbgrader_config.py").write_text(
-        "c = get_config()\nc.CourseDirectory.course_id = 'x'\nc.KernelManager.transport = 'ipc'\n"
-    )
+@pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")  # nbgrader's own
+def test_nbgrader_grades_in_a_box_by_two_settings(jupyter, tmp_path, monkeypatch):
+    # nbgrader starts a program by its name.
+    monkeypatch.setenv("PATH", f"{sys.prefix}/bin{os.pathsep}{os.environ['PATH']}")
     notebook = nbformat.v4.new_notebook()
     notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3"}
     roles = {"schema_version": 3, "locked": False, "task": False}
@@ -431,16 +438,12 @@ def test_nbgrader_grades_in_a_box_by_two_settings(boxes, tmp_path, monkeypatch):
     for folder in ("source/one", "submitted/ada/one"):
         (tmp_path / folder).mkdir(parents=True)
         nbformat.write(notebook, tmp_path / folder / "one.ipynb")
-    monkeypatch.setenv("JUPYTER_DEFAULT_PROVISIONER_NAME", "dlsys-sandbox")
-    # nbgrader starts a program by its name.
-    monkeypatch.setenv("PATH", f"{sys.prefix}/bin{os.pathsep}{os.environ['PATH']}")
-    for step in (["generate_assignment", "one"], ["autograde", "one"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "nbgrader", *step],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-    with Gradebook(f"sqlite:///{tmp_path}/gradebook.db") as book:
+    # What nbgrader_config.py sets.
+    config = Config()
+    config.CourseDirectory.root = str(tmp_path)
+    config.KernelManager.transport = "ipc"
+    course = NbGraderAPI(CourseDirectory(config=config), config=config)
+    for done in (course.generate_assignment("one"), course.autograde("one", "ada")):
+        assert done["success"], done["log"]
+    with course.gradebook as book:
         assert book.find_submission("one", "ada").score == 2
