@@ -25,8 +25,10 @@ JSON = st.recursive(
         st.lists(inner, max_size=4)
         | st.dictionaries(
             st.sampled_from(
-                ["tensor", "array", "scalar", "tuple", "set", "dict", "int", "plan", "plain"]
-                + ["transfer", "dtype", "remote", "complex", "ellipsis", "frozenset", "other"]
+                [
+                    *("tensor", "array", "scalar", "tuple", "set", "dict", "int", "plan", "plain"),
+                    *("transfer", "dtype", "remote", "complex", "ellipsis", "frozenset", "other"),
+                ]
             ),
             inner,
             max_size=2,

@@ -201,9 +201,7 @@ class Line:
             error = self._things[raised]
             if isinstance(error, Exception):
                 return error
-        found = (getattr(builtins, name, None) for name in said["types"] if type(name) is str)
-        kinds = (k for k in found if isinstance(k, type) and issubclass(k, Exception))
-        return _student_error(next(kinds, RuntimeError))(str(said.get("text"))[:4_000])
+        return _student_error(said["types"], str(said.get("text"))[:4_000])
 
 
 class _Underway:
@@ -285,9 +283,13 @@ def _copy(error: Exception) -> Exception:
         return RuntimeError(str(error))
 
 
-@functools.lru_cache(maxsize=200)
-def _student_error(kind: type[Exception]) -> type[Exception]:
-    try:
-        return type(kind.__name__, (StudentError, kind), {})
-    except TypeError:
-        return StudentError
+def _student_error(names: list[Any], text: str) -> Exception:
+    """An exception of the first of these built-in types that is one, and takes a text."""
+    for name in names:
+        kind = vars(builtins).get(name) if type(name) is str else None
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            try:
+                return type(kind.__name__, (StudentError, kind), {})(text)
+            except TypeError:
+                continue
+    return StudentError(text)
