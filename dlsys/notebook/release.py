@@ -58,6 +58,19 @@ def run(path: Path) -> None:
     path.write_text(as_text(json.loads(nbformat.writes(notebook))), encoding="utf-8")
 
 
+def name_cells(path: Path) -> bool:
+    """Give the cells of a notebook nbgrader's ids for them; whether one had another, as an editor
+    gives to new cells. An author can only set nbgrader's, and grading knows cells by theirs."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    before = [cell["id"] for cell in notebook["cells"]]
+    for cell in notebook["cells"]:
+        cell["id"] = cell["metadata"].get("nbgrader", {}).get("grade_id", cell["id"])
+    if before == [cell["id"] for cell in notebook["cells"]]:
+        return False
+    path.write_text(as_text(notebook), encoding="utf-8")
+    return True
+
+
 def as_text(notebook: dict[str, Any]) -> str:
     """A notebook's JSON in the one form it is stored in, without times, versions and chance."""
     for cell in notebook["cells"]:
@@ -98,6 +111,9 @@ def main(arguments: list[str] | None = None) -> int:
     targets = {slug: exercises / slug / f"{slug}.ipynb" for slug in slugs}
     strangers = sorted(set(exercises.glob("*/*.ipynb")) - set(targets.values()))
     changed = []
+    for slug in () if options.check else slugs:
+        if name_cells(path := solutions / slug / f"{slug}.ipynb"):
+            print(f"wrote {path}: its cells have the ids that nbgrader knows them by")
     for slug, text in release(solutions, slugs).items():
         target = targets[slug]
         if target.exists() and target.read_text(encoding="utf-8") == text:
