@@ -94,7 +94,7 @@ def test_a_box_holds(boxes):
 def test_the_self_test_finds_what_a_process_without_a_box_can_do(folders):
     with folders.open("selftest") as box:
         found = " ".join(selftest.failures(box.socket, LIMITS))
-    for sentence in ("privileges", "network", "reaches", "files of yours", "processes"):
+    for sentence in ("privileges", "network", "reaches", "below /usr", "processes"):
         assert sentence in found
 
 

@@ -149,29 +149,25 @@ def confine(limits: Limits, user: int | None, isolated: bool = True) -> None:
             hard = resource.getrlimit(which)[1]
             most = most if hard == resource.RLIM_INFINITY else min(most, hard)
             resource.setrlimit(which, (most, most))
+    if isolated:
+        # Only who has capabilities can renounce those that might ever be had; the rest need not.
+        for capability in range(64):
+            if _libc().prctl(PR_CAPBSET_DROP, capability, 0, 0, 0):
+                break
     if user is not None:
         os.setgroups([])
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
+        os.setgid(user)
+        os.setuid(user)
     if isolated:
-        _drop_capabilities()
+        call("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+        call("capset", struct.pack("=Ii", CAPABILITY_VERSION_3, 0), bytes(24))
         # Becoming another user hides a process from itself; its files in /proc are needed.
         call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)
         seccomp.install()
 
 
 PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 4, 24, 47, 4
-
-
-def _drop_capabilities() -> None:
-    call("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-    # As another user than root there are none left, and dropping them from the set of those that
-    # could ever be had is not allowed; without new privileges it is not needed either.
-    for capability in range(64):
-        if _libc().prctl(PR_CAPBSET_DROP, capability, 0, 0, 0):
-            break
-    version_3, this_process = 0x20080522, 0
-    call("capset", struct.pack("=Ii", version_3, this_process), bytes(24))
+CAPABILITY_VERSION_3 = 0x20080522
 
 
 def _libc() -> ctypes.CDLL:

@@ -85,7 +85,7 @@ class Boxes:
             raise SandboxError("Student code runs on Linux and macOS; on Windows, use WSL2.")
         bwrap = shutil.which("bwrap") if self.isolated else ""
         if bwrap is None:
-            raise SandboxError(selftest.advice(""))
+            raise SandboxError(_refusal(selftest.advice()))
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -167,13 +167,9 @@ class Boxes:
             with self.open("selftest", limits) as box:
                 wrong = selftest.failures(box.socket, limits)
         except SandboxError as error:
-            wrong = [str(error)]
+            wrong = [str(error), selftest.advice(str(error))]
         if wrong:
-            trouble = " ".join(wrong)
-            raise SandboxError(
-                "Student code cannot be kept apart from this computer. "
-                f"{trouble} {selftest.advice(trouble)}"
-            )
+            raise SandboxError(_refusal(*wrong))
 
     def _ask(
         self, request: dict[str, Any], files: tuple[int, ...] = ()
@@ -199,6 +195,16 @@ class Boxes:
         while not self._done.wait(0.2):
             for box in list(self._open):
                 box.end_if_over()
+
+
+def _refusal(*sentences: str) -> str:
+    return " ".join(
+        (
+            "Student code cannot be kept apart from this computer.",
+            *sentences,
+            "To grade with limits on resources alone, pass --trust-students.",
+        )
+    )
 
 
 def _end_box(first: int, hold: int) -> None:
