@@ -101,6 +101,7 @@ class Boxes:
         assert self._process.stderr
         self._control, self._errors = ours, self._process.stderr
         self._lock = threading.Lock()
+        self._folder = ""
         self._open: set[Box] = set()
         self._done = threading.Event()
         self._watch = threading.Thread(target=self._watch_memory, daemon=True)
@@ -124,6 +125,8 @@ class Boxes:
         self._control.close()
         self._process.wait()
         self._errors.close()
+        # Gone already, unless somebody killed the process that made it.
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def prepare(self, modules: Sequence[str]) -> None:
         """Have modules imported, so that they need not be in every box."""
@@ -182,7 +185,9 @@ class Boxes:
                 self._control.close()
                 self._process.wait()
                 said = self._errors.read().decode(errors="replace")
-                raise SandboxError(f"The process that starts boxes has ended. {said}") from None
+                raise SandboxError(
+                    f"The process that starts boxes ended.\n{said}".strip()
+                ) from None
             except BaseException:
                 # Interrupted, its answer would be taken for that to the next question.
                 self._control.close()
