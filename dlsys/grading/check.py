@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -53,25 +52,15 @@ def check(root: Path, notebook: Path) -> Result:
     """The result of a notebook by the checks that it shows; raises ValueError where it is none."""
     from dlsys.grading.assignment import preload
     from dlsys.grading.collect import read
-    from dlsys.grading.examine import Prepared, examine
+    from dlsys.grading.examine import examine, prepare
     from dlsys.grading.rebuild import rebuild
     from dlsys.grading.warm import Boxes
 
     content = read(notebook)
     assignment = load(root, _slug(root, notebook, content), solutions=False)
-    slug = assignment.slug
-    blank = read(root / "exercises" / slug / f"{slug}.ipynb")
-    prepared = Prepared(assignment, 0, {each.id: each.checks for each in assignment.questions})
     print(f"Running {notebook} on this machine, as you.", file=sys.stderr)
     with Boxes(isolated=False, preload=preload([assignment])) as boxes:
-        passing = {
-            (question.id, index)
-            for question in examine(prepared, rebuild(assignment, blank), boxes).questions
-            for index, one in enumerate(question.checks)
-            if one.passed
-        }
-        prepared = replace(prepared, by_blank=frozenset(passing))
-        return examine(prepared, rebuild(assignment, content), boxes)
+        return examine(prepare(assignment, boxes, seed=0), rebuild(assignment, content), boxes)
 
 
 def _slug(root: Path, notebook: Path, content: Mapping[str, Any]) -> str:

@@ -129,7 +129,7 @@ def _run(root: Path, wanted: Sequence[str], options: argparse.Namespace) -> int:
                 finish=lambda done: reports.append(write_reports(options.out, done)),
             )
     except SandboxError as error:
-        _say(f"dlsys-grade: {error}\nOr trust the students: --trust-students.")
+        _say(f"dlsys-grade: {error}")
         return NO_SANDBOX
     summary(options.out, result, reports[0], sys.stdout)
     failed = any(grade.result.status == NOT_GRADED for grade in reports[0].grades)

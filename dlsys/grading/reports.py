@@ -55,8 +55,10 @@ def write_reports(out: Path, result: Class) -> Reports:
         if content is not None:
             write(out / "gradescope" / place, content)
     comments = {key: comment for key, (_, comment) in scores.items()}
-    for student in dict.fromkeys(result.student for result in results):
-        own = [grade for grade in grades if grade.result.student == student]
+    by_student: dict[str, list[Grade]] = defaultdict(list)
+    for grade in grades:
+        by_student[grade.result.student].append(grade)
+    for own in by_student.values():
         feedback.write(out, own, result.assignments, comments)
     return reports
 
