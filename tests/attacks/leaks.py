@@ -103,7 +103,7 @@ PROBES = {
     "memory of all processes within reach": MEMORY,
     "objects left by the grader": OBJECTS,
     "the home folder": READ
-    + "import os\nlook('@home@/secret.txt')\nlook('@home@')\nlook('/root/.ssh')\nlook('/root/.bashrc')\nlook(os.path.expanduser('~/secret.txt'))\nlook('/home/secret.txt')",
+    + "import os\nlook('@home@/secret.txt')\nlook('@home@')\nlook('/root/.ssh')\nlook('/root/.bashrc')\nlook(os.path.expanduser('~/secret.txt'))",
     "the folders of other students": READ
     + "look('@submissions@')\nlook('@submissions@/neighbor/memory_wall.ipynb')",
     "the folder of grades": READ
