@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "dlsys"
-WITHOUT_EXERCISES = {"intro", "notation", "glossary"}
+WITHOUT_EXERCISES = {"intro", "notation", "glossary", "instructors"}
 
 
 def pages(entry) -> list[str]:
@@ -93,7 +93,8 @@ def test_importing_the_package_loads_hardly_anything():
 
 
 def test_no_file_names_a_place_on_somebodys_machine():
-    places = re.compile(rb"(?<![\w.])/(?:home|root|Users|work|mnt)/\w|[A-Z]:\\Users")
+    # /home/student is in a box that students' code runs in, on every machine.
+    places = re.compile(rb"(?<![\w.])/(?:home(?!/student\b)|root|Users|work|mnt)/\w|[A-Z]:\\Users")
     found = {
         str(path.relative_to(ROOT)): match.group()
         for path in tracked()
