@@ -8,7 +8,7 @@ what came of a shown check, was there before anything hidden was.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -139,6 +139,8 @@ class _Ran:
     broke: dict[str, str] = field(default_factory=dict)  # by answer cell
     notes: list[str] = field(default_factory=list)
     imported: list[str] = field(default_factory=list)
+    left_out: set[int] = field(default_factory=set)  # numbers of steps that are not to run again
+    breaks: int = 0
 
 
 def _run(
@@ -152,12 +154,23 @@ def _run(
     until = time.monotonic() + boxes.limits.submission_seconds
     student = _run_cells(assignment, submission, boxes, ran, until)
     referee = Referee(boxes, boxes.limits, assignment, student.snapshots)
+    spoiled: set[str] = set()
     try:
         for hidden in (False, True):
             for question in assignment.questions:
-                if question.id in student.snapshots:
-                    referee.question(question.id)
-                    _evaluate(referee, question.id, checks[question.id], hidden, ran, until)
+                if question.id not in student.snapshots or question.id in spoiled:
+                    continue
+                referee.question(question.id)
+                fine = _evaluate(referee, question.id, checks[question.id], hidden, ran, until)
+                if ran.breaks > boxes.limits.restarts or student.is_well(thoroughly=not fine):
+                    continue
+                # The other questions are not to suffer for what this one has done to the box.
+                spoiled.add(question.id)
+                referee.close()
+                student.close()
+                _leave_out(submission.steps, question.id, "Its check broke the kernel.", ran)
+                student = _run_cells(assignment, submission, boxes, ran, until)
+                referee = Referee(boxes, boxes.limits, assignment, student.snapshots)
         if modules:
             ran.imported = referee.imported()
     finally:
@@ -171,22 +184,21 @@ def _run_cells(
 ) -> StudentBox:
     """The student's box after all cells; those that broke the kernel are left out."""
     limits = boxes.limits
-    left_out: set[int] = set()
     steps = list(submission.steps)
     while True:
         box = StudentBox(boxes, limits, assignment.files)
         ran.errors.clear()
         for index, step in enumerate(steps):
-            if index in left_out:
+            if index in ran.left_out:
                 continue
             try:
                 seconds = max(0.1, min(limits.cell_seconds, until - time.monotonic()))
                 error = box.run(step, seconds)
             except Broke as broke:
                 box.close()
-                left_out.add(index)
+                _blame(steps, index, ran)
                 _tell(assignment, step, str(broke), ran)
-                if len(left_out) > limits.restarts or time.monotonic() > until:
+                if ran.breaks > limits.restarts or time.monotonic() > until:
                     del steps[index:]
                     ran.notes.append(
                         f"More than {limits.restarts} cells broke the kernel, or all of them took "
@@ -198,6 +210,29 @@ def _run_cells(
                 ran.errors[step.id] = error
         else:
             return box
+
+
+def _blame(steps: Sequence[Step], index: int, ran: _Ran) -> None:
+    """Leave out the cell that broke the kernel: where a snapshot could not be made, what the
+    student ran since the one before."""
+    ran.breaks += 1
+    guilty = {index}
+    if steps[index].kind == TEST:
+        since = index
+        while since and steps[since - 1].kind != TEST:
+            since -= 1
+        theirs = {i for i in range(since, index) if steps[i].kind in (ANSWER, FREE)}
+        guilty = theirs - ran.left_out or guilty
+    ran.left_out |= guilty
+
+
+def _leave_out(steps: Sequence[Step], question: str, how: str, ran: _Ran) -> None:
+    """Leave out an answer whose check broke the kernel."""
+    ran.breaks += 1
+    ran.broke[question] = how
+    ran.left_out |= {
+        i for i, step in enumerate(steps) if (step.kind, step.id) == (ANSWER, question)
+    }
 
 
 def _tell(assignment: Assignment, step: Step, how: str, ran: _Ran) -> None:
@@ -220,8 +255,10 @@ def _evaluate(
     hidden: bool,
     ran: _Ran,
     until: float,
-) -> None:
-    late = 0
+) -> bool:
+    """Evaluate the checks of a question; whether each has a value."""
+    fine = True
+    late = sum(ran.values.get((question, i), ("",))[0] == "late" for i in range(len(checks)))
     for index, check in enumerate(checks):
         if check.hidden is not hidden:
             continue
@@ -230,12 +267,14 @@ def _evaluate(
             continue
         word, came = referee.evaluate(check.expression)
         late += word == "late"
+        fine = fine and word in ("value", "not plain")
         wrong = "There is no value." if word != "value" else _wrong(check, came)
         ran.values[question, index] = word, came, wrong
         if check.cost and not hidden and not wrong:
             word, cost = referee.evaluate(check.cost, cost=True)
             if word == "value":
                 ran.costs[question, index] = cost
+    return fine
 
 
 def _submission(assignment: Assignment, answers: Mapping[str, str]) -> Submission:

@@ -42,6 +42,10 @@ def prepare() -> None:
         def ask_exit(self) -> None:
             """Nothing: `exit` ends a cell and not the notebook."""
 
+        def system(self, cmd: str) -> None:
+            """Run a command of the shell, for there is no terminal to run it in."""
+            print(self.getoutput(cmd, split=False, depth=1))
+
         def showtraceback(self, *args: Any, **options: Any) -> None:
             """Nothing: what a cell ended with goes to the grader."""
 
@@ -75,6 +79,13 @@ def main(end: socket.socket, limits: Limits) -> None:
             channel.say({"done": True})
         elif word == "run":
             channel.say(_run(details[0]))
+        elif word == "ping":
+            if details[0]:
+                child = os.fork()
+                if child == 0:
+                    os._exit(0)
+                os.waitpid(child, 0)
+            channel.say({"done": True})
         elif word == "snapshot":
             if os.fork() == 0:
                 end.close()

@@ -71,9 +71,18 @@ class StudentBox:
     def _ask(self, message: Any, seconds: float, files: Sequence[int] = ()) -> dict[str, Any]:
         self._channel.tell(message, files)
         said, _ = self._channel.hear(seconds)
+        self._channel.expect_silence()  # else an answer made up beforehand would count for later
         if type(said) is not dict:
             raise Garbled("no answer")
         return said
+
+    def is_well(self, thoroughly: bool = True) -> bool:
+        """Whether the kernel is there still, and can make processes: a check may have killed it
+        or filled its box."""
+        try:
+            return self._ask(("ping", thoroughly), _GRACE).get("done") is True
+        except (TooLate, Garbled, Closed):
+            return False
 
 
 class Referee:

@@ -62,6 +62,20 @@ class Channel:
         except (ValueError, RecursionError) as error:
             raise Garbled(f"no JSON: {type(error).__name__}") from None
 
+    def expect_silence(self) -> None:
+        """Raise Garbled where the other end has said more than it was asked, Closed where it is
+        gone."""
+        self._end.settimeout(0)
+        try:
+            more = self._end.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise Closed(str(error)) from None
+        if not more:
+            raise Closed("the other end has closed")
+        raise Garbled("an answer to no question")
+
     def tell(self, message: Any, files: Sequence[int] = (), pickled: bytes | None = None) -> None:
         """Send anything to a box, with file descriptors for it."""
         self._send(pickle.dumps(message) if pickled is None else pickled, (), files)
