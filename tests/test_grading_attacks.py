@@ -6,6 +6,7 @@ notebooks of honest students keep all their points.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -21,10 +22,10 @@ import pytest
 from attacks import SOLVED, Attack, Places, hidden, in_one, points
 from wrong_answers.notebooks import ROOT, slugs
 
-from dlsys.grading.course import Class, grade
+from dlsys.grading.course import Class, Plan, boxes, grade
 from dlsys.grading.records import load_all
 from dlsys.grading.reports import write_reports
-from dlsys.grading.result import GRADED, REFUSED, Result
+from dlsys.grading.result import GRADED, MISSING, REFUSED, Result
 from dlsys.grading.sandbox import Limits, SandboxError
 
 CLASSES = (
@@ -37,7 +38,7 @@ EVERY = [*(each for bank in BANKS.values() for each in bank), *HARDLY]
 SECRET = "same-secret-of-the-class"
 NEIGHBOR = "neighbor"
 LIMITS = Limits(
-    cell_seconds=3, check_seconds=2, submission_seconds=20, memory_bytes=3 << 29, processes=100
+    cell_seconds=3, check_seconds=2, submission_seconds=60, memory_bytes=3 << 29, processes=100
 )
 
 
@@ -79,21 +80,19 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Graded:
                 places.submissions,
                 slugs(),
                 places.out,
-                jobs=2,
-                seed=7,
-                limits=LIMITS,
-                finish=write_reports,
+                plan=Plan(seed=7, limits=LIMITS, jobs=2),
+                progress=lambda done, of, what: None,
+                opener=boxes,
+                finish=lambda done: write_reports(places.out, done),
             )
         except SandboxError as error:
             if os.environ.get("SANDBOX_TEST") == "required":
                 raise
             pytest.skip(str(error))
-        records = {
-            student: record.result
-            for slug in slugs()
-            for student, record in load_all(places.out, slug).items()
+        records = {slug: load_all(places.out, slug) for slug in slugs()}
+        results = {
+            name: records[each.slug][each.student].result for name, each in notebooks.items()
         }
-        results = {name: records[each.student] for name, each in notebooks.items()}
         return Graded(results, places, done, _processes())
 
 
@@ -101,10 +100,8 @@ def _processes() -> list[str]:
     """The command lines of all processes of this machine."""
     lines = []
     for process in psutil.process_iter():
-        try:
+        with contextlib.suppress(psutil.Error):
             lines.append(" ".join(process.cmdline()))
-        except psutil.Error:
-            pass
     return lines
 
 
@@ -158,16 +155,13 @@ def test_an_attack_earns_nothing_and_costs_no_right_answer_its_points(
     check(attack, result)
 
 
-@pytest.mark.parametrize("attack", ids(BANKS["malformed"]))
+@pytest.mark.parametrize("attack", ids([each for each in EVERY if each.refused]))
 def test_what_is_no_notebook_is_refused_with_a_reason(attack: Attack, graded: Graded) -> None:
     result = graded.results[attack.name]
-    if attack.refused:
-        assert result.status == REFUSED
-        assert re.search(attack.refused, result.reason), result.reason
-        assert not result.questions
-        assert result.earned is None
-    else:
-        check(attack, result)
+    assert result.status == REFUSED
+    assert re.search(attack.refused, result.reason), result.reason
+    assert not result.questions
+    assert result.earned is None
 
 
 @pytest.mark.parametrize("attack", ids(HARDLY))
@@ -188,7 +182,9 @@ def test_every_class_has_attacks_and_no_two_have_one_name() -> None:
 
 
 def test_nobody_fails_for_another_ones_attack(graded: Graded) -> None:
-    assert all(record.result.status in (GRADED, REFUSED) for record in graded.graded.records)
+    assert all(
+        record.result.status in (GRADED, REFUSED, MISSING) for record in graded.graded.records
+    )
     neighbor = load_all(graded.places.out, "memory_wall")[NEIGHBOR].result
     assert earned(neighbor) == points("memory_wall")
 

@@ -18,7 +18,7 @@ from typing import Any
 from wrong_answers.notebooks import load
 
 Notebook = dict[str, Any]
-SOLVED, GUESSED = "solved", "guessed"
+SOLVED, GUESSED, BLANK = "solved", "guessed", "blank"
 
 # A name that the answer to each question of memory_wall binds.
 NAMES = {
@@ -108,7 +108,10 @@ class Attack:
 
     def notebook(self) -> Notebook:
         """What is handed in, before `lay`."""
-        notebook = solved(self.slug) if self.base == SOLVED else guessed(self.slug)
+        if self.base == BLANK:
+            notebook = load("exercises", self.slug)
+        else:
+            notebook = solved(self.slug) if self.base == SOLVED else guessed(self.slug)
         for name, source in self.answers.items():
             cell(notebook, name)["source"] = dedent(source).strip("\n")
         for after, source in self.cells.items():
@@ -118,11 +121,12 @@ class Attack:
             self.edit(notebook)
         return notebook
 
-    def write(self, folder: Path, places: Places) -> None:
+    def write(self, folder: Path, places: Places | None = None) -> None:
         """Hand it in: FOLDER/STUDENT/SLUG.ipynb."""
         path = folder / self.student / f"{self.slug}.ipynb"
-        path.parent.mkdir(parents=True)
-        text = places.fill(json.dumps(self.notebook()))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(self.notebook())
+        text = places.fill(text) if places else text
         if self.lay:
             self.lay(path, text)
         else:

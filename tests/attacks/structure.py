@@ -132,8 +132,6 @@ GUESSES: dict[str, Any] = {
     ),
     "deleted helpers": keep(lambda one: not trusted(one)),
     "forged ticks in outputs": ticks,
-    "no answers at all": keep(lambda one: not is_answer(one)),
-    "no cells": keep(lambda one: False),
 }
 
 RIGHT: dict[str, Any] = {
@@ -177,6 +175,7 @@ BANK = [
     Attack("answers under each other's ids", edit=exchange, earns={"free": 0}),
     Attack("an answer in a raw cell", edit=kind("raw")),  # it is run as the code that it is
     Attack("an answer in a markdown cell", edit=kind("markdown")),
+    Attack("no cells", edit=keep(lambda one: False), refused="no answer cell"),
     Attack("an answer deleted", edit=keep(lambda one: one["id"] != "free"), earns={"free": 0}),
     Attack(
         "a wrong answer and a second one under its id",
