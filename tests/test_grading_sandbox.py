@@ -11,6 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import dedent
 
 import nbformat
@@ -333,6 +334,18 @@ def test_where_bubblewrap_is_missing_the_message_says_how_to_install_it(monkeypa
     monkeypatch.setenv("PATH", "")
     with pytest.raises(SandboxError, match=r"apt install bubblewrap.*--trust-students"), Boxes():
         pass
+
+
+def test_what_python_needs_can_be_reached_where_the_box_has_its_own_folder(boxes, monkeypatch):
+    """A course may lie below /tmp, where the box has a folder of its own."""
+    with TemporaryDirectory(dir="/tmp") as folder:
+        place = Path(folder, "environment")
+        place.mkdir()
+        monkeypatch.setattr(sandbox, "libraries", lambda: [place])
+        look = ["/usr/bin/stat", "--format", "%a", "/tmp", folder]
+        command = [*sandbox.command("bwrap", Limits()), *look]
+        shown = subprocess.run(command, capture_output=True, text=True)
+    assert shown.stdout.split() == ["777", "755"], shown.stderr
 
 
 # Jupyter kernels in boxes.

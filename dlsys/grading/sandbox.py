@@ -72,6 +72,12 @@ def libraries() -> list[Path]:
     return found
 
 
+def _way_to(path: Path) -> list[str]:
+    """The folders above, open to the user in the box, who is not the one who makes it."""
+    made = (["--perms", "0755", "--dir", str(parent)] for parent in reversed(path.parents))
+    return [option for options in made for option in options]
+
+
 def command(program: str, limits: Limits) -> list[str]:
     """The command line of bubblewrap, which is `program`, without what to start in the box."""
     bwrap = [program, "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
@@ -89,15 +95,13 @@ def command(program: str, limits: Limits) -> list[str]:
             seen.append(path)
     seen += [path for path in libraries() if not path.is_relative_to("/usr")]
     seen = [path for path in seen if path.exists()]
-    # The user in the box differs from the one who makes it, and has to pass through.
-    for parent in sorted({parent for path in (*seen, *FOLDERS) for parent in path.parents}):
-        bwrap += ["--perms", "0755", "--dir", str(parent)]
     # First, for what is needed may lie below /tmp.
     for folder in FOLDERS:
         size = str(limits.file_bytes)
+        bwrap += _way_to(folder)
         bwrap += ["--perms", "0777", "--size", size, "--tmpfs", str(folder)]
     for path in seen:
-        bwrap += ["--ro-bind", str(path), str(path)]
+        bwrap += [*_way_to(path), "--ro-bind", str(path), str(path)]
     for device in ("null", "zero", "full", "random", "urandom"):
         bwrap += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
