@@ -76,7 +76,7 @@ def summary(out: Path, result: course.Class, reports: Reports, stream: TextIO) -
         say(f"... and {len(without) - _LISTED} more; see grades.csv.")
     late = sum(grade.seconds_late > 0 for grade in grades)
     if late:
-        say(f"{late} submissions are late, by their timestamp.txt or else the date of the file.")
+        say(f"Late, by timestamp.txt or else the date of the file: {late}.")
     if result.gone:
         say(_line(f"No longer there, kept in {out / 'gone'}: {', '.join(result.gone)}"))
     say(f"Graded now: {result.graded}. Seed: {result.run.seed}.")
@@ -84,7 +84,7 @@ def summary(out: Path, result: course.Class, reports: Reports, stream: TextIO) -
     by_hand = sum(grade.waiting > 0 for grade in grades)
     if by_hand:
         say(
-            f"{by_hand} submissions have written answers to grade by hand:\n"
+            f"Submissions with written answers to grade by hand: {by_hand}. To grade them:\n"
             f"    cd {out / 'nbgrader'} && jupyter lab      then Nbgrader > Formgrader\n"
             "Afterwards run this command again: it takes the points into all files."
         )
