@@ -107,10 +107,12 @@ def _reaches(host: str, port: int) -> bool:
 
 
 def _writes(folder: str) -> bool:
+    place = Path(folder, "dlsys-box-was-here")
     try:
-        Path(folder, "mine").touch()
+        place.touch()
     except OSError:
         return False
+    place.unlink()
     return True
 
 
