@@ -109,9 +109,9 @@ def _of_assignments(result: course.Class, grades: Sequence[Grade]) -> Table:
 def _of_items(items: Sequence[Item]) -> Table:
     table = Table(box=box.SIMPLE, title="The hardest questions", title_justify="left")
     table.add_column("question", no_wrap=True)
-    for name in ("earned", "discrimination", "not answered"):
-        table.add_column(name, justify="right")
-    table.add_column("commonest mistake", no_wrap=True, overflow="ellipsis", ratio=1)
+    for name in ("earned", "discri-\nmination", "not\nanswered"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("commonest mistake")
     for item in sorted(items, key=lambda each: each.difficulty)[:_HARDEST]:
         known = item.discrimination is not None
         table.add_row(
@@ -119,6 +119,11 @@ def _of_items(items: Sequence[Item]) -> Table:
             f"{item.difficulty:.0%}",
             f"{item.discrimination:.2f}" if known else "",
             str(item.unanswered),
-            Text(f"{item.mistakes[0][1]} x {item.mistakes[0][0]}" if item.mistakes else ""),
+            _cut(f"{item.mistakes[0][1]} x {item.mistakes[0][0]}" if item.mistakes else ""),
         )
     return table
+
+
+def _cut(text: str) -> Text:
+    """Text that gives way to all other columns, and stays in one line."""
+    return Text(text, no_wrap=True, overflow="ellipsis")
