@@ -66,7 +66,7 @@ class _Calls:
         try:
             packed = packer.pack(value)
         except Garbled as error:
-            self._channel.say({"error": {"types": ["ValueError"], "text": str(error)}})
+            self._channel.say({"error": {"types": ["RuntimeError"], "text": str(error)}})
             return
         self._channel.say({word: packed}, packer.arrays)
 

@@ -28,8 +28,11 @@ class Closed(ConnectionError):  # noqa: N818  (what happened, named as it is tol
     """The process at the other end is gone."""
 
 
-class Garbled(ValueError):  # noqa: N818
-    """What came is not what the two have agreed on; the message says in what."""
+class Garbled(Exception):  # noqa: N818
+    """What came is not what the two have agreed on; the message says in what.
+
+    It is no ValueError: a check that asks whether a function raises one is not to be fooled.
+    """
 
 
 class TooLate(TimeoutError):  # noqa: N818

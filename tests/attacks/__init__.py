@@ -20,6 +20,10 @@ from wrong_answers.notebooks import load
 Notebook = dict[str, Any]
 SOLVED, GUESSED, BLANK = "solved", "guessed", "blank"
 
+# How many attacks that share may be in one notebook: it is run again so often without one.
+KERNELS, CHECKS = "several that break the kernel", "several that are called"
+MOST = {KERNELS: 3, CHECKS: 4}
+
 # A name that the answer to each question of memory_wall binds.
 NAMES = {
     "state": "state_bytes",
@@ -86,6 +90,7 @@ class Attack:
     earns: points by question, exactly; None: less than full. Questions that are not named have
         full points in a solved notebook and 0 in a guessed one.
     spoils: whether it may cost the other questions their points as well
+    shares: with which others it may stand in one notebook, each in a question of its own
     refused: a pattern of the reason, where the notebook is refused
     """
 
@@ -98,7 +103,7 @@ class Attack:
     lay: Callable[[Path, str], object] | None = None
     earns: Mapping[str, float | None] = field(default_factory=dict)
     spoils: bool = False
-    shares: bool = False  # its answers may stand in one notebook with those of others
+    shares: str = ""
     refused: str = ""
 
     @property
@@ -135,23 +140,25 @@ class Attack:
 
 def in_one(attacks: Iterable[Attack]) -> dict[str, Attack]:
     """By the name of each attack the notebook that it is in: of its own, or shared where it may."""
-    shared: list[tuple[Attack, list[str]]] = []
     found: dict[str, Attack] = {}
+    shared: list[tuple[Attack, list[str]]] = []
     for each in attacks:
         if not each.shares:
             found[each.name] = each
             continue
         for place, (other, names) in enumerate(shared):
-            if other.slug == each.slug and not {*other.answers, *other.cells} & {
-                *each.answers,
-                *each.cells,
-            }:
-                answers, cells = {**other.answers, **each.answers}, {**other.cells, **each.cells}
-                merged = Attack(other.name, each.slug, answers=answers, cells=cells)
-                shared[place] = merged, [*names, each.name]
+            taken = {*other.answers, *other.cells} & {*each.answers, *each.cells}
+            alike = (other.slug, other.base, other.shares) == (each.slug, each.base, each.shares)
+            if alike and not taken and len(names) < MOST.get(each.shares, 20):
+                both = replace(
+                    other,
+                    answers={**other.answers, **each.answers},
+                    cells={**other.cells, **each.cells},
+                )
+                shared[place] = both, [*names, each.name]
                 break
         else:
-            name = f"notebook {len(shared)} of several attacks"
+            name = f"{each.shares} {len(shared)}"
             shared.append((replace(each, name=name), [each.name]))
     return found | {name: notebook for notebook, names in shared for name in names}
 
@@ -172,7 +179,8 @@ def hidden() -> tuple[str, ...]:
 @cache
 def patterns_of_hidden() -> str:
     """Python source of patterns that find `hidden` in memory, and not themselves."""
-    patterns = (f"[{piece[0]}]{re.escape(piece[1:])}".encode() for piece in hidden())
+    some = hidden()[::5]  # every pattern takes its time over some hundred megabytes
+    patterns = (f"[{piece[0]}]{re.escape(piece[1:])}".encode() for piece in some)
     return ", ".join(map(repr, patterns))
 
 
@@ -183,7 +191,9 @@ def probe(name: str, source: str, on: str) -> Attack:
     """
     fail = f"if found:\n    {NAMES[on]} = [str(one)[:200] for one in found]"
     right = "".join(cell(solved("memory_wall"), on)["source"])
-    return Attack(name, answers={on: f"{dedent(source).strip()}\n{right}\n{fail}"}, shares=True)
+    return Attack(
+        name, answers={on: f"{dedent(source).strip()}\n{right}\n{fail}"}, shares="several probes"
+    )
 
 
 def probes(sources: Mapping[str, str]) -> list[Attack]:
@@ -263,3 +273,24 @@ def function(body: str, name: str = "free_bytes(parameters, memory_gib)") -> str
     """The source of an answer that is a function with this body."""
     lines = dedent(body).strip("\n").split("\n")
     return "\n".join([f"def {name}:", *(f"    {line}" if line else "" for line in lines)])
+
+
+def in_answers(sources: Mapping[str, str]) -> list[Attack]:
+    """Each source in the place of an answer, spread over the questions."""
+    questions = list(NAMES)
+    return [
+        Attack(name, answers={on: source}, earns={on: 0}, shares=KERNELS)
+        for number, (name, source) in enumerate(sources.items())
+        for on in [questions[number % len(questions)]]
+    ]
+
+
+def in_checks(bodies: Mapping[str, str], before: str = "") -> list[Attack]:
+    """Each body as that of the function @name@ that a check calls, spread over the questions."""
+    questions = ("free", "layer", "longest", "cost")
+    return [
+        Attack(name, answers={on: f"{before}\n{source}"}, earns={on: 0}, shares=CHECKS)
+        for number, (name, body) in enumerate(bodies.items())
+        for on in [questions[number % len(questions)]]
+        for source in [function(body.replace("@name@", NAMES[on]), f"{NAMES[on]}(*arguments)")]
+    ]

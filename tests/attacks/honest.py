@@ -230,9 +230,9 @@ MEANS = {
 }
 
 BANK = [
-    *(Attack(name, answers=answers, shares=True) for name, answers in ANSWERS.items()),
+    *(Attack(name, answers=answers, shares="several odd ones") for name, answers in ANSWERS.items()),
     *(
-        Attack(name, cells={f"{list(NAMES)[number % 8]}-question": text}, shares=True)
+        Attack(name, cells={f"{list(NAMES)[number % 8]}-question": text}, shares="several odd ones")
         for number, (name, text) in enumerate(CELLS.items())
         if name not in CLOBBER
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attacks import GUESSED, Attack, function
+from attacks import GUESSED, KERNELS, Attack, function, in_checks
 
 LOOK = {
     "answers to the visible instances": """
@@ -130,16 +130,17 @@ FORGED = {
 }
 
 
-def forged(name: str, data: str) -> list[Attack]:
-    """The forged message in a cell of one's own, and in a call of a check."""
-    body = f"forge({data})\nreturn memory_gib * 2**30 - 12 * parameters"
+def in_cells() -> list[Attack]:
+    """Each message forged in a cell of one's own, before questions that are answered wrong."""
+    places = ("imports", "state-question", "forgotten-question")
     return [
-        Attack(f"{name}, in a cell", base=GUESSED, cells={"imports": f"{WIRE}\nforge({data})"}),
         Attack(
-            f"{name}, in a check",
-            answers={"free": f"{WIRE}\n{function(body)}"},
-            earns={"free": 0},
-        ),
+            f"{name}, in a cell",
+            base=GUESSED,
+            cells={places[number % len(places)]: f"{WIRE}\nforge({data})"},
+            shares=KERNELS,
+        )
+        for number, (name, data) in enumerate(FORGED.items())
     ]
 
 
@@ -154,5 +155,8 @@ BANK = [
         base=GUESSED,
         answers={"state": "state_bytes = devices = 1\n" + SCORES},
     ),
-    *(attack for name, data in FORGED.items() for attack in forged(name, data)),
+    *in_cells(),
+    *in_checks(
+        {f"{name}, in a check": f"forge({data})\nreturn 1" for name, data in FORGED.items()}, WIRE
+    ),
 ]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from attacks import Attack, function
+from attacks import Attack, in_answers, in_checks
 
 SWALLOW = """
 import signal
@@ -77,11 +75,6 @@ raise Endless()
 """
 
 
-def answers(on: str, sources: Mapping[str, str], earns: float | None = 0) -> list[Attack]:
-    """Attacks in the answer cell of question `on` of a notebook that is right otherwise."""
-    return [Attack(name, answers={on: text}, earns={on: earns}) for name, text in sources.items()]
-
-
 IN_AN_ANSWER = {
     "a loop in an answer": "while True:\n    pass",
     "a loop in C": "import itertools\nsum(itertools.count())",
@@ -121,35 +114,31 @@ IN_AN_ANSWER = {
 }
 
 IN_A_CHECK = {
-    "a loop in a check": function("while True:\n    pass"),
-    "a loop in a regular expression": function(
-        "import re\nre.match(r'(a+)+$', 'a' * 60 + 'b')\nreturn 1"
-    ),
-    "a check that swallows every signal": function(SWALLOW),
-    "a check that sleeps": function("import time\ntime.sleep(600)"),
-    "memory in a check": function(GREED),
-    "a fork bomb in a check": function("import os\nwhile True:\n    os.fork()"),
-    "a flood of stdout in a check": function("while True:\n    print('x' * 10_000)"),
-    "a check that exits": function("import os\nos._exit(0)"),
-    "a check that raises SystemExit": function("raise SystemExit(0)"),
-    "a check that raises KeyboardInterrupt": function("raise KeyboardInterrupt"),
-    "a check that kills whatever it may": function("import os\nos.kill(-1, 9)"),
-    "a check whose child answers as well": function("import os\nos.fork()\nreturn 1"),
-    "a check that closes every file": function("import os\nos.closerange(0, 1 << 16)\nreturn 1"),
-    "recursion in a check": function("return free_bytes(parameters, memory_gib)"),
-    "a huge text from a check": function("return 'x' * (500 << 20)"),
-    "a huge list from a check": function("return list(range(10**7))"),
-    "a huge number from a check": function("return 1 << (10**8)"),
-    "a number of a million digits from a check": function("return 10**1_000_000"),
-    "a deep list from a check": function("x = []\nfor _ in range(10**6):\n    x = [x]\nreturn x"),
-    "a list that holds itself": function("x = []\nx.append(x)\nreturn x"),
-    "a wide list that grows where it is opened": function(
-        "x = [0]\nfor _ in range(64):\n    x = [x, x]\nreturn x"
-    ),
-    "a huge tensor from a check": function("return torch.empty(1, device='meta').expand(1 << 40)"),
-    "a tensor that is one number many times": function("return torch.zeros(1).expand(1 << 33)"),
-    "a tensor of no numbers and many rows": function("return torch.empty(10**9, 0)"),
-    "an error of a gigabyte": function("raise ValueError('x' * (1 << 29))"),
+    "a loop in a check": "while True:\n    pass",
+    "a loop in a regular expression": "import re\nre.match(r'(a+)+$', 'a' * 60 + 'b')\nreturn 1",
+    "a check that swallows every signal": SWALLOW,
+    "a check that sleeps": "import time\ntime.sleep(600)",
+    "memory in a check": GREED,
+    "a fork bomb in a check": "import os\nwhile True:\n    os.fork()",
+    "a flood of stdout in a check": "while True:\n    print('x' * 10_000)",
+    "a check that exits": "import os\nos._exit(0)",
+    "a check that raises SystemExit": "raise SystemExit(0)",
+    "a check that raises KeyboardInterrupt": "raise KeyboardInterrupt",
+    "a check that kills whatever it may": "import os\nos.kill(-1, 9)",
+    "a check whose child answers as well": "import os\nos.fork()\nreturn 1",
+    "a check that closes every file": "import os\nos.closerange(0, 1 << 16)\nreturn 1",
+    "recursion in a check": "return @name@(*arguments)",
+    "a huge text from a check": "return 'x' * (500 << 20)",
+    "a huge list from a check": "return list(range(10**7))",
+    "a huge number from a check": "return 1 << (10**8)",
+    "a number of a million digits from a check": "return 10**1_000_000",
+    "a deep list from a check": "x = []\nfor _ in range(10**6):\n    x = [x]\nreturn x",
+    "a list that holds itself": "x = []\nx.append(x)\nreturn x",
+    "a wide list that grows where it is opened": "x = [0]\nfor _ in range(64):\n    x = [x, x]\nreturn x",
+    "a huge tensor from a check": "return torch.empty(1, device='meta').expand(1 << 40)",
+    "a tensor that is one number many times": "return torch.zeros(1).expand(1 << 33)",
+    "a tensor of no numbers and many rows": "return torch.empty(10**9, 0)",
+    "an error of a gigabyte": "raise ValueError('x' * (1 << 29))",
 }
 
 # What happens in a cell of the student's own costs no point: the notebook goes on without it.
@@ -164,8 +153,8 @@ OWN_CELLS = {
 }
 
 BANK = [
-    *answers("free", IN_AN_ANSWER),
-    *answers("free", IN_A_CHECK),
+    *in_answers(IN_AN_ANSWER),
+    *in_checks(IN_A_CHECK),
     *(Attack(name, cells={"imports": text}) for name, text in OWN_CELLS.items()),
     Attack(
         "a kernel that dies in every answer",
