@@ -142,6 +142,29 @@ def test_no_jump_of_the_filter_leaves_it_and_every_end_is_an_answer(machine):
     assert program[-1] == (seccomp.RETURN, 0, 0, seccomp.ALLOW)
 
 
+def _files(process):
+    """What the open files of a process are."""
+    return [os.readlink(entry.path) for entry in os.scandir(f"/proc/{process}/fd")]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there are boxes")
+def test_what_holds_a_box_is_no_way_round_its_filter_and_its_limits(box):
+    # Where the grader is not root, a student's process may write to the memory of these.
+    holder = psutil.Process(box.processes[0].pid)
+    for one in (holder, *holder.children()):
+        status = dict(
+            line.split(":\t", 1)
+            for line in Path(f"/proc/{one.pid}/status").read_text().split("\n")
+            if ":\t" in line
+        )
+        assert status["Seccomp"].strip() == "2"
+        assert status["NoNewPrivs"].strip() == "1"
+        assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0
+        assert not [target for target in _files(one.pid) if target.startswith("socket:")]
+        assert one.rlimit(psutil.RLIMIT_NPROC) == (LIMITS.processes,) * 2
+        assert one.rlimit(psutil.RLIMIT_DATA) == (LIMITS.memory_bytes,) * 2
+
+
 def test_an_unknown_processor_is_refused_by_name():
     with pytest.raises(ValueError, match="riscv64"):
         seccomp.filter_bytes("riscv64")

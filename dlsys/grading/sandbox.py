@@ -82,6 +82,7 @@ def command(program: str, limits: Limits) -> list[str]:
     """The command line of bubblewrap, which is `program`, without what to start in the box."""
     bwrap = [program, "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
     bwrap += ["--hostname", "box", "--die-with-parent", "--new-session", "--clearenv"]
+    bwrap += ["--cap-drop", "ALL"]
     if has_cgroup_namespace():
         bwrap += ["--unshare-cgroup"]
     if os.geteuid() != 0:
@@ -132,15 +133,12 @@ def has_cgroup_namespace() -> bool:
     return os.path.exists("/proc/self/ns/cgroup")
 
 
-def confine(limits: Limits, user: int | None, isolated: bool = True) -> None:
-    """Bind this process, and all that it starts, to `limits`; take away what it could do more.
-
-    `user` is the user id to become, None to stay. Raises OSError or ValueError where that fails.
-    """
+def bind(limits: Limits, more_processes: int = 0, process: int | None = None) -> None:
+    """Bind a process, None for this one, to `limits`, or to lower ones that it has already."""
     import resource
 
     for name, most in (
-        ("NPROC", limits.processes + (0 if user or isolated else _processes_of_this_user())),
+        ("NPROC", limits.processes + more_processes),
         ("FSIZE", limits.file_bytes),
         ("CORE", 0),
         ("NOFILE", 256),
@@ -152,7 +150,18 @@ def confine(limits: Limits, user: int | None, isolated: bool = True) -> None:
             which = getattr(resource, f"RLIMIT_{name}")
             hard = resource.getrlimit(which)[1]
             most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-            resource.setrlimit(which, (most, most))
+            if process is None:
+                resource.setrlimit(which, (most, most))
+            else:
+                resource.prlimit(process, which, (most, most))
+
+
+def confine(limits: Limits, user: int | None, isolated: bool = True) -> None:
+    """Bind this process, and all that it starts, to `limits`; take away what it could do more.
+
+    `user` is the user id to become, None to stay. Raises OSError or ValueError where that fails.
+    """
+    bind(limits, 0 if user or isolated else _processes_of_this_user())
     if isolated:
         # Only who has capabilities can renounce those that might ever be had; the rest need not.
         for capability in range(64):

@@ -20,7 +20,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from dlsys.grading import sandbox
+import psutil
+
+from dlsys.grading import sandbox, seccomp
 from dlsys.grading.sandbox import Limits, SandboxError
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -39,7 +41,9 @@ def receive(end: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """What `send` sent at the other end; raises EOFError when that has closed."""
     line, files = b"", list[int]()
     while not line.endswith(b"\n"):
-        part, more, _, _ = socket.recv_fds(end, 1 << 16, 4, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+        part, more, _, _ = socket.recv_fds(end, 1 << 16, 4)
+        for file in more:  # else bubblewrap would hold on to them
+            os.set_inheritable(file, False)
         if not part:
             raise EOFError
         line, files = line + part, files + more
@@ -80,7 +84,7 @@ class Zygote:
 
     def open_box(self, role: str, limits: Limits, end: int) -> tuple[dict, tuple[int, ...]]:
         """Make a box and move a copy of this process in."""
-        init, hold = start_holder(sandbox.command(self.bwrap, limits))
+        init, hold = start_holder(sandbox.command(self.bwrap, limits), limits)
         user = sandbox.user_for(init)
         box = os.pidfd_open(init)
         report, say = os.pipe()
@@ -170,27 +174,36 @@ def limit_files(limits: Limits) -> None:
         sandbox.call("mount", b"tmpfs", bytes(folder), b"tmpfs", flags, options)
 
 
-def start_holder(box: list[str]) -> tuple[int, int]:
+def start_holder(box: list[str], limits: Limits) -> tuple[int, int]:
     """Have bubblewrap make a box; gives the process id of its first process, and a file that
-    keeps the box as long as it is open."""
+    keeps the box as long as it is open.
+
+    What holds the box may be of the student's user, who could write to its memory. So the filter
+    and the limits of what runs in a box bind it, too.
+    """
     wait, hold = os.pipe()
+    rules, write_rules = os.pipe()
+    os.write(write_rules, seccomp.filter_bytes())
+    os.close(write_rules)
     heard, echo = os.pipe()
     told, tell = os.pipe()
     complaints, complain = os.pipe()
     actions = [(os.POSIX_SPAWN_DUP2, mine, its) for its, mine in enumerate((wait, echo, complain))]
-    # Last, because the number 3 may be taken by one of the others.
-    actions.append((os.POSIX_SPAWN_DUP2, tell, 3))
+    # Numbers that none of the others has, as theirs would be overwritten.
+    told_at = max(wait, echo, tell, complain, rules) + 1
+    actions += [(os.POSIX_SPAWN_DUP2, tell, told_at), (os.POSIX_SPAWN_DUP2, rules, told_at + 1)]
+    numbers = ["--info-fd", str(told_at), "--seccomp", str(told_at + 1)]
     try:
         os.posix_spawn(
             box[0],
-            [*box, "--info-fd", "3", "cat"],
+            [*box, *numbers, "cat"],
             os.environ,
             file_actions=actions,
             setsigdef=[signal.SIGCHLD],
         )
     except OSError as error:
         raise SandboxError(f"{box[0]} cannot be started: {error.strerror}.") from None
-    for mine in (wait, echo, tell, complain):
+    for mine in (wait, echo, tell, complain, rules):
         os.close(mine)
     os.write(hold, b"x")
     # What comes back says that the mounts are done and the program runs.
@@ -202,7 +215,10 @@ def start_holder(box: list[str]) -> tuple[int, int]:
         if not ready:
             os.close(hold)
             raise SandboxError(f"bubblewrap could not make a box: {lines.read().strip()}.")
-    return json.loads(info)["child-pid"], hold
+    init = json.loads(info)["child-pid"]
+    for one in (init, *(child.pid for child in psutil.Process(init).children())):
+        sandbox.bind(limits, process=one)
+    return init, hold
 
 
 def main() -> None:
@@ -242,8 +258,6 @@ def main() -> None:
 
 def end_all() -> None:
     """Kill whatever is left of the boxes, and of what ran without one."""
-    import psutil
-
     while left := psutil.Process().children(recursive=True):
         for one in left:
             with contextlib.suppress(psutil.Error):
