@@ -6,7 +6,6 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
@@ -74,7 +73,10 @@ def _grade(arguments: Sequence[str]) -> int:
     parser.add_argument("--roster", type=Path, help="a CSV file of the class")
     parser.add_argument("--jobs", type=_count, default=1, help="how many at a time (default: 1)")
     parser.add_argument(
-        "--due", metavar="DATE", help="2026-12-01T23:59, local time; or with +01:00; or a day"
+        "--due",
+        metavar="DATE",
+        help="2026-12-01T23:59, local time; or with +01:00; or a day; or none "
+        "(default: as recorded)",
     )
     parser.add_argument("--late", metavar="RATE", help="10%%/day, 5%%/hour, 20%%, 1 point/day")
     parser.add_argument("--seed", type=int, help="draws the hidden instances (default: recorded)")
@@ -121,8 +123,7 @@ def _run(root: Path, wanted: Sequence[str], options: argparse.Namespace) -> int:
                 wanted,
                 options.out,
                 roster=options.roster,
-                due=_due(options.due),
-                late=_late(options.late),
+                deadline=_deadline(options.due, options.late),
                 plan=Plan(options.seed, options.trust_students, limits, options.jobs),
                 progress=progress,
                 opener=boxes,
@@ -136,21 +137,15 @@ def _run(root: Path, wanted: Sequence[str], options: argparse.Namespace) -> int:
     return SOME_NOT_GRADED if failed else OK
 
 
-def _due(text: str | None) -> datetime | None:
-    if text is None:
+def _deadline(due: str | None, late: str | None) -> tuple[float | None, str | None] | None:
+    """When it is due and what lateness takes, both checked; None where nothing is said of it."""
+    if due is None:
         return None
-    from dlsys.grading.late import parse_due
+    from dlsys.grading.late import parse_due, parse_rate
 
-    return parse_due(text)
-
-
-def _late(text: str | None) -> str | None:
-    """The rate as it is written, if it can be read."""
-    if text is not None:
-        from dlsys.grading.late import parse_rate
-
-        parse_rate(text)
-    return text
+    if late is not None:
+        parse_rate(late)
+    return (None if due == "none" else parse_due(due).timestamp()), late
 
 
 def _count(text: str) -> int:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from dlsys.grading.collect import FOUND, Found, Refused, find, read
 from dlsys.grading.examine import Prepared, examine, prepare
 from dlsys.grading.rebuild import rebuild
 from dlsys.grading.records import (
+    Deadline,
     Record,
     Run,
     key_of,
@@ -83,8 +83,7 @@ def grade(
     out: Path,
     *,
     roster: Path | None = None,
-    due: datetime | None = None,
-    late: str | None = None,
+    deadline: Deadline | None = None,
     plan: Plan,
     progress: Progress,
     opener: Opener,
@@ -94,7 +93,7 @@ def grade(
 
     root: the project, with exercises/ and solutions/
     wanted: slugs of assignments
-    due, late: recorded for these assignments, for whoever writes the reports
+    deadline: recorded for these assignments, for whoever writes the reports; None keeps theirs
     opener: `boxes`, or another source of what examines; used where there is something to grade
     finish: called with the class while `out` is still locked, to write the reports
 
@@ -110,12 +109,12 @@ def grade(
     out.mkdir(parents=True, exist_ok=True)
     with locked(out):
         run = open_run(out, plan.seed)
-        deadline = (None if due is None else due.timestamp(), late)
-        here = dict.fromkeys((each.slug for each in found), deadline)
-        run = replace(run, deadlines={**run.deadlines, **here})
+        if deadline is not None:
+            here = dict.fromkeys((each.slug for each in found), deadline)
+            run = replace(run, deadlines={**run.deadlines, **here})
         plan = replace(plan, seed=run.seed)
         save_run(out, run)
-        tasks = _sort(submissions, out, plan, assignments, found)
+        tasks = _sort(submissions, out, plan, run.deadlines, assignments, found)
         gone = _clear(out, found)
         if tasks:
             needed = {task.record.result.slug for task in tasks}
@@ -146,6 +145,7 @@ def _sort(
     submissions: Path,
     out: Path,
     plan: Plan,
+    deadlines: Mapping[str, Deadline],
     assignments: Mapping[str, Assignment],
     found: Sequence[Found],
 ) -> list[_Task]:
@@ -162,7 +162,7 @@ def _sort(
                 result = replace(result, status=REFUSED, reason=str(error))
         what = [each.student, result.status, result.reason, result.notes, notebook]
         rules = [assignments[each.slug].digest, plan.seed, plan.trust, asdict(plan.limits)]
-        submitted = each.submitted.timestamp() if each.submitted else None
+        submitted = _submitted(each, *deadlines.get(each.slug, (None, None)))
         record = Record(key_of(what, rules), result, dict(each.person), submitted)
         before = kept[each.slug].get(each.student)
         if before is not None and before.holds_for(record.key):
@@ -173,6 +173,13 @@ def _sort(
         if record != before:
             save(out, record)
     return tasks
+
+
+def _submitted(found: Found, due: float | None, late: str | None) -> float | None:
+    """When it was handed in, in seconds since 1970: after `due` where the platform says that it was
+    late, whatever date the file has, for downloads are often dated anew."""
+    seconds = found.submitted.timestamp() if found.submitted else None
+    return max(due + 1, seconds or 0.0) if found.marked_late and due is not None else seconds
 
 
 def _clear(out: Path, found: Sequence[Found]) -> list[str]:

@@ -107,12 +107,16 @@ def _others(out: Path, slug: str) -> list[Path]:
     return [path for path in (out / RECORDS).glob("*") if path.name != slug]
 
 
+# When it was due, in seconds since 1970, and what lateness takes; None for no deadline, no penalty.
+Deadline = tuple[float | None, str | None]
+
+
 @dataclass(frozen=True)
 class Run:
-    """What holds for the whole of an output folder: the seed, and (due, late) by assignment."""
+    """What holds for the whole of an output folder: the seed, and the deadlines by assignment."""
 
     seed: int
-    deadlines: Mapping[str, tuple[float | None, str | None]] = field(default_factory=dict)
+    deadlines: Mapping[str, Deadline] = field(default_factory=dict)
 
 
 def open_run(out: Path, seed: int | None) -> Run:
