@@ -29,6 +29,7 @@ def failures(line: socket.socket, limits: Limits) -> list[str]:
         own = {
             "addresses": [listener.getsockname(), OUTSIDE],
             "hidden": [str(path) for path in hidden()],
+            "needed": [str(path) for path in sandbox.libraries()],
             "fixed": [*map(str, sandbox.libraries()), "/", "/etc", "/dev", "/proc", "/home"],
         }
         line.sendall(json.dumps(own).encode() + b"\n")
@@ -49,6 +50,7 @@ def failures(line: socket.socket, limits: Limits) -> list[str]:
                 facts["seen"],
                 f"It shows files that must not lie below /usr or Python: {facts['seen'][:3]}.",
             ),
+            (facts["closed"], f"Python cannot read {', '.join(facts['closed'])} in it."),
             (facts["written"], f"It can write to {', '.join(facts['written'])}."),
             (facts["processes"] > 4, "It shows the processes of this computer."),
             (extra, f"It knows variables of your environment: {', '.join(sorted(extra))}."),
@@ -88,6 +90,7 @@ def main(line: socket.socket, limits: Limits) -> None:
             "interfaces": [name for _, name in socket.if_nameindex()],
             "reached": [address for address in asked["addresses"] if _reaches(*address)],
             "seen": [path for path in asked["hidden"] if os.path.lexists(path)],
+            "closed": [path for path in asked["needed"] if not os.access(path, os.R_OK | os.X_OK)],
             "written": [folder for folder in asked["fixed"] if _writes(folder)],
             "processes": sum(name.isdigit() for name in os.listdir("/proc")),
             "environment": list(os.environ),
