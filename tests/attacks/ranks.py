@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attacks import Attack, function
+from attacks import BLANK, SOLVED, Attack, function
 
 MEAN, SHIFT = "ring_mean(comm, x)", "shift(comm, x)"
 
@@ -210,7 +210,14 @@ def leak_into(name: str, source: str) -> Attack:
 
 BANK = [
     *(
-        Attack(name, "collectives", answers={"mean": function(body, MEAN)}, earns={"mean": earns})
+        Attack(
+            name,
+            "collectives",
+            # Beside right answers where something may break, and else alone, which is quicker.
+            base=SOLVED if earns == 0 else BLANK,
+            answers={"mean": function(body, MEAN)},
+            earns={"mean": earns},
+        )
         for name, (body, earns) in ON_MEAN.items()
     ),
     *(
