@@ -25,7 +25,7 @@ from traitlets.config import Config
 
 from dlsys.grading import sandbox, seccomp, selftest
 from dlsys.grading.sandbox import Limits, SandboxError
-from dlsys.grading.warm import Boxes
+from dlsys.grading.warm import Boxes, uses_more
 
 ROLE = "programs.boxed"
 LIMITS = Limits(processes=24, memory_bytes=600 << 20, file_bytes=8 << 20, submission_seconds=60)
@@ -205,6 +205,20 @@ def test_processes_that_hold_too_much_memory_together_end_the_box(boxes, folders
     with (boxes if kind == "isolated" else folders).open(ROLE) as box:
         assert ask(box, greedy) is None
         assert box.died == "memory"
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can become another")
+def test_a_process_that_hides_its_memory_counts_with_all_of_it():
+    # As one that is not dumpable does, where the grader is not root.
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgid(65_534)
+            os.setuid(65_534)
+            os._exit(not uses_more([psutil.Process(os.getppid())], 1))
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_files_end_at_the_limit_of_their_size_their_folder_and_their_number(box):

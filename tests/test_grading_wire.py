@@ -243,3 +243,14 @@ def test_more_than_the_limit_is_not_sent(ends: Any) -> None:
     _, theirs = ends
     with pytest.raises(Garbled, match=r"2,\d\d\d bytes; at most 1,000"):
         Channel(theirs, limit=1000).say("x" * 2000)
+
+
+def test_who_may_send_much_need_not_read_as_much() -> None:
+    mine, theirs = socket.socketpair()
+    grader, box = Channel(mine, 1 << 20, heard=100), Channel(theirs, 1 << 20)
+    with mine, theirs:
+        grader.tell("x" * 5_000)
+        assert len(pickle.loads(box.listen()[0])) == 5_000
+        box.say("x" * 5_000)
+        with pytest.raises(Garbled, match="at most 100 are read"):
+            grader.hear(5)

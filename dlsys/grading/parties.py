@@ -15,7 +15,7 @@ from dlsys.grading.assignment import TEST, TRUSTED, Assignment, Cell
 from dlsys.grading.rebuild import Step
 from dlsys.grading.sandbox import Limits
 from dlsys.grading.warm import Boxes
-from dlsys.grading.wire import Channel, Closed, Garbled, TooLate, unpack
+from dlsys.grading.wire import FOR_THE_GRADER, Channel, Closed, Garbled, TooLate, unpack
 
 _MOST_TEXT = 4_000  # characters of what is said of one thing
 _GRACE = 5.0  # seconds that the referee has beyond the student's, before it is given up
@@ -30,7 +30,7 @@ class StudentBox:
 
     def __init__(self, boxes: Boxes, limits: Limits, files: Mapping[str, bytes]) -> None:
         self._box, self._limits = boxes.open("inside"), limits
-        self._channel = Channel(self._box.socket, limits.message_bytes)
+        self._channel = Channel(self._box.socket, limits.message_bytes, FOR_THE_GRADER)
         self.snapshots: dict[str, socket.socket] = {}
         try:
             self._ask(("files", dict(files)), limits.cell_seconds)
@@ -137,7 +137,8 @@ class Referee:
         """Run the trusted cells before the question, and take its names."""
         if self._channel is None:
             self._box, self._behind = self._boxes.open("referee"), 0
-            self._channel = Channel(self._box.socket, self._limits.message_bytes)
+            most = self._limits.message_bytes
+            self._channel = Channel(self._box.socket, most, FOR_THE_GRADER)
         index = next(i for i, each in enumerate(self._stations) if each.question == self._question)
         for station in self._stations[self._behind : index + 1]:
             self._turn_to(station)

@@ -273,12 +273,25 @@ def uses_more(roots: Sequence[psutil.Process], memory_bytes: int) -> bool:
     """Whether these processes and their descendants hold more memory than `memory_bytes`."""
     every = _family_at_a_glance(roots)
 
-    def total(figure: str, part: str) -> int:
+    def total(held: Callable[[psutil.Process], int]) -> int:
         found = 0
         for one in every:
-            with contextlib.suppress(psutil.Error, AttributeError):
-                found += getattr(getattr(one, figure)(), part)
+            with contextlib.suppress(psutil.Error):
+                found += held(one)
         return found
 
     # The first is quick to read, and never less: it counts what is shared once for each.
-    return total("memory_info", "rss") > memory_bytes < total("memory_full_info", "pss")
+    return total(_resident) > memory_bytes < total(_proportional)
+
+
+def _resident(process: psutil.Process) -> int:
+    return process.memory_info().rss
+
+
+def _proportional(process: psutil.Process) -> int:
+    """As `_resident`, with what is shared divided by those who share it, if that is to be known: a
+    process can hide it from everybody but root."""
+    try:
+        return process.memory_full_info().pss
+    except (psutil.AccessDenied, AttributeError):
+        return _resident(process)
