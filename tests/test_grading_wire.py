@@ -7,6 +7,7 @@ import pickle
 import socket
 import struct
 import threading
+from collections import Counter, OrderedDict, defaultdict, namedtuple
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,13 @@ class Lying(int):
         return True
 
     __hash__ = int.__hash__
+
+
+def test_containers_of_a_class_of_their_own_arrive_as_what_they_hold() -> None:
+    counted = Counter("aab")
+    for value in (counted, defaultdict(list, counted), OrderedDict(counted)):
+        assert across(value) == {"a": 2, "b": 1}
+    assert across(namedtuple("Two", "x y")(1, [counted])) == (1, [{"a": 2, "b": 1}])
 
 
 def test_what_is_not_plain_stays_behind() -> None:

@@ -13,6 +13,7 @@ import os
 import pickle
 import signal
 import socket
+import sys
 import tempfile
 import traceback
 from pathlib import Path
@@ -65,6 +66,7 @@ def main(end: socket.socket, limits: Limits) -> None:
     if _shell is None:
         prepare()
     _seed()
+    sys.path.insert(0, "")  # as in a notebook, whose cells may write a module
     channel = Channel(end, limits.message_bytes)
     while True:
         try:

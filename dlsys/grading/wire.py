@@ -158,7 +158,8 @@ class Packer:
         self._size, self._refer = 0, refer
 
     def pack(self, value: Any, depth: int = 0) -> Any:
-        """`value` as JSON. Exact types only: a subclass's methods are its author's."""
+        """`value` as JSON. Of a subclass of a container goes what it holds; other subclasses stay,
+        for their methods are their author's."""
         kind = type(value)
         if value is None or kind in (bool, str, float):
             return value
@@ -179,7 +180,11 @@ class Packer:
             return {"complex": [value.real, value.imag]}
         if kind is Array:
             return {"plain": [value.kind, list(value.shape), value.values]}
-        return self._library(value, kind, depth) or {"remote": self._refer(value)}
+        if packed := self._library(value, kind, depth):
+            return packed
+        # A defaultdict, a Counter, a named tuple: the other end does not know such classes.
+        base = next((each for each in (dict, list, tuple) if each in kind.__mro__), None)
+        return {"remote": self._refer(value)} if base is None else self.pack(base(value), depth)
 
     def _library(self, value: Any, kind: type, depth: int) -> dict[str, Any] | None:
         import numpy
