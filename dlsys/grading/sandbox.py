@@ -82,7 +82,6 @@ def command(program: str, limits: Limits) -> list[str]:
     """The command line of bubblewrap, which is `program`, without what to start in the box."""
     bwrap = [program, "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
     bwrap += ["--hostname", "box", "--die-with-parent", "--new-session", "--clearenv"]
-    bwrap += ["--cap-drop", "ALL"]
     if has_cgroup_namespace():
         bwrap += ["--unshare-cgroup"]
     if os.geteuid() != 0:

@@ -1,8 +1,9 @@
 """Which system calls a box may make: a filter for Linux' seccomp, written out as its bytes.
 
 Everything is allowed but what leaves a box, reaches another process, takes memory that no limit
-counts, or is a part of the kernel that programs do not need and attackers like. A refused call
-fails as in a kernel that does not have it, so that libraries fall back to what they did before.
+counts or more than a share of the processors, or is a part of the kernel that programs do not need
+and attackers like. A refused call fails as in a kernel that does not have it, so that libraries
+fall back to what they did before.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ REFUSED = {
     # Memory that belongs to no process, and queues that the kernel keeps.
     **{"memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194)},
     **{"semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180)},
+    # Processors are shared fairly between sessions; a box is one.
+    "setsid": (112, 157),
     # Parts of the kernel with a history of holes.
     **{"bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282)},
     **{"io_uring_setup": (425, 425), "io_uring_enter": (426, 426)},

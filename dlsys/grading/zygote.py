@@ -196,7 +196,7 @@ def start_holder(box: list[str], limits: Limits) -> tuple[int, int]:
     try:
         os.posix_spawn(
             box[0],
-            [*box, *numbers, "cat"],
+            [*box, "--cap-drop", "ALL", *numbers, "cat"],
             os.environ,
             file_actions=actions,
             setsigdef=[signal.SIGCHLD],

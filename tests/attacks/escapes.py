@@ -41,10 +41,11 @@ def attempt(name, *arguments):
 """
 
 LEAVE = """
-import os
+import contextlib, os
 
 if os.fork() == 0:
-    os.setsid()
+    with contextlib.suppress(OSError):
+        os.setsid()
     if os.fork() == 0:
         for number in range(64):
             try:
@@ -58,10 +59,11 @@ found = []
 """
 
 BUSY = """
-import os, signal
+import contextlib, os, signal
 
 if os.fork() == 0:
-    os.setsid()
+    with contextlib.suppress(OSError):
+        os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     while True:
