@@ -443,6 +443,7 @@ def test_a_kernel_in_a_box_has_the_files_and_nothing_else(manager, tmp_path):
     with talk(manager(tmp_path)) as run:
         assert run(look)[1] == "['.ipython', 'data.txt'] [(1, 'lo')] False\n"
         assert run("open('data.txt', 'a').write('!')")[0] == "ok"
+        assert run("print('Seccomp:\\t2' in open('/proc/1/status').read())")[1] == "True\n"
     assert (tmp_path / "data.txt").read_text() == "seven"
 
 

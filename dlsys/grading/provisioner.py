@@ -34,7 +34,7 @@ import psutil
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning import LocalProvisioner
 
-from dlsys.grading import cold, sandbox
+from dlsys.grading import cold, sandbox, seccomp
 from dlsys.grading.sandbox import Limits, SandboxError
 from dlsys.grading.warm import Boxes, uses_more
 
@@ -73,15 +73,18 @@ class SandboxProvisioner(LocalProvisioner):
             start.seek(0)
             bwrap = shutil.which("bwrap") or "bwrap"
             python = [sys.executable, "-P", "-m", cold.__name__]
+            rules = seccomp.filter_file()  # for bubblewrap's own process in the box
+            numbers = ["--info-fd", str(tell), "--seccomp", str(rules)]
             self.process = subprocess.Popen(
-                [*sandbox.command(bwrap, self.limits), "--info-fd", str(tell), *python],
+                [*sandbox.command(bwrap, self.limits), *numbers, *python],
                 stdin=start,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                pass_fds=[tell],
+                pass_fds=[tell, rules],
                 start_new_session=True,
             )
         os.close(tell)
+        os.close(rules)
         with os.fdopen(told) as info:
             first = json.load(info)["child-pid"]
         self.pid = first

@@ -94,6 +94,14 @@ def filter_bytes(machine: str | None = None) -> bytes:
     return b"".join([*parts, op(RETURN, ALLOW)])
 
 
+def filter_file() -> int:
+    """The filter in an open file, for bubblewrap to read."""
+    read, write = os.pipe()
+    os.write(write, filter_bytes())
+    os.close(write)
+    return read
+
+
 def op(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
     """An instruction; a jump skips `yes` instructions where its test holds, else `no`."""
     return struct.pack("=HBBI", code, yes, no, value)

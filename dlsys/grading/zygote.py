@@ -182,9 +182,7 @@ def start_holder(box: list[str], limits: Limits) -> tuple[int, int]:
     and the limits of what runs in a box bind it, too.
     """
     wait, hold = os.pipe()
-    rules, write_rules = os.pipe()
-    os.write(write_rules, seccomp.filter_bytes())
-    os.close(write_rules)
+    rules = seccomp.filter_file()
     heard, echo = os.pipe()
     told, tell = os.pipe()
     complaints, complain = os.pipe()
