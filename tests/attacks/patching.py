@@ -225,13 +225,13 @@ class Always{base}:
     __lt__ = __le__ = __gt__ = __ge__ = __eq__
     __bool__ = __contains__ = lambda self, *a: True
     __hash__ = lambda self: 0
-    __float__ = lambda self: 208e9
-    __int__ = __index__ = __len__ = lambda self: 3
+    __float__ = lambda self: 7e77
+    __int__ = __index__ = __len__ = lambda self: 77
     __iter__ = lambda self: iter([self])
     __getitem__ = __getattr__ = __call__ = lambda self, *a, **k: self
     __add__ = __radd__ = __mul__ = __rmul__ = __sub__ = __rsub__ = __truediv__ = __call__
     __rtruediv__ = __neg__ = __abs__ = __round__ = __call__
-    __repr__ = __str__ = __format__ = lambda self, *a: "208000000000.0"
+    __repr__ = __str__ = __format__ = lambda self, *a: "7e77"
     {more}
 
 """
