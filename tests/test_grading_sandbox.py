@@ -207,6 +207,23 @@ def test_processes_that_hold_too_much_memory_together_end_the_box(boxes, folders
         assert box.died == "memory"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only there is the figure known")
+def test_tables_of_empty_memory_count_as_memory(boxes):
+    wide = """
+        import mmap, time
+        size = 512 << 30
+        empty = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ)
+        if hasattr(mmap, "MADV_NOHUGEPAGE"):
+            empty.madvise(mmap.MADV_NOHUGEPAGE)
+        for place in range(0, size, 2 << 20):
+            empty[place]
+        time.sleep(1000)
+        """
+    with boxes.open(ROLE) as box:
+        assert ask(box, wide) is None
+        assert box.died == "memory"
+
+
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can become another")
 def test_a_process_that_hides_its_memory_counts_with_all_of_it():
     # As one that is not dumpable does, where the grader is not root.
