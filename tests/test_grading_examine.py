@@ -473,3 +473,21 @@ def NAME(n):
     )
     assert "/tmp/f3" in str(result.as_json())
     assert "987" not in str(result.as_json())
+
+
+def test_checks_that_ask_for_parts_of_a_run_are_of_one_run(boxes: Boxes, tmp_path: Path) -> None:
+    """Else a program could be right in one run and cheap in another."""
+    changing = """calls = 0
+def program(comm, x):
+    global calls
+    calls += 1
+    return calls
+"""
+    checks = """same(runs(program, 2).results, [1, 1])
+same(runs(program, 2).results[0], 1)
+same([runs(program, 2).results for _ in range(2)], [[2, 2], [3, 3]])
+same(len(runs(program, 2).results), 2)
+same(runs(program, 3).results, [4, 4, 1])"""
+    assignment = make(tmp_path, WORLD, {"answer": ("program = ...", changing, checks, "")})
+    result = grade(unchecked(assignment), tmp_path, boxes, {"answer": changing})
+    assert [check.message for check in only(result).checks] == [""] * 5

@@ -23,22 +23,23 @@ from dlsys.world.communicator import Call, Communicator
 _MOST_TEXT = 2_000
 
 
-def answer_calls(channel: Channel, names: dict[str, Any]) -> None:
-    """Serve one caller until it hangs up."""
-    calls = _Calls(channel, names)
-    while True:
-        calls.answer(channel.listen()[0])
+class Calls:
+    """A conversation with one caller: it asks us, and while we answer we may ask it.
 
+    `told` is what callers know by number; a process that is forked later knows it, too.
+    """
 
-class _Calls:
-    """A conversation with one caller: it asks us, and while we answer we may ask it."""
+    def __init__(self, channel: Channel, names: dict[str, Any], told: list[Any]) -> None:
+        self._channel, self._names, self._told = channel, names, told
 
-    def __init__(self, channel: Channel, names: dict[str, Any]) -> None:
-        self._channel, self._names = channel, names
-        self._told: list[Any] = []  # what the caller knows by number
+    def answer_all(self) -> None:
+        """Serve the caller until it hangs up."""
+        while True:
+            self.answer()
 
-    def answer(self, message: bytes) -> None:
-        """Do what a message says and send the result."""
+    def answer(self, message: bytes | None = None) -> None:
+        """Do what a message says, None for the next one, and send the result."""
+        message = message or self._channel.listen()[0]
         try:
             word, *details = Unpickler(io.BytesIO(message), self._resolve).load()
             answer = getattr(self, f"_{word}")(*details)
@@ -137,7 +138,7 @@ class _Calls:
 class _Far:
     """Something that the caller keeps: called, it asks; `wait` is what a handle has."""
 
-    def __init__(self, calls: _Calls, number: int) -> None:
+    def __init__(self, calls: Calls, number: int) -> None:
         self._calls, self._number = calls, number
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -163,9 +164,22 @@ class _Receiving:
 class FarCommunicator(Communicator):
     """A communicator whose every call is made by the caller, on the real one."""
 
-    def __init__(self, calls: _Calls, number: int, rank: int, size: int, axis: str) -> None:
+    def __init__(self, calls: Calls, number: int, rank: int, size: int, axis: str) -> None:
         self._calls, self._number = calls, number
         self.rank, self.size, self.axis = rank, size, axis
+
+    def send(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> None:
+        """Send `tensor` to rank `dst`; returns when that rank has received it."""
+        dst = self._peer("send to", dst)
+        self._check_tensor("isend", tensor)
+        self._ask("send", tensor, dst, tag)
+
+    def recv(self, tensor: torch.Tensor, src: int, tag: int = 0) -> torch.Tensor:
+        """Receive from rank `src` into `tensor`, which must have the shape and dtype sent."""
+        src = self._peer("receive from", src)
+        self._check_tensor("irecv", tensor)
+        with torch.no_grad():
+            return tensor.copy_(self._ask("recv", tensor, src, tag))
 
     def barrier(self) -> None:
         """Wait until every rank of the group is here."""

@@ -19,7 +19,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from dlsys.grading.calls import answer_calls
+from dlsys.grading.calls import Calls
 from dlsys.grading.sandbox import Limits
 from dlsys.grading.wire import Channel, Closed, Garbled
 
@@ -128,20 +128,24 @@ def _describe(error: BaseException) -> str:
 
 
 def _keep_snapshot(line: socket.socket, limits: Limits) -> None:
-    """Fork a process for each caller (`w` and its socket); end them all at `k` and at the end."""
+    """Serve callers, each at the socket that comes with its letter: `n` asks for names and gets
+    them, for `w` a process is forked that answers. At `k`, and at the end, all of these end."""
     workers: list[int] = []
+    told: list[Any] = []
     with contextlib.suppress(OSError):
         while True:
             word, files, _, _ = socket.recv_fds(line, 1, 1)
-            if word == b"w" and files:
-                worker = os.fork()
-                if worker == 0:
-                    line.close()
-                    _work(socket.socket(fileno=files[0]), limits)
-                workers.append(worker)
-            for each in files:
-                os.close(each)
-            if word == b"w":
+            if files:
+                with socket.socket(fileno=files[0]) as end:
+                    calls = Calls(Channel(end, limits.message_bytes), _shell.user_ns, told)
+                    if word == b"n":
+                        with contextlib.suppress(Closed, Garbled):
+                            calls.answer()
+                    elif worker := os.fork():
+                        workers.append(worker)
+                    else:
+                        line.close()
+                        _work(calls)
                 continue
             for each in workers:
                 with contextlib.suppress(ProcessLookupError):
@@ -153,11 +157,10 @@ def _keep_snapshot(line: socket.socket, limits: Limits) -> None:
                 return
 
 
-def _work(end: socket.socket, limits: Limits) -> None:
+def _work(calls: Calls) -> None:
     """Answer the calls of one caller, and end."""
     try:
-        answer_calls(Channel(end, limits.message_bytes), _shell.user_ns)
-    except (Closed, Garbled):
-        pass
+        with contextlib.suppress(Closed, Garbled):
+            calls.answer_all()
     finally:
         os._exit(0)

@@ -151,7 +151,8 @@ class Referee:
 
     def _turn_to(self, station: Station) -> None:
         end = self._snapshots.get(station.question)
-        self._ask(("question", list(station.names)), [] if end is None else [end.fileno()])
+        message = ("question", station.question, list(station.names))
+        self._ask(message, [] if end is None else [end.fileno()])
 
     def _ask(self, message: Any, files: Sequence[int] = ()) -> Any:
         if self._channel is None:

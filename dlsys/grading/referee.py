@@ -8,6 +8,7 @@ grader knows what is expected.
 
 from __future__ import annotations
 
+import ast
 import builtins
 import linecache
 import os
@@ -16,6 +17,7 @@ import socket
 import sys
 import sysconfig
 import types
+from collections.abc import Callable
 from typing import Any
 
 from dlsys.grading.remote import Snapshot, StudentError
@@ -46,8 +48,10 @@ class Referee:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._snapshot: Snapshot | None = None
-        self._wanted: list[str] = []
+        self._snapshots: dict[str, Snapshot] = {}  # by question
+        self._question = ""
+        self._bound: set[str] = set()  # the student's names that are bound
+        self._runs: dict[str, str] = {}  # names of values that checks of a question share
         module = types.ModuleType("__main__")  # where pickle finds the classes of the cells
         sys.modules["__main__"] = module
         self._loaded = set(sys.modules)
@@ -55,14 +59,17 @@ class Referee:
         self._names["__builtins__"] = builtins
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (as long as the process)
 
-    def question(self, names: list[str], line: int | None = None) -> None:
+    def question(self, question: str, names: list[str], line: int | None = None) -> None:
         """From now on, `names` are those of the snapshot at the other end of `line`."""
-        if self._snapshot is not None:
-            self._snapshot.close()
-        self._forget()
+        self._question = question
+        for name in self._runs.values():
+            del self._names[name]
+        self._runs.clear()
         end = None if line is None else socket.socket(fileno=line)
-        self._snapshot = None if end is None else Snapshot(end, self._limits)
-        self._wanted = names
+        if end is not None and question in self._snapshots:
+            end.close()
+        elif end is not None:
+            self._snapshots[question] = Snapshot(end, self._limits, names)
 
     def run(self, cell: str, source: str) -> str | None:
         """Run a trusted cell; what it ended with, or None."""
@@ -82,7 +89,7 @@ class Referee:
 
         try:
             self._fetch()
-            value = eval(_compiled("check", expression, "eval"), self._names)
+            value = eval(_compiled("check", self._shared(expression), "eval"), self._names)
             return "value", cost_of(value) if cost else plain(value)
         except NotPlain as error:
             return "not plain", str(error)
@@ -102,13 +109,56 @@ class Referee:
         )
 
     def _fetch(self) -> None:
-        if self._snapshot is not None and self._snapshot.renew():
-            self._forget()
-            self._names.update(self._snapshot.names(self._wanted))
-
-    def _forget(self) -> None:
-        for name in self._wanted:
+        """Have the student's names: as they were there when the snapshot was made."""
+        for name in self._bound:
             self._names.pop(name, None)
+        self._bound.clear()
+        snapshot = self._snapshots.get(self._question)
+        if snapshot is not None:
+            found = snapshot.renew()
+            self._names.update(found)
+            self._bound = set(found)
+
+    def _shared(self, expression: str) -> str:
+        """The expression with a name in the place of each call that an attribute is taken of, and
+        of the whole where it was one.
+
+        `run(f).results` and `run(f).seconds` are then of the same run, which is made once.
+        """
+        tree = _Attributes(self._run).visit(ast.parse(expression, mode="eval"))
+        text = ast.unparse(tree)
+        return self._runs.get(text, text)
+
+    def _run(self, call: str) -> str:
+        """The name of what a call gave in this question; it is made where it was not."""
+        if call not in self._runs:
+            value = eval(_compiled("check", call, "eval"), self._names)
+            name = f"_run_{len(self._runs)}"
+            self._names[name] = value
+            self._runs[call] = name
+        return self._runs[call]
+
+
+_LEFT = ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda, ast.IfExp, ast.BoolOp
+
+
+class _Attributes(ast.NodeTransformer):
+    """Puts a name in the place of calls that an attribute is taken of."""
+
+    def __init__(self, name: Callable[[str], str]) -> None:
+        self._name = name
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """A part of an expression; what has variables of its own, or may not be made, is left."""
+        return node if isinstance(node, _LEFT) else super().visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.Attribute:
+        """One attribute: of a call, or of something in which there may be one."""
+        if not isinstance(node.value, ast.Call):
+            self.generic_visit(node)
+            return node
+        name = self._name(ast.unparse(node.value))
+        return ast.Attribute(ast.Name(name, ast.Load()), node.attr, node.ctx)
 
 
 def _compiled(name: str, source: str, mode: str) -> Any:

@@ -23,7 +23,10 @@ from dlsys.grading.wire import Channel, Closed, Garbled, Pickler, unpack
 from dlsys.world import simulated
 from dlsys.world.communicator import Communicator
 
-_OF_A_COMMUNICATOR = ("isend", "irecv", "collective", "barrier", "split", "seconds", "compute")
+_OF_A_COMMUNICATOR = (
+    *("send", "recv", "isend", "irecv", "collective"),
+    *("barrier", "split", "seconds", "compute"),
+)
 
 
 class StudentError(Exception):
@@ -34,9 +37,12 @@ class StudentError(Exception):
 
 
 class Remote:
-    """Something of the student's that is no plain value: what is called on it runs over there."""
+    """Something of the student's that is no plain value: what is called on it runs over there.
 
-    def __init__(self, snapshot: Snapshot, reference: tuple[str, Any], line: Line) -> None:
+    `line` leads to the process that it is in; None where each of the snapshot's has it.
+    """
+
+    def __init__(self, snapshot: Snapshot, reference: tuple[str, Any], line: Line | None) -> None:
         self._snapshot, self._reference, self._line = snapshot, reference, line
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -50,46 +56,57 @@ class Remote:
 
 
 class Snapshot:
-    """A question's state in the student's box: from it, one process for each caller."""
+    """A question's state in the student's box: from it, one process for each caller.
 
-    def __init__(self, end: socket.socket, limits: Limits) -> None:
-        self._end, self._limits = end, limits
+    `names` holds the values of those names `wanted` that exist, once `renew` has fetched them.
+    """
+
+    def __init__(self, end: socket.socket, limits: Limits, wanted: list[str]) -> None:
+        self._end, self._limits, self._wanted = end, limits, wanted
         self._lines: dict[int | None, Line] = {}
+        self.names: dict[str, Any] | None = None
         self.until = 0.0
 
-    def renew(self) -> bool:
-        """Start the clock for one check; True where the processes are new, and know nothing."""
+    def renew(self) -> dict[str, Any]:
+        """Start the clock for one check, and give the names for it.
+
+        Where the one before was broken off, its processes end, and the names are fetched anew.
+        """
         self.until = time.monotonic() + self._limits.check_seconds
         if any(line.busy for line in self._lines.values()):
             self.hang_up()
-        return not self._lines
-
-    def names(self, wanted: list[str]) -> dict[str, Any]:
-        """The values of those names that exist."""
-        found = self.line().request("names_of", wanted)
-        if type(found) is not dict:
-            raise Garbled("no names")
-        return {name: found[name] for name in wanted if name in found}
+        if self.names is None:
+            line = self._connect(b"n", everywhere=True)
+            found = line.request("names_of", self._wanted)
+            line.channel.close()
+            if type(found) is not dict:
+                raise Garbled("no names")
+            self.names = {name: found[name] for name in self._wanted if name in found}
+        return self.names
 
     def line(self) -> Line:
         """The line to this thread's process: a simulated rank has its own."""
         comm = getattr(simulated.current, "comm", None)
         rank = None if comm is None else comm.rank
         if rank not in self._lines:
-            mine, theirs = socket.socketpair()
-            with theirs:
-                try:
-                    socket.send_fds(self._end, [b"w"], [theirs.fileno()])
-                except OSError as error:
-                    raise Closed(str(error)) from None
-            self._lines[rank] = Line(self, Channel(mine, self._limits.message_bytes))
+            self._lines[rank] = self._connect(b"w")
         return self._lines[rank]
+
+    def _connect(self, word: bytes, everywhere: bool = False) -> Line:
+        mine, theirs = socket.socketpair()
+        with theirs:
+            try:
+                socket.send_fds(self._end, [word], [theirs.fileno()])
+            except OSError as error:
+                raise Closed(str(error)) from None
+        return Line(self, Channel(mine, self._limits.message_bytes), everywhere)
 
     def hang_up(self) -> None:
         """End the processes."""
         for line in self._lines.values():
             line.channel.close()
         self._lines.clear()
+        self.names = None
         with contextlib.suppress(OSError):
             self._end.send(b"k")
 
@@ -100,10 +117,11 @@ class Snapshot:
 
 
 class Line:
-    """A conversation with one process in the student's box."""
+    """A conversation with one process in the student's box, or with the one that all others are
+    forked from: what that tells of is `everywhere`."""
 
-    def __init__(self, snapshot: Snapshot, channel: Channel) -> None:
-        self.channel, self.busy = channel, 0
+    def __init__(self, snapshot: Snapshot, channel: Channel, everywhere: bool) -> None:
+        self.channel, self.busy, self._everywhere = channel, 0, everywhere
         self._snapshot = snapshot
         self._things: list[Any] = []  # what the other side knows by number
         self._comm: Any = None
@@ -168,7 +186,7 @@ class Line:
     def _refer(self, value: Any) -> Any:
         """What stands for a value that stays here; None for one that goes as a copy."""
         if isinstance(value, Remote):
-            if value._reference[0] == "number" and value._line is not self:
+            if value._reference[0] == "number" and value._line not in (None, self):
                 raise ValueError("A value of one rank's process cannot be passed to another's.")
             return value._reference
         if isinstance(value, Communicator):
@@ -191,7 +209,7 @@ class Line:
         reference = ("number", number) if name is None else ("name", name)
         # The type's name is what a report says of a value that cannot be compared.
         named = type(kind[:40] if kind.isidentifier() else "object", (Remote,), {})
-        return named(self._snapshot, reference, self)
+        return named(self._snapshot, reference, None if self._everywhere else self)
 
     def _error(self, said: Any) -> BaseException:
         if type(said) is not dict or type(said.get("types")) is not list:

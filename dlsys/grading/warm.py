@@ -25,6 +25,9 @@ from dlsys.grading.sandbox import Limits, SandboxError
 
 MEMORY = "memory"
 
+# In huge pages, what a fork has to copy, the tables of its memory, is a fifth.
+_QUICK_TO_FORK = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
 
 class Box:
     """A process in a box of its own. `socket` is connected to it; `died` says why the box was
@@ -95,7 +98,7 @@ class Boxes:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 cwd="/",
-                env=sandbox.environment(),
+                env=sandbox.environment() | _QUICK_TO_FORK,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # or Ctrl-C would reach it before us
             )
