@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from small_course import answered, make
 
-from dlsys.exercises import WrongAnswer
+from dlsys.exercises import WrongAnswer, seal
 from dlsys.grading.assignment import Assignment
 from dlsys.grading.examine import Prepared, examine, prepare
 from dlsys.grading.rebuild import rebuild
@@ -336,6 +336,14 @@ def test_a_hidden_check_says_neither_its_expression_nor_a_value(square: Any) -> 
     for check in (drawn, fixed):
         assert (check.expression, check.message, check.hint) == ("", "", None)
         assert check.kind == "a number"
+
+
+def test_what_kind_of_value_is_sealed_is_told(boxes: Boxes, tmp_path: Path) -> None:
+    check = f"same(f, sealed({seal([1.0, 2.0])!r}))"
+    imports = IMPORTS.replace("import same", "import same, sealed")
+    assignment = make(tmp_path, imports, {"f": ("f = ...", "f = [1.0, 2.0]", check, "")})
+    question = only(grade(prepare(assignment, boxes, 1), tmp_path, boxes, {"f": "f = 3"}))
+    assert question.checks[0].kind == "a list"
 
 
 def test_a_seed_draws_the_same_and_another_one_others(boxes: Boxes, tmp_path: Path) -> None:

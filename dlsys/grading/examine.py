@@ -30,13 +30,15 @@ _MOST_LATE = 2  # checks of a question that may run out of time before the rest 
 class Prepared:
     """An assignment with its checks drawn for one grading run.
 
-    `checks` are by question, each with what it expects; `by_blank` holds (question, index) of the
-    checks that the blank notebook passes.
+    `checks` are by question, each with what it expects; `kinds` says of a check, by (question,
+    index), what kind of value the solution gives; `by_blank` holds those that the blank notebook
+    passes.
     """
 
     assignment: Assignment
     seed: int
     checks: Mapping[str, tuple[Check, ...]]
+    kinds: Mapping[tuple[str, int], str] = field(default_factory=dict)
     by_blank: frozenset[tuple[str, int]] = frozenset()
 
 
@@ -48,9 +50,10 @@ def prepare(assignment: Assignment, boxes: Boxes, seed: int) -> Prepared:
     the visible ones as they are.
     """
     checks = {question.id: question.checks for question in assignment.questions}
+    kinds: dict[tuple[str, int], str] = {}
     if any(question.solution for question in assignment.questions):
-        checks = _solved(assignment, boxes, seed)
-    prepared = Prepared(assignment, seed, checks)
+        checks, kinds = _solved(assignment, boxes, seed)
+    prepared = Prepared(assignment, seed, checks, kinds)
     blank = {question.id: question.blank for question in assignment.questions}
     values = _run(assignment, checks, _submission(assignment, blank), boxes).values
     passed = frozenset(place for place, (_, _, wrong) in values.items() if not wrong)
@@ -63,8 +66,10 @@ def prepare(assignment: Assignment, boxes: Boxes, seed: int) -> Prepared:
     return prepared
 
 
-def _solved(assignment: Assignment, boxes: Boxes, seed: int) -> dict[str, tuple[Check, ...]]:
-    """The checks as they are drawn, with what the solution gives for them."""
+def _solved(
+    assignment: Assignment, boxes: Boxes, seed: int
+) -> tuple[dict[str, tuple[Check, ...]], dict[tuple[str, int], str]]:
+    """The checks as they are drawn, with what the solution gives for them, and of what kind."""
     checks = {
         question.id: tuple(
             drawn(check, Random(f"{seed}/{assignment.slug}/{question.id}/{index}"))
@@ -94,7 +99,7 @@ def _solved(assignment: Assignment, boxes: Boxes, seed: int) -> dict[str, tuple[
                 )
             expecting.append(check)
         checks[question.id] = tuple(expecting)
-    return checks
+    return checks, {place: kind(came) for place, (_, came, _) in solved.values.items()}
 
 
 def examine(prepared: Prepared, submission: Submission, boxes: Boxes, student: str = "") -> Result:
@@ -311,7 +316,12 @@ def _question(
 ) -> QuestionResult:
     checks = prepared.checks[question.id]
     judged = [
-        _check(check, *ran.values.get(place, _NOTHING), ran.costs.get(place))
+        _check(
+            check,
+            prepared.kinds.get(place) or kind(check.expected),
+            *ran.values.get(place, _NOTHING),
+            ran.costs.get(place),
+        )
         for place, check in (((question.id, i), check) for i, check in enumerate(checks))
     ]
     passed = {i for i, one in enumerate(judged) if one.passed}
@@ -338,11 +348,10 @@ def _question(
 
 
 def _check(
-    check: Check, word: str, came: Any, wrong: str, cost: dict[str, float] | None
+    check: Check, expected: str, word: str, came: Any, wrong: str, cost: dict[str, float] | None
 ) -> CheckResult:
     """What is said of one check: all of it where it is shown, its hint alone where hidden."""
     expression = "" if check.hidden else check.expression
-    expected = kind(check.expected)
     if not wrong:
         best = dict(check.best) if check.best and cost else None
         return CheckResult(check.hidden, True, expression, expected, cost=cost, best=best)
