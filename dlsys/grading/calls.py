@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from dlsys.grading.wire import Channel, Garbled, Packer, Unpickler
+from dlsys.grading.packing import Packer, Unpickler
+from dlsys.grading.wire import Channel, Garbled
 from dlsys.world import simulated
 from dlsys.world.communicator import Call, Communicator
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlsys.grading.assignment import TEST, TRUSTED, Assignment, Cell
+from dlsys.grading.packing import unpack
 from dlsys.grading.rebuild import Step
 from dlsys.grading.sandbox import Limits
 from dlsys.grading.warm import Boxes
-from dlsys.grading.wire import FOR_THE_GRADER, Channel, Closed, Garbled, TooLate, unpack
+from dlsys.grading.wire import FOR_THE_GRADER, Channel, Closed, Garbled, TooLate
 
 _MOST_TEXT = 4_000  # characters of what is said of one thing
 _GRACE = 5.0  # seconds that the referee has beyond the student's, before it is given up

@@ -20,9 +20,10 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from dlsys.grading.packing import Packer
 from dlsys.grading.remote import Snapshot, StudentError
 from dlsys.grading.sandbox import Limits
-from dlsys.grading.wire import FOR_THE_GRADER, Channel, Closed, Garbled, Packer, TooLate
+from dlsys.grading.wire import FOR_THE_GRADER, Channel, Closed, Garbled, TooLate
 
 
 def main(end: socket.socket, limits: Limits) -> None:

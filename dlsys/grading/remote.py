@@ -18,8 +18,9 @@ from collections.abc import Callable
 from typing import Any
 
 from dlsys.collectives.plan import REDUCING, ROOTED
+from dlsys.grading.packing import Pickler, unpack
 from dlsys.grading.sandbox import Limits
-from dlsys.grading.wire import Channel, Closed, Garbled, Pickler, unpack
+from dlsys.grading.wire import Channel, Closed, Garbled
 from dlsys.world import simulated
 from dlsys.world.communicator import Communicator
 

@@ -77,15 +77,15 @@ PATCHES = {
         socket.socket = Generous
     """,
     "a wire that packs what one wants": """
-        from dlsys.grading import wire
+        from dlsys.grading import packing
 
-        wire.Packer.pack = lambda self, value, depth=0: {"value": True, "passed": True, "earned": 9}
+        packing.Packer.pack = lambda self, value, depth=0: {"value": True, "passed": True, "earned": 9}
     """,
     "calls that are answered by others": """
         from dlsys.grading import calls
 
-        calls._Calls._call = lambda self, *a: (True, {})
-        calls._Calls._names_of = lambda self, names: dict.fromkeys(names, True)
+        calls.Calls._call = lambda self, *a: (True, {})
+        calls.Calls._names_of = lambda self, names: dict.fromkeys(names, True)
     """,
     "a runner that reports success": """
         from dlsys.grading import inside
