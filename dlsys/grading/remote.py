@@ -10,24 +10,17 @@ import builtins
 import contextlib
 import functools
 import io
-import os
 import socket
 import time
 import types
-from collections.abc import Callable
 from typing import Any
 
-from dlsys.collectives.plan import REDUCING, ROOTED
+from dlsys.grading.errands import Underway, act, at_line
 from dlsys.grading.packing import Pickler, unpack
 from dlsys.grading.sandbox import Limits
 from dlsys.grading.wire import Channel, Closed, Garbled
 from dlsys.world import simulated
 from dlsys.world.communicator import Communicator
-
-_OF_A_COMMUNICATOR = (
-    *("send", "recv", "isend", "irecv", "collective"),
-    *("barrier", "split", "seconds", "compute"),
-)
 
 
 class StudentError(Exception):
@@ -167,11 +160,11 @@ class Line:
             thing, method, args, options, line = question
             if type(args) is not tuple or type(options) is not dict:
                 raise Garbled("a call that is none")
-            act = functools.partial(_act, self._things[thing], method, args, options)
+            errand = functools.partial(act, self._things[thing], method, args, options)
         except (TypeError, ValueError, IndexError):
             raise Garbled("a call that is none") from None
         try:
-            result = _at_line(line)(act)
+            result = at_line(line)(errand)
         except Exception as error:
             self._things.append(error)
             # Its cause and frames stay here: only what it says goes over.
@@ -192,7 +185,7 @@ class Line:
             return value._reference
         if isinstance(value, Communicator):
             return "communicator", (self._number(value), value.rank, value.size, value.axis)
-        if isinstance(value, _Underway) or (
+        if isinstance(value, Underway) or (
             isinstance(value, types.FunctionType | types.MethodType)
             and (value.__module__ == "__main__" or "<" in value.__qualname__)
         ):
@@ -221,57 +214,6 @@ class Line:
             if isinstance(error, Exception):
                 return error
         return _student_error(said["types"], str(said.get("text"))[:4_000])
-
-
-class _Underway:
-    """The handle of what a communicator has started."""
-
-    def __init__(self, handle: Any) -> None:
-        self.wait: Callable[[], Any] = handle.wait
-
-
-def _act(thing: Any, method: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """What the student's code asks to be done with something that is here: no more than this."""
-    if isinstance(thing, _Underway) and method == "wait":
-        return thing.wait()
-    if isinstance(thing, types.FunctionType | types.MethodType) and method == "__call__":
-        return thing(*args, **options)
-    if not isinstance(thing, Communicator) or method not in _OF_A_COMMUNICATOR:
-        raise Garbled("a call of what cannot be called")
-    if method == "seconds":
-        return thing.seconds
-    if method == "collective":
-        return _Underway(_collective(thing, *args))
-    result = getattr(thing, method)(*args)
-    return _Underway(result) if method in ("isend", "irecv") else result
-
-
-def _collective(
-    comm: Communicator, kind: Any, tensor: Any, plan: Any, op: Any, root: Any, length: Any
-) -> Any:
-    from dlsys.collectives.plan import KINDS
-
-    if kind not in KINDS:
-        raise ValueError(f"there is no collective {kind!r}")
-    options = {ROOTED[kind]: root} if kind in ROOTED else {}
-    if kind in REDUCING:
-        options["op"] = op
-    if kind == "all_gather":
-        options["length"] = length
-    return getattr(comm, kind)(tensor, plan=plan, async_op=True, **options)
-
-
-def _at_line(line: Any) -> Callable[[Callable[[], Any]], Any]:
-    """Call a function from this line of a cell, so that a world's report names it."""
-    return _calling(line if type(line) is int and 0 < line < 5_000 else 1)
-
-
-@functools.lru_cache(maxsize=500)
-def _calling(line: int) -> Callable[[Callable[[], Any]], Any]:
-    names: dict[str, Any] = {}
-    code = "\n" * (line - 1) + "def call(act): return act()"
-    exec(compile(code, f"ipykernel{os.sep}cell", "exec"), names)
-    return names["call"]
 
 
 def _change(given: Any, value: Any) -> None:
