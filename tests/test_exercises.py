@@ -3,6 +3,7 @@
 import ast
 import importlib
 import json
+import re
 import subprocess
 import sys
 from functools import cache
@@ -237,6 +238,17 @@ def test_a_broken_seal_is_a_sentence() -> None:
         seal(3, digits=0)
     with pytest.raises(ValueError, match="A dict cannot be sealed"):
         seal({})
+
+
+def test_no_two_questions_share_a_seal_which_would_give_one_away_by_a_hint_of_the_other() -> None:
+    tokens = [
+        (token, slug, cell.id)
+        for slug in slugs()
+        for cell in code_cells(load("solutions", slug))
+        for token in re.findall(r"\d+\$[0-9a-f]+\$[0-9a-f]+", cell.source)
+    ]
+    assert tokens
+    assert not {place for place in tokens if sum(place[0] == other for other, *_ in tokens) > 1}
 
 
 # -- the notebooks -------------------------------------------------------------------------------

@@ -149,6 +149,11 @@ BANK = [
         Attack(name, answers={"free": function(body)}, earns={"free": 0})
         for name, body in LOOK.items()
     ),
+    Attack(
+        "an error for every question of whether there is one",
+        answers={"cost": function("raise ValueError('more than the peak')", "training_cost(*_)")},
+        earns={"cost": 0},
+    ),
     Attack("scores printed, returned and written", base=GUESSED, cells={"imports": SCORES}),
     Attack(
         "a score in every answer",

@@ -61,6 +61,34 @@ others = [t for t in gc.get_objects() if type(t) is torch.Tensor and t.shape == 
 return sum(others[: comm.size]) / comm.size
 """
 
+# What each rank should have follows from its own vector where they are consecutive numbers.
+GUESS = "return x - comm.rank + (comm.size - 1) / 2"
+JUNK = """
+right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+for step in range(2 * (comm.size - 1)):
+    chunks = x.tensor_split(comm.size)
+    incoming = torch.empty_like(chunks[(comm.rank - step - 1) % comm.size])
+    sending = comm.isend({sent}, right)
+    comm.recv({received}, left)
+    sending.wait()
+"""
+MINE, NOTHING = "chunks[(comm.rank - step) % comm.size]", "torch.empty(0)"
+
+# Tries what the numbers of other ranks may be made from on those of this one.
+SEEDS = """
+import random
+
+
+def numbers(seed, rank):
+    chance = random.Random(f"{seed}/{rank}")
+    return torch.tensor([float(chance.randrange(1000)) for _ in x])
+
+
+for seed in range(2000):
+    if torch.equal(numbers(seed, comm.rank), x):
+        return sum(numbers(seed, rank) for rank in range(comm.size)) / comm.size
+"""
+
 HALF = """
 right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
 total, passing = x.clone(), x.half()
@@ -134,6 +162,20 @@ ON_MEAN: dict[str, tuple[str, float | None]] = {
         f"slow, with {name}": (f"{SLOW}{text}\nreturn torch.cat(chunks) / comm.size", None)
         for name, text in FASTER.items()
     },
+    "a mean that is guessed": (GUESS, 0),
+    "a mean that is guessed beside messages of nothing": (
+        JUNK.format(sent=NOTHING, received=NOTHING) + GUESS,
+        0,
+    ),
+    "a mean that is guessed beside messages of the right size": (
+        JUNK.format(sent=MINE, received="incoming") + GUESS,
+        0,
+    ),
+    "a mean of numbers whose seed is looked for": (
+        SEEDS + JUNK.format(sent=MINE, received="incoming") + GUESS,
+        0,
+    ),
+    "the collective of the library": ('return comm.all_reduce(x, op="mean")', 0),
     "ranks that meet in files": (BY_FILES, None),
     "ranks that meet in globals": (BY_GLOBALS, None),
     "ranks that meet among all objects": (BY_OBJECTS, None),
@@ -191,6 +233,28 @@ ON_BROADCAST = {
     "rounds of no numbers": "return torch.empty(10**9, 0)",
 }
 
+# The list alone is right: 2 of 5 checks, and one more where what is shown is known by heart.
+WAITS = "waits_for = [1, 2, 3, 0]\n\n"
+LEFT = "return torch.full_like(x, (comm.rank - 1) % comm.size)"
+SEND = """
+right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+sending = comm.isend(torch.zeros_like(x), right)
+comm.recv(torch.empty_like(x), left)
+sending.wait()
+"""
+ON_SHIFT = {
+    "a neighbor's number guessed": (LEFT, 3 * 2 / 5),
+    "a neighbor's number guessed beside a message of zeros": (SEND + LEFT, 3 * 3 / 5),
+}
+
+# Messages that leave together, with rounds for nobody to make up their number: two that are shown
+# to be plans, the number of rounds and that one rank needs none, and a hidden one that is a plan.
+PADDED = """
+if ranks == 1:
+    return []
+return [[(0, dst, 0, 1) for dst in range(1, ranks)], *[[]] * ((ranks - 1).bit_length() - 1)]
+"""
+
 SHIFTY = """
 class Design(dict):
     asked = 0
@@ -229,11 +293,27 @@ BANK = [
         )
         for name, body in ON_BROADCAST.items()
     ),
+    *(
+        Attack(
+            name,
+            "collectives",
+            answers={"shift": WAITS + function(body, SHIFT)},
+            earns={"shift": earns},
+        )
+        for name, (body, earns) in ON_SHIFT.items()
+    ),
+    Attack(
+        "rounds for nobody",
+        "collectives",
+        answers={"broadcast": function(PADDED, ROUNDS)},
+        earns={"broadcast": 3 * 5 / 8},
+    ),
     Attack(
         "ranks that share a list",
         "collectives",
         answers={
-            "shift": "waits_for = [1, 2, 3, 0]\nkept = {}\n\n"
+            "shift": WAITS
+            + "kept = {}\n\n"
             + function(
                 "kept[comm.rank] = x\ncomm.barrier()\nreturn kept.get((comm.rank - 1) % comm.size, x)",
                 SHIFT,

@@ -238,6 +238,11 @@ BANK = {
             "its port carries one at a time",
         ),
         Wrong(
+            "all from the root in one round, then rounds for nobody",
+            "empty = [[] for _ in range((ranks - 1).bit_length() - 1)]\nreturn [[(0, dst, 0, 1) for dst in range(1, ranks)], *empty] if ranks > 1 else []",
+            "leave rank 0 one after another",
+        ),
+        Wrong(
             "a chain",
             "return [[(dst - 1, dst, 0, 1)] for dst in range(1, ranks)]",
             "one after another",
