@@ -82,6 +82,16 @@ def test_every_student_has_exactly_the_expected_points(
             assert float(row["total"]) == pytest.approx(sum(earns.values()), abs=1e-3)
 
 
+def test_answers_in_words_wait_for_a_person_and_others_for_nobody(graded: Rows) -> None:
+    answered = {(each.student, each.slug) for each in the_class.THE_CLASS if each.words}
+    assert len(answered) == 2
+    for key, row in graded.items():
+        if row["status"] == GRADED:
+            points, waiting = ("", 3) if key in answered else ("0", 0)
+            assert row[the_class.IN_WORDS[key[1]]] == points, key
+            assert float(row["to_grade_by_hand"]) == waiting, key
+
+
 def test_grading_again_from_the_start_gives_the_same_grades(folder: Path, graded: Rows) -> None:
     done = command(folder, "again")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -6,7 +6,8 @@ writes FOLDER/submissions, FOLDER/roster.csv and FOLDER/expected.csv, to try the
 
     dlsys-grade FOLDER/submissions --roster FOLDER/roster.csv --out FOLDER/grades
 
-`expected.csv` has a row for each student and assignment, with the points of every question.
+`expected.csv` has a row for each student and assignment, with the points of every question. Those of
+an answer in words are empty: they are for a person to give, and 0 where there is none.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ BANKS = {
     slug: importlib.import_module(f"wrong_answers.{slug}").BANK
     for slug in ("memory_wall", "collectives")
 }
+IN_WORDS = {"memory_wall": "batch", "collectives": "choice"}  # the questions to answer in words
 STATE, FREE = "state_bytes = 208e9\ndevices = 3\n", "def free_bytes(parameters, memory_gib):\n    "
 
 
@@ -37,6 +39,7 @@ class Handed:
 
     wrong: misconceptions by question, out of the banks of wrong answers
     answers, cells: sources, as in `Attack`
+    words: the answer in words, if there is one
     earns: points by question where they are not those of the base (all of a solved notebook, and
         0 in others), or `REFUSED`
     """
@@ -48,6 +51,7 @@ class Handed:
     wrong: Mapping[str, str] = field(default_factory=dict)
     answers: Mapping[str, str] = field(default_factory=dict)
     cells: Mapping[str, str] = field(default_factory=dict)
+    words: str = ""
     like: str = ""  # the entry of the bank of malformed files
     earns: Mapping[str, float] | str = field(default_factory=dict)
 
@@ -56,6 +60,8 @@ class Handed:
         path = folder / self.where
         path.parent.mkdir(parents=True, exist_ok=True)
         answers = {**self.answers, **{q: self._wrong(q, name) for q, name in self.wrong.items()}}
+        if self.words:
+            answers[IN_WORDS[self.slug]] = self.words
         attack = Attack(self.student, self.slug, self.base, answers=answers, cells=self.cells)
         text = json.dumps(attack.notebook(), indent=1)
         lay = next((each.lay for each in MALFORMED if self.like and each.name == self.like), None)
@@ -85,12 +91,23 @@ def collectives(student: str, where: str, **details: object) -> Handed:
     return Handed(student, "collectives", where, **details)  # type: ignore[arg-type]
 
 
+# The first says what shrinks, with numbers, and no remedy; the second leaves out the crossover.
+HALF_THE_BATCH = """
+Only the activations shrink with the batch; weights, gradients and the optimizer's state stay as they
+are. GPT-2 XL with a batch of 32 goes from 312 GB to 168 GB, nearly half. With a batch of 2 it goes
+from 43 GB to 34 GB only.
+"""
+TREE_OR_RING = """
+The 1 kB goes through the tree: 12 rounds and not 126, so 0.24 ms instead of 2.5 ms. The 10 GB go
+round the ring, in which a rank sends 2 x 63/64 of them and not 12 times all: 1.6 s instead of 9.6 s.
+"""
+
 # A question's points are shared equally among its checks, hidden ones included. In brackets below:
 # how many of them this answer passes.
 THE_CLASS = (
     # Right.
-    memory("ada", "ada/memory_wall.ipynb"),
-    collectives("ada", "ada/collectives.ipynb"),
+    memory("ada", "ada/memory_wall.ipynb", words=HALF_THE_BATCH),
+    collectives("ada", "ada/collectives.ipynb", words=TREE_OR_RING),
     collectives("bela", "bela_collectives.ipynb"),
     memory("chen", "memory_wall/chen.ipynb", cells={"imports": "import math\nprint(math.pi)\n1 / 0"}),
     memory("dora", "doradora_1104_77001_memory_wall-1.ipynb", answers={"free": FREE + "return torch.tensor(memory_gib) * 2**30 - 16 * parameters"}),
@@ -207,12 +224,15 @@ def write(folder: Path) -> dict[tuple[str, str], dict[str, float] | str]:
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     expected = write(folder)
-    questions = [question for slug in BANKS for question in points(slug)]
+    waiting = {(each.student, each.slug) for each in THE_CLASS if each.words}
+    questions = [question for slug in BANKS for question in [*points(slug), IN_WORDS[slug]]]
     with (folder / "expected.csv").open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(["student", "assignment", "status", *questions])
         for (student, slug), earns in sorted(expected.items()):
-            status, known = (earns, {}) if isinstance(earns, str) else ("graded", earns)
+            status, known = (earns, {}) if isinstance(earns, str) else ("graded", dict(earns))
+            if status == "graded" and (student, slug) not in waiting:
+                known[IN_WORDS[slug]] = 0.0
             row = [round(known[q], 4) if q in known else "" for q in questions]
             table.writerow([student, slug, status, *row])
     print(f"{len(THE_CLASS)} notebooks of {len({e.student for e in THE_CLASS})} students: {folder}")
