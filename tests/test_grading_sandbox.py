@@ -24,8 +24,9 @@ from nbgrader.coursedir import CourseDirectory
 from traitlets.config import Config
 
 from dlsys.grading import sandbox, seccomp, selftest
+from dlsys.grading.memory import uses_more
 from dlsys.grading.sandbox import Limits, SandboxError
-from dlsys.grading.warm import Boxes, uses_more
+from dlsys.grading.warm import Boxes
 
 ROLE = "programs.boxed"
 LIMITS = Limits(processes=24, memory_bytes=600 << 20, file_bytes=8 << 20, submission_seconds=60)

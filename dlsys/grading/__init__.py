@@ -8,6 +8,7 @@ What there is to earn, and what was handed in:
 Boxes:
     sandbox, seccomp       what a box sees, what it may use, which calls of the system it may make
     warm, zygote           boxes started quickly, by a process that has everything imported
+    memory                 what a box's processes hold together
     selftest               a box that looks around before boxes are trusted
     provisioner, cold      Jupyter kernels in boxes, for nbgrader and other programs
 

@@ -35,8 +35,9 @@ from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning import LocalProvisioner
 
 from dlsys.grading import cold, sandbox, seccomp
+from dlsys.grading.memory import uses_more
 from dlsys.grading.sandbox import Limits, SandboxError
-from dlsys.grading.warm import Boxes, uses_more
+from dlsys.grading.warm import Boxes
 
 SOCKETS = "/tmp/kernel"  # their names in the box, up to a number
 PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
