@@ -188,6 +188,19 @@ def test_processes_end_at_the_limit_and_another_box_has_its_own(boxes, box):
         assert ask(other, "import subprocess; answer = subprocess.call(['true'])") == 0
 
 
+def test_a_process_cannot_have_more_files_than_the_limit(box):
+    opened = """
+        import os
+        answer = 0
+        try:
+            while answer < 10_000:
+                answer = os.dup(0)
+        except OSError:
+            pass
+        """
+    assert ask(box, opened) == LIMITS.open_files - 1
+
+
 def test_a_process_cannot_have_more_memory_than_the_limit(box):
     assert "MemoryError" in ask(box, f"bytearray({LIMITS.memory_bytes})")
     assert box.died is None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dlsys.grading.assignment import TEST, TRUSTED, Assignment, Cell
@@ -99,7 +99,8 @@ class Referee:
         assignment: Assignment,
         snapshots: Mapping[str, socket.socket],
     ) -> None:
-        self._boxes, self._limits, self._snapshots = boxes, limits, snapshots
+        self._boxes, self._snapshots = boxes, snapshots
+        self._limits = replace(limits, open_files=256)  # there is a socket to each rank
         self._stations = stations(assignment)
         self._behind = 0  # how many of them this box has behind it
         self._channel: Channel | None = None
@@ -137,7 +138,7 @@ class Referee:
     def _make_ready(self) -> None:
         """Run the trusted cells before the question, and take its names."""
         if self._channel is None:
-            self._box, self._behind = self._boxes.open("referee"), 0
+            self._box, self._behind = self._boxes.open("referee", self._limits), 0
             most = self._limits.message_bytes
             self._channel = Channel(self._box.socket, most, FOR_THE_GRADER)
         index = next(i for i, each in enumerate(self._stations) if each.question == self._question)

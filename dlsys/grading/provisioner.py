@@ -46,7 +46,7 @@ PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 class SandboxProvisioner(LocalProvisioner):
     """Starts each kernel in a box of its own; see the module."""
 
-    limits = Limits()
+    limits = Limits(open_files=256)  # a kernel that does nothing has 65
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Refuse what cannot be isolated; raises SandboxError."""

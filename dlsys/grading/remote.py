@@ -126,6 +126,10 @@ class Line:
 
         comm = getattr(simulated.current, "comm", None)
         seed = torch.initial_seed() if comm is not self._comm and comm is not None else None
+        if comm is not self._comm:
+            # Whoever waits in a run that has ended waits for ever.
+            over = Communicator, Underway
+            self._things = [None if isinstance(one, over) else one for one in self._things]
         self._comm = comm
         answer = self.request("call", function, args, options, comm, seed)
         if type(answer) is not tuple or len(answer) != 2 or type(answer[1]) is not dict:

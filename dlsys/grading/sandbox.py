@@ -33,7 +33,10 @@ class SandboxError(RuntimeError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one submission may use. Seconds of real time; bytes; processes and threads together."""
+    """What one submission may use. Seconds of real time; bytes; processes and threads together.
+
+    `open_files` are those of one process: sockets take memory of the kernel's, which is nobody's.
+    """
 
     cell_seconds: float = 60.0
     check_seconds: float = 20.0
@@ -41,6 +44,7 @@ class Limits:
     memory_bytes: int = 4 << 30
     processes: int = 128
     file_bytes: int = 64 << 20
+    open_files: int = 128
     message_bytes: int = 64 << 20
     restarts: int = 3
 
@@ -140,7 +144,7 @@ def bind(limits: Limits, more_processes: int = 0, process: int | None = None) ->
         ("NPROC", limits.processes + more_processes),
         ("FSIZE", limits.file_bytes),
         ("CORE", 0),
-        ("NOFILE", 256),
+        ("NOFILE", limits.open_files),
         ("CPU", math.ceil(limits.submission_seconds)),
         ("DATA", limits.memory_bytes),
         ("MSGQUEUE", 0),
