@@ -12,14 +12,14 @@ import json
 import os
 import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from attacks import SOLVED, Attack, Places, hidden, in_one, points
+from attacks import KEPT, SOLVED, SPARSE, Attack, Places, hidden, in_one, points
 from wrong_answers.notebooks import ROOT, slugs
 
 from dlsys.grading.course import Class, Plan, boxes, grade
@@ -37,18 +37,27 @@ HARDLY = importlib.import_module("attacks.malformed").HARDLY
 EVERY = [*(each for bank in BANKS.values() for each in bank), *HARDLY]
 SECRET = "same-secret-of-the-class"
 NEIGHBOR = "neighbor"
-LIMITS = Limits(
-    cell_seconds=3, check_seconds=2, submission_seconds=60, memory_bytes=3 << 29, processes=100
+# What ends by itself has the time that it needs on a busy machine, and what does not has little.
+PATIENT = Limits(
+    cell_seconds=20,
+    check_seconds=5,
+    submission_seconds=120,
+    memory_bytes=1 << 30,
+    processes=100,
+    restarts=6,
 )
+SHORT = replace(PATIENT, cell_seconds=2, check_seconds=1, submission_seconds=60)
 
 
 @dataclass(frozen=True)
 class Graded:
-    """The class of all attacks after grading: results by attack, and where things are."""
+    """The classes of all attacks after grading: results by attack, and where things are."""
 
     results: dict[str, Result]
+    notebooks: dict[str, Attack]  # those that attacks are in
+    neighbors: list[Result]
     places: Places
-    graded: Class
+    classes: list[Class]
     processes: list[str]
 
 
@@ -69,31 +78,43 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Graded:
         patch.setenv("HOME", str(base / "home"))
         patch.setenv("CLASS_TOKEN", SECRET)
         places = Places(base / "home", base / "submissions", base / "out", ROOT, port)
-        notebooks = in_one(EVERY)
-        for each in {each.student: each for each in notebooks.values()}.values():
-            each.write(places.submissions, places)
-        neighbor = Attack(NEIGHBOR, cells={"imports": f"# {SECRET}"})
-        neighbor.write(places.submissions, places)
-        try:
-            done = grade(
-                ROOT,
-                places.submissions,
-                slugs(),
-                places.out,
-                plan=Plan(seed=7, limits=LIMITS, jobs=2),
-                progress=lambda done, of, what: None,
-                opener=boxes,
-                finish=lambda done: write_reports(places.out, done),
+        results: dict[str, Result] = {}
+        every: dict[str, Attack] = {}
+        neighbors, classes = [], []
+        for name, limits in (("patient", PATIENT), ("short", SHORT)):
+            submissions, out = places.submissions / name, places.out / name
+            its = replace(places, submissions=submissions, out=out)
+            every |= (
+                notebooks := in_one(each for each in EVERY if each.endless == (limits is SHORT))
             )
-        except SandboxError as error:
-            if os.environ.get("SANDBOX_TEST") == "required":
-                raise
-            pytest.skip(str(error))
-        records = {slug: load_all(places.out, slug) for slug in slugs()}
-        results = {
-            name: records[each.slug][each.student].result for name, each in notebooks.items()
-        }
-        return Graded(results, places, done, _processes())
+            for each in {each.student: each for each in notebooks.values()}.values():
+                each.write(submissions, its)
+            Attack(NEIGHBOR, cells={"imports": f"# {SECRET}"}).write(submissions, its)
+            try:
+                classes.append(_grade(submissions, out, limits))
+            except SandboxError as error:
+                if os.environ.get("SANDBOX_TEST") == "required":
+                    raise
+                pytest.skip(str(error))
+            records = {slug: load_all(out, slug) for slug in slugs()}
+            neighbors.append(records["memory_wall"][NEIGHBOR].result)
+            results |= {
+                name: records[each.slug][each.student].result for name, each in notebooks.items()
+            }
+        return Graded(results, every, neighbors, places, classes, _processes())
+
+
+def _grade(submissions: Path, out: Path, limits: Limits) -> Class:
+    return grade(
+        ROOT,
+        submissions,
+        slugs(),
+        out,
+        plan=Plan(seed=7, limits=limits, jobs=2),
+        progress=lambda done, of, what: None,
+        opener=boxes,
+        finish=lambda done: write_reports(out, done),
+    )
 
 
 def _processes() -> list[str]:
@@ -113,13 +134,17 @@ def earned(result: Result) -> dict[str, float]:
     return {question.id: question.earned for question in result.questions}
 
 
-def check(attack: Attack, result: Result) -> None:
+def check(attack: Attack, graded: Graded) -> None:
     """Fail where a question has other points than the attack has to earn."""
     full = points(attack.slug)
-    own = {*attack.answers, *attack.earns} if attack.shares and attack.answers else set(full)
+    result = graded.results[attack.name]
+    # Those of others that it is in one notebook with are looked at in their turn.
+    own = {*attack.answers, *attack.earns} | set(full) - {*graded.notebooks[attack.name].answers}
     mistakes = []
     for question in result.questions:
-        most = full[question.id] if attack.base == SOLVED else 0.0
+        right = attack.base == SOLVED
+        right |= attack.base == SPARSE and question.id in KEPT[attack.slug]
+        most = full[question.id] if right else 0.0
         wanted = attack.earns.get(question.id, most)
         if question.id not in own:
             continue
@@ -143,7 +168,7 @@ def test_an_odd_notebook_of_an_honest_student_keeps_its_points(
 ) -> None:
     result = graded.results[attack.name]
     assert result.status == GRADED, result.reason
-    check(attack, result)
+    check(attack, graded)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +179,7 @@ def test_an_attack_earns_nothing_and_costs_no_right_answer_its_points(
 ) -> None:
     result = graded.results[attack.name]
     assert result.status == GRADED, result.reason
-    check(attack, result)
+    check(attack, graded)
 
 
 @pytest.mark.parametrize("attack", ids([each for each in EVERY if each.refused]))
@@ -173,7 +198,7 @@ def test_what_is_hardly_a_notebook_is_refused_or_graded_for_what_it_is(
     result = graded.results[attack.name]
     assert result.status in (GRADED, REFUSED)
     assert result.reason if result.status == REFUSED else not result.reason
-    check(attack, result)
+    check(attack, graded)
 
 
 def test_every_class_has_attacks_and_no_two_have_one_name() -> None:
@@ -184,11 +209,10 @@ def test_every_class_has_attacks_and_no_two_have_one_name() -> None:
 
 
 def test_nobody_fails_for_another_ones_attack(graded: Graded) -> None:
-    assert all(
-        record.result.status in (GRADED, REFUSED, MISSING) for record in graded.graded.records
-    )
-    neighbor = load_all(graded.places.out, "memory_wall")[NEIGHBOR].result
-    assert earned(neighbor) == points("memory_wall")
+    for done in graded.classes:
+        assert all(record.result.status in (GRADED, REFUSED, MISSING) for record in done.records)
+    for neighbor in graded.neighbors:
+        assert earned(neighbor) == points("memory_wall")
 
 
 def test_no_file_of_the_grades_tells_a_secret_or_a_hidden_check(graded: Graded) -> None:
@@ -249,7 +273,7 @@ class Scripts(HTMLParser):
 
 
 def test_feedback_holds_no_script_of_a_student(graded: Graded) -> None:
-    pages = list((graded.places.out / "feedback").glob("*.html"))
+    pages = list(graded.places.out.glob("*/feedback/*.html"))
     assert len(pages) >= len({each.student for each in in_one(EVERY).values()})
     for page in pages:
         scripts = Scripts()

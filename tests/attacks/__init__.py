@@ -1,14 +1,14 @@
 """Notebooks that attack the grader, and odd ones of honest students: one module a class of attack.
 
 A module's `BANK` is a list of `Attack`. Each is a notebook that somebody might hand in, made from
-one with every answer right, or every answer wrong, and says what it has to earn.
+one with every answer right, some, none, or every answer wrong, and says what it has to earn.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,9 @@ from typing import Any
 from wrong_answers.notebooks import load
 
 Notebook = dict[str, Any]
-SOLVED, GUESSED, BLANK = "solved", "guessed", "blank"
+SOLVED, SPARSE, GUESSED, BLANK = "solved", "sparse", "guessed", "blank"
+# The answers that a sparse notebook has, all of them right, and all of them quick.
+KEPT = {"memory_wall": ("state", "free", "layer"), "collectives": ("seconds", "sent", "crossover")}
 
 # How many attacks that share may be in one notebook: it is run again so often without one.
 KERNELS, CHECKS = "several that break the kernel", "several that are called"
@@ -90,6 +92,7 @@ class Attack:
     earns: points by question, exactly; None: less than full. Questions that are not named have
         full points in a solved notebook and 0 in a guessed one.
     spoils: whether it may cost the other questions their points as well
+    endless: whether nothing but a limit on time ends it, which is then a short one
     shares: with which others it may stand in one notebook, each in a question of its own
     refused: a pattern of the reason, where the notebook is refused
     """
@@ -103,6 +106,7 @@ class Attack:
     lay: Callable[[Path, str], object] | None = None
     earns: Mapping[str, float | None] = field(default_factory=dict)
     spoils: bool = False
+    endless: bool = False
     shares: str = ""
     refused: str = ""
 
@@ -116,7 +120,9 @@ class Attack:
         if self.base == BLANK:
             notebook = load("exercises", self.slug)
         else:
-            notebook = solved(self.slug) if self.base == SOLVED else guessed(self.slug)
+            notebook = guessed(self.slug) if self.base == GUESSED else solved(self.slug)
+            if self.base == SPARSE:
+                _forget(notebook, load("exercises", self.slug), KEPT[self.slug])
         for name, source in self.answers.items():
             cell(notebook, name)["source"] = dedent(source).strip("\n")
         for after, source in self.cells.items():
@@ -148,7 +154,7 @@ def in_one(attacks: Iterable[Attack]) -> dict[str, Attack]:
             continue
         for place, (other, names) in enumerate(shared):
             taken = {*other.answers, *other.cells} & {*each.answers, *each.cells}
-            alike = (other.slug, other.base, other.shares) == (each.slug, each.base, each.shares)
+            alike = _kind(other) == _kind(each)
             if alike and not taken and len(names) < MOST.get(each.shares, 20):
                 both = replace(
                     other,
@@ -161,6 +167,11 @@ def in_one(attacks: Iterable[Attack]) -> dict[str, Attack]:
             name = f"{each.shares} {len(shared)}"
             shared.append((replace(each, name=name), [each.name]))
     return found | {name: notebook for notebook, names in shared for name in names}
+
+
+def _kind(attack: Attack) -> tuple[object, ...]:
+    """What attacks in one notebook have in common."""
+    return attack.slug, attack.base, attack.shares, attack.endless
 
 
 @cache
@@ -213,6 +224,13 @@ def solved(slug: str) -> Notebook:
         if is_answer(each):
             each["source"] = right[each["id"]]
     return notebook
+
+
+def _forget(notebook: Notebook, released: Notebook, but: Sequence[str]) -> None:
+    """Make answers those that were released, but for some."""
+    for mine, blank in zip(notebook["cells"], released["cells"], strict=True):
+        if is_answer(mine) and mine["id"] not in but:
+            mine["source"] = blank["source"]
 
 
 def guessed(slug: str) -> Notebook:
@@ -275,21 +293,27 @@ def function(body: str, name: str = "free_bytes(parameters, memory_gib)") -> str
     return "\n".join([f"def {name}:", *(f"    {line}" if line else "" for line in lines)])
 
 
-def in_answers(sources: Mapping[str, str]) -> list[Attack]:
+def in_answers(sources: Mapping[str, str], endless: bool = False) -> list[Attack]:
     """Each source in the place of an answer, spread over the questions."""
     questions = list(NAMES)
     return [
-        Attack(name, answers={on: source}, earns={on: 0}, shares=KERNELS)
+        Attack(name, answers={on: source}, earns={on: 0}, shares=KERNELS, endless=endless)
         for number, (name, source) in enumerate(sources.items())
         for on in [questions[number % len(questions)]]
     ]
 
 
-def in_checks(bodies: Mapping[str, str], before: str = "") -> list[Attack]:
+def in_checks(bodies: Mapping[str, str], before: str = "", endless: bool = False) -> list[Attack]:
     """Each body as that of the function @name@ that a check calls, spread over the questions."""
     questions = ("free", "layer", "longest", "cost")
     return [
-        Attack(name, answers={on: f"{before}\n{source}"}, earns={on: 0}, shares=CHECKS)
+        Attack(
+            name,
+            answers={on: f"{before}\n{source}"},
+            earns={on: 0},
+            shares=CHECKS,
+            endless=endless,
+        )
         for number, (name, body) in enumerate(bodies.items())
         for on in [questions[number % len(questions)]]
         for source in [function(body.replace("@name@", NAMES[on]), f"{NAMES[on]}(*arguments)")]

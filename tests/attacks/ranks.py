@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attacks import BLANK, SOLVED, Attack, function
+from attacks import SOLVED, SPARSE, Attack, function
 
 MEAN, SHIFT = "ring_mean(comm, x)", "shift(comm, x)"
 
@@ -156,6 +156,18 @@ for number in range(8):
 return x
 """
 
+# What only a limit on time ends, and what is tried beside right answers to every question.
+ENDLESS = {
+    "a rank that never ends",
+    "a rank that sends for ever",
+    "a rank that splits for ever",
+    "a million rounds",
+    "a round of a million transfers",
+}
+BESIDE_ALL = {"a rank that exits", "rounds without end"}
+
+BREAK = {"a rank that sends a gigabyte"}  # the box that it is in
+
 # Attacks on question 3, of which none may have full points; None: some of them it may have.
 ON_MEAN: dict[str, tuple[str, float | None]] = {
     **{
@@ -277,10 +289,11 @@ BANK = [
         Attack(
             name,
             "collectives",
-            # Beside right answers where something may break, and else alone, which is quicker.
-            base=SOLVED if earns == 0 else BLANK,
+            base=SOLVED if name in BESIDE_ALL else SPARSE,
             answers={"mean": function(body, MEAN)},
             earns={"mean": earns},
+            shares="" if name in BESIDE_ALL | BREAK else "several on ranks",
+            endless=name in ENDLESS,
         )
         for name, (body, earns) in ON_MEAN.items()
     ),
@@ -288,8 +301,11 @@ BANK = [
         Attack(
             name,
             "collectives",
+            base=SOLVED if name in BESIDE_ALL else SPARSE,
             answers={"broadcast": function(body, ROUNDS)},
             earns={"broadcast": None},
+            shares="" if name in BESIDE_ALL | BREAK else "several on ranks",
+            endless=name in ENDLESS,
         )
         for name, body in ON_BROADCAST.items()
     ),
@@ -297,6 +313,8 @@ BANK = [
         Attack(
             name,
             "collectives",
+            base=SPARSE,
+            shares="several on ranks",
             answers={"shift": WAITS + function(body, SHIFT)},
             earns={"shift": earns},
         )
