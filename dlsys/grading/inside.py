@@ -67,7 +67,7 @@ def main(end: socket.socket, limits: Limits) -> None:
         prepare()
     _seed()
     sys.path.insert(0, "")  # as in a notebook, whose cells may write a module
-    channel = Channel(end, limits.message_bytes)
+    channel, kernel = Channel(end, limits.message_bytes), os.getpid()
     while True:
         try:
             message, files = channel.listen(files=1)
@@ -80,7 +80,10 @@ def main(end: socket.socket, limits: Limits) -> None:
                 Path(name).write_bytes(content)
             channel.say({"done": True})
         elif word == "run":
-            channel.say(_run(details[0]))
+            outcome = _run(details[0])
+            if os.getpid() != kernel:
+                os._exit(0)  # the cell has forked, and one of the two is to answer
+            channel.say(outcome)
         elif word == "ping":
             if details[0]:
                 child = os.fork()
