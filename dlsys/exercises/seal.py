@@ -8,6 +8,7 @@ import hashlib
 import json
 import secrets
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 _ROUNDS = 20_000
@@ -74,5 +75,6 @@ def _hash(value: Any, digits: int, salt: str) -> str:
     return _digest(_canonical(value, digits), salt)
 
 
+@lru_cache(maxsize=10_000)  # many students give the same wrong answer
 def _digest(text: str, salt: str) -> str:
     return hashlib.pbkdf2_hmac("sha256", text.encode(), salt.encode(), _ROUNDS, 8).hex()
