@@ -1,7 +1,7 @@
 # Needs Python 3.11 or later, make and git; everything else is installed into .venv.
 #
 #   make book     the book as HTML, every chapter executed      (make book SOLUTIONS=1: with solutions, for instructors)
-#   make test     all tests
+#   make test     all tests but the attacks on the grader
 #   make help     the rest
 
 VENV := .venv
@@ -24,13 +24,15 @@ PAGES := $(BUILD)/html
 FILES := $(shell find $(INPUTS) -type f ! -path '*/__pycache__/*' ! -path '*/.*' 2>/dev/null | LC_ALL=C sort)
 PORT := 8000
 NOTEBOOKS = $(wildcard solutions/*/*.ipynb)
+ATTACKS := tests/test_grading_attacks.py
 
-.PHONY: help book test lab serve lint release clean FORCE
+.PHONY: help book test attacks lab serve lint release clean FORCE
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make book      build the book as HTML, with every chapter executed'
-	@echo 'make test      run all tests, the solutions of the exercises among them'
+	@echo 'make test      run the tests, and the solutions of the exercises'
+	@echo 'make attacks   grade notebooks that attack the grader: two minutes'
 	@echo 'make lab       open JupyterLab; a chapter opens as a notebook by double click'
 	@echo 'make serve     show the built book at a local address'
 	@echo 'make lint      check style, types and the direction of imports'
@@ -53,7 +55,10 @@ $(BUILD)/files: FORCE
 	@echo '$(FILES)' | cmp -s - $@ || echo '$(FILES)' > $@
 
 test: $(INSTALLED)
-	@$(BIN)/python -m pytest --nbval tests $(NOTEBOOKS)
+	@$(BIN)/python -m pytest --nbval --ignore=$(ATTACKS) tests $(NOTEBOOKS)
+
+attacks: $(INSTALLED)
+	@$(BIN)/python -m pytest $(ATTACKS)
 
 lab: $(INSTALLED) $(LAB_SETTINGS)
 	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/chapters/intro.md $$(test $$(id -u) -ne 0 || echo --allow-root)
