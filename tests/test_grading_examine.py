@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_course import answered, make
+from small_course import answered, make, opened
 
 from dlsys.exercises import WrongAnswer, seal
 from dlsys.grading.assignment import Assignment
 from dlsys.grading.examine import Prepared, examine, prepare
 from dlsys.grading.rebuild import rebuild
 from dlsys.grading.result import BROKE, PARTLY, RIGHT, UNANSWERED, WRONG, QuestionResult, Result
-from dlsys.grading.sandbox import Limits, SandboxError
+from dlsys.grading.sandbox import Limits
 from dlsys.grading.warm import Boxes
 
 IMPORTS = """import torch
@@ -74,13 +74,7 @@ same(counts(runs(program, 4)), [])"""
 
 @pytest.fixture(scope="module")
 def boxes() -> Iterator[Boxes]:
-    """Isolated where that works; what is tested here does not depend on it."""
-    limits = Limits(cell_seconds=5, check_seconds=3)
-    try:
-        made = Boxes(limits).__enter__()
-    except SandboxError:
-        made = Boxes(limits, isolated=False).__enter__()
-    with made:
+    with opened(Limits(cell_seconds=5, check_seconds=3)) as made:
         yield made
 
 

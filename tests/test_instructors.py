@@ -12,7 +12,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from small_course import answered
+from small_course import answered, opened
 from wrong_answers import Wrong, in_place_of_solution
 from wrong_answers.notebooks import ROOT, load, slugs
 
@@ -27,8 +27,7 @@ from dlsys.grading.course import grade as grade_class
 from dlsys.grading.examine import examine, prepare
 from dlsys.grading.rebuild import rebuild
 from dlsys.grading.reports import write_reports
-from dlsys.grading.sandbox import Limits, SandboxError
-from dlsys.grading.warm import Boxes
+from dlsys.grading.sandbox import Limits
 from dlsys.notebook import release
 
 PAGE = (ROOT / "chapters" / "instructors.md").read_text(encoding="utf-8")
@@ -223,12 +222,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     nbformat.write(nbformat.v4.new_notebook(cells=[cell for *_, cell in cells]), path)
     assert release.main(["--root", str(root)]) == 0
 
-    limits = Limits(cell_seconds=10, check_seconds=10)
-    try:
-        boxes = Boxes(limits).__enter__()
-    except SandboxError:
-        boxes = Boxes(limits, isolated=False).__enter__()
-    with boxes:
+    with opened(Limits(cell_seconds=10, check_seconds=10)) as boxes:
         prepared = prepare(assignments.load(root, "one"), boxes, seed=7)
 
         def grade(body: str) -> result.QuestionResult:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import signal
 import socket
 import sys
@@ -68,12 +67,7 @@ def main(end: socket.socket, limits: Limits) -> None:
     _seed()
     sys.path.insert(0, "")  # as in a notebook, whose cells may write a module
     channel, kernel = Channel(end, limits.message_bytes), os.getpid()
-    while True:
-        try:
-            message, files = channel.listen(files=1)
-        except Closed:
-            return
-        word, *details = pickle.loads(message)
+    for word, details, files in channel.orders():
         if word == "files":
             for name, content in details[0].items():
                 Path(name).parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ import pickle
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 _LENGTHS = struct.Struct("!IQ")  # bytes of JSON or pickle, bytes of arrays behind it
@@ -85,6 +85,17 @@ class Channel:
         """In a box: what `tell` sent, still pickled, and up to `files` descriptors."""
         head, _, descriptors = self._receive(None, files)
         return bytes(head), descriptors
+
+    def orders(self) -> Iterator[tuple[str, list[Any], list[int]]]:
+        """In a box: what it is told to do, a word and details and descriptors, until the other end
+        has closed."""
+        while True:
+            try:
+                message, files = self.listen(files=1)
+            except Closed:
+                return
+            word, *details = pickle.loads(message)
+            yield word, details, files
 
     def _send(self, head: bytes, arrays: Sequence[bytes], files: Sequence[int]) -> None:
         size = sum(map(len, arrays))
