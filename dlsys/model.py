@@ -182,20 +182,37 @@ class GPT(nn.Module):
         `positions` (s,) says where in the sequence the tokens stand; None means 0 to s - 1.
         """
         if positions is None:
-            if tokens.shape[1] > self.spec.sequence:
-                raise ValueError(
-                    f"{tokens.shape[1]} tokens are more than the {self.spec.sequence} positions "
-                    "of the spec's `sequence`."
-                )
-            positions = torch.arange(tokens.shape[1], device=tokens.device)
+            positions = self.positions_of(tokens)
+        x = self.embed(tokens, positions)
+        rotation = self.rotation(positions, x.dtype)
+        for layer in self.layers:
+            x = layer(x, rotation)
+        return self.read_out(x, targets)
+
+    def positions_of(self, tokens: Tensor) -> Tensor:
+        """0 to s - 1 (s,) for tokens (b, s); ValueError where the model has fewer positions."""
+        if tokens.shape[1] > self.spec.sequence:
+            raise ValueError(
+                f"{tokens.shape[1]} tokens are more than the {self.spec.sequence} positions "
+                "of the spec's `sequence`."
+            )
+        return torch.arange(tokens.shape[1], device=tokens.device)
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """tokens (b, s) -> x (b, s, hidden), what the first layer reads."""
         x = self.embedding(tokens)
         if self.positions is not None:
             x = x + self.positions(positions)
-        rotary = self.spec.positions == "rotary"
-        rotation = rotary_tables(positions, self.spec.head_size, x.dtype) if rotary else None
-        x = self.dropout(x)
-        for layer in self.layers:
-            x = layer(x, rotation)
+        return self.dropout(x)
+
+    def rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
+        """What every layer's attention turns queries and keys by; None without rotary positions."""
+        if self.spec.positions != "rotary":
+            return None
+        return rotary_tables(positions, self.spec.head_size, dtype)
+
+    def read_out(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
+        """x (b, s, hidden), from the last layer -> logits, or the mean loss; see `forward`."""
         logits = self.head(self.norm(x))
         if targets is None:
             return logits
