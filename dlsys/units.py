@@ -109,6 +109,36 @@ def gigabits_per_second(number: float) -> float:
     return _scaled("gigabits per second", number, GIGA / BITS_PER_BYTE)
 
 
+def divisor(
+    name: str, value: SupportsIndex, split: Mapping[str, int], shared: Mapping[str, int] | None = None
+) -> int:
+    """`value` as an int, a number of parts that everything in `split` divides into evenly.
+
+    `split` maps what is split ("heads") to its number; in `shared` stands what may also be copied
+    where there are more parts than pieces (key-value heads): the number of parts divides it or is a
+    multiple of it. Raises ValueError, naming both numbers and the nearest number of parts that
+    work.
+    """
+    parts, shared = count(name, value), shared or {}
+    common = math.gcd(*split.values())
+    works = [
+        d
+        for d in range(1, common + 1)
+        if common % d == 0 and all(n % d == 0 or d % n == 0 for n in shared.values())
+    ]
+    if parts in works:
+        return parts
+    numbers = {**split, **shared}
+    what = next(what for what, number in numbers.items() if number % parts)
+    below = max(d for d in works if d < parts)
+    above = min((d for d in works if d > parts), default=below)
+    nearest = f"{below} and {above}" if above != below else str(below)
+    raise ValueError(
+        f"{numbers[what]} {what} do not divide by a {name} of {parts}; the nearest that work: "
+        f"{nearest}."
+    )
+
+
 def format_bytes(number: float, binary: bool = False) -> str:
     """Bytes as text with three digits: "1.12 TB", or "1.02 TiB" where `binary` is true.
 

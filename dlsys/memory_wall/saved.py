@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
 from dlsys.transformer import CATALOGUE, TransformerSpec
-from dlsys.units import count
+from dlsys.units import count, divisor
 
 Recompute = Literal["none", "selective", "full"]
 
@@ -192,22 +191,7 @@ def _check(spec: TransformerSpec, degree: int, sequence_parallel: bool) -> None:
                 f"{spec.name or 'The model'} has {what}, whose layers keep other tensors; "
                 "activations() describes dense layers with ordinary or grouped-query attention."
             )
-    shared = spec.kv_heads
     split = {"heads": spec.heads, "FFN neurons": spec.ffn_hidden}
     if sequence_parallel:
         split["tokens of a sequence"] = spec.sequence
-    common = math.gcd(*split.values())
-    works = [
-        d for d in range(1, common + 1) if common % d == 0 and (shared % d == 0 or d % shared == 0)
-    ]
-    if degree in works:
-        return
-    split["key-value heads"] = shared
-    what = next(what for what, number in split.items() if number % degree)
-    below = max(d for d in works if d < degree)
-    above = min((d for d in works if d > degree), default=below)
-    nearest = f"{below} and {above}" if above != below else str(below)
-    raise ValueError(
-        f"{split[what]} {what} do not divide by a tensor_parallel of {degree}; "
-        f"the nearest that work: {nearest}."
-    )
+    divisor("tensor_parallel", degree, split, shared={"key-value heads": spec.kv_heads})
