@@ -25,6 +25,8 @@ FILES := $(shell find $(INPUTS) -type f ! -path '*/__pycache__/*' ! -path '*/.*'
 PORT := 8000
 NOTEBOOKS = $(wildcard solutions/*/*.ipynb)
 ATTACKS := tests/test_grading_attacks.py
+# A file's tests stay in one process, as a notebook's cells must, and files start in their order: the long ones early.
+PARALLEL := -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
 .PHONY: help book test attacks lab serve lint release clean FORCE
 .DELETE_ON_ERROR:
@@ -55,7 +57,7 @@ $(BUILD)/files: FORCE
 	@echo '$(FILES)' | cmp -s - $@ || echo '$(FILES)' > $@
 
 test: $(INSTALLED)
-	@$(BIN)/python -m pytest --nbval --ignore=$(ATTACKS) tests $(NOTEBOOKS)
+	@$(BIN)/python -m pytest $(PARALLEL) --nbval --ignore=$(ATTACKS) tests $(NOTEBOOKS)
 
 attacks: $(INSTALLED)
 	@$(BIN)/python -m pytest $(ATTACKS)
