@@ -13,11 +13,42 @@ Places = dict[Action, tuple[int, int]]
 
 def check(plan: Plan, most_in_flight: int | Sequence[int] | None = None) -> None:
     """What `Plan.check` says."""
-    assert plan.placement  # a stage lives on one rank, or this raises
-    places = _once(plan)
-    _executable(plan, places)
+    assert plan.order  # or this raises
     if most_in_flight is not None:
         _bounded(plan, most_in_flight)
+
+
+def executed(plan: Plan) -> list[Action]:
+    """Let every rank run as far as it can, again and again, until all have ended or none can."""
+    assert plan.placement  # a stage lives on one rank, or this raises
+    places = _once(plan)
+    at_place = [0] * plan.p
+    ended: dict[Action, None] = {}  # a set that keeps its order
+    waiting: dict[Action, int] = {}  # which rank waits for an action; never two wait for the same
+    ready = list(range(plan.p))
+    while ready:
+        rank = ready.pop()
+        for place in range(at_place[rank], len(plan.ranks[rank])):
+            action = plan.ranks[rank][place]
+            at_place[rank] = place
+            missing = next((need for need in plan.needs(action) if need not in ended), None)
+            if missing is not None:
+                if places[missing][0] == rank:
+                    raise PlanError(
+                        f"{at(rank, place, action)}, but {missing} must come first and is its "
+                        f"action {places[missing][1]}.",
+                        rank,
+                        place,
+                        action,
+                    )
+                waiting[missing] = rank
+                break
+            ended[action] = None
+            if action in waiting:
+                ready.append(waiting.pop(action))
+    if waiting:
+        raise _deadlock(plan, places, {rank: need for need, rank in waiting.items()}, at_place)
+    return list(ended)
 
 
 def _once(plan: Plan) -> Places:
@@ -45,37 +76,6 @@ def _once(plan: Plan) -> Places:
                             f"Rank {rank} never runs {action}{why}.", rank, None, action
                         )
     return places
-
-
-def _executable(plan: Plan, places: Places) -> None:
-    """Let every rank run as far as it can, again and again, until all have ended or none can."""
-    at_place = [0] * plan.p
-    ended: set[Action] = set()
-    waiting: dict[Action, int] = {}  # the rank that waits for an action
-    ready = list(range(plan.p))
-    while ready:
-        rank = ready.pop()
-        order = plan.ranks[rank]
-        while at_place[rank] < len(order):
-            action = order[at_place[rank]]
-            missing = next((need for need in plan.needs(action) if need not in ended), None)
-            if missing is not None:
-                if places[missing][0] == rank:
-                    raise PlanError(
-                        f"{at(rank, at_place[rank], action)}, but {missing} must come first and is "
-                        f"its action {places[missing][1]}.",
-                        rank,
-                        at_place[rank],
-                        action,
-                    )
-                waiting[missing] = rank
-                break
-            ended.add(action)
-            at_place[rank] += 1
-            if action in waiting:
-                ready.append(waiting.pop(action))
-    if waiting:
-        raise _deadlock(plan, places, {rank: need for need, rank in waiting.items()}, at_place)
 
 
 def _deadlock(

@@ -6,9 +6,10 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
 
-from dlsys.units import counts
+from dlsys.units import count, counts
 
 if TYPE_CHECKING:
     from dlsys.pipeline_parallel.price import Price
@@ -127,6 +128,23 @@ class Plan:
             held -= action.kind == frees
         return during
 
+    @cached_property
+    def messages(self) -> tuple[int, ...]:
+        """For each rank how many messages it sends: activations onward, gradients back."""
+        sent = [0] * self.p
+        for here, after in pairwise(self.placement):
+            if here != after:
+                sent[here] += self.micro_batches
+                sent[after] += self.micro_batches
+        return tuple(sent)
+
+    @cached_property
+    def order(self) -> tuple[Action, ...]:
+        """Every action, in an order in which one device could run them; raises as `check` does."""
+        from dlsys.pipeline_parallel.check import executed
+
+        return tuple(executed(self))
+
     def needs(self, action: Action) -> tuple[Action, ...]:
         """The actions that must have ended before `action` can start."""
         kind, stage, micro_batch = action
@@ -186,6 +204,11 @@ class Plan:
 def at(rank: int, place: int, action: Action) -> str:
     """Where an action stands, in words."""
     return f"Rank {rank} runs {action} as its action {place}"
+
+
+def sizes(p: SupportsIndex, m: SupportsIndex) -> tuple[int, int]:
+    """The numbers of ranks and micro-batches as ints; raises ValueError for one below 1."""
+    return count("p (the number of ranks)", p), count("m (the number of micro-batches)", m)
 
 
 def _rows(given: object, rank: int | None = None) -> Sequence[object]:

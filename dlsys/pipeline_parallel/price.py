@@ -4,23 +4,188 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from functools import cached_property
+from math import floor
+from typing import NamedTuple, SupportsIndex
 
-from dlsys.pipeline_parallel.plan import Plan
+from dlsys.pipeline_parallel.plan import Action, Plan, sizes
+from dlsys.units import at_least, count, positive
+
+Seconds = float | Sequence[float]
+"""Seconds of a rank's share of the model, or of each stage."""
+
+
+class Span(NamedTuple):
+    """When an action ran: seconds from the start of the step."""
+
+    action: Action
+    start: float
+    end: float
 
 
 @dataclass(frozen=True)
 class Price:
-    """What the simulation of a plan found."""
+    """What the simulation of a plan found.
+
+    makespan: seconds from the first action's start to the last one's end. spans: for each rank when
+    its actions ran. peak_in_flight: for each rank the most (stage, micro-batch) pairs it held.
+    """
 
     makespan: float
+    spans: tuple[tuple[Span, ...], ...]
+    peak_in_flight: tuple[int, ...]
+
+    @cached_property
+    def busy(self) -> tuple[float, ...]:
+        """For each rank the seconds in which it worked."""
+        return tuple(sum(end - start for _, start, end in spans) for spans in self.spans)
+
+    @cached_property
+    def idle(self) -> tuple[float, ...]:
+        """For each rank the seconds of the makespan in which it did not work."""
+        return tuple(self.makespan - busy for busy in self.busy)
+
+    @property
+    def bubble_fraction(self) -> float:
+        """Idle time as a share of all the time there is, p * makespan."""
+        return sum(self.idle) / (len(self.spans) * self.makespan)
+
+    @property
+    def bubble_of_ideal(self) -> float:
+        """Idle time as a share of the time worked: the makespan is (1 + this) times the ideal."""
+        return sum(self.idle) / sum(self.busy)
+
+    @property
+    def bubble_of_span(self) -> float:
+        """The bubble as Qi et al. (2023, arXiv 2401.10241) count it: 1 - work / longest span.
+
+        A rank's span runs from its first action's start to its last one's end, so waiting for the
+        first micro-batch or after the last is no bubble; work is the mean of a rank's busy seconds.
+        """
+        longest = max(spans[-1].end - spans[0].start for spans in self.spans)
+        return 1 - sum(self.busy) / (len(self.spans) * longest)
 
 
 def price(
     plan: Plan,
-    forward: float | Sequence[float],
-    backward: float | Sequence[float],
+    forward: Seconds,
+    backward: Seconds,
     transfer: float = 0.0,
-    weight_backward: float | Sequence[float] | None = None,
+    weight_backward: Seconds | None = None,
 ) -> Price:
-    """Simulate the plan."""
-    raise NotImplementedError
+    """Simulate the plan: every action starts when its rank is free and what it needs has arrived.
+
+    forward, backward: seconds for one micro-batch; one number is those of a rank's share of the
+    model, of which each of its v stages takes 1/v, so that plans compare on the same model; a
+    sequence gives those of each stage. backward is the whole backward pass, of which a plan that
+    splits it spends half on each part; with weight_backward it is the part for inputs only, and an
+    unsplit one takes their sum. transfer: seconds from the end of an action until its result has
+    arrived on another rank; transfers overlap with computing and with each other.
+    Raises PlanError where the plan cannot be executed, ValueError for impossible seconds.
+    """
+    at_least("transfer", transfer, 0)
+    costs = _costs(plan, forward, backward, weight_backward)
+    if not any(map(any, costs.values())):
+        raise ValueError("Every action takes 0 seconds; give a forward or backward time above 0.")
+    order, placement = plan.order, plan.placement
+    away = [a != b for a, b in pairwise(placement)]
+    lag = [0.0, *(transfer * far for far in away), 0.0]  # in front of every stage, and behind all
+    never = [0.0] * plan.micro_batches
+    ends = {kind: [[0.0] * plan.micro_batches for _ in costs[kind]] for kind in costs}
+    came, went = [never, *ends["F"]], [*ends["B"][1:], never]
+    free = [0.0] * plan.p
+    spans: list[list[Span]] = [[] for _ in range(plan.p)]
+    for action in order:
+        kind, stage, k = action
+        rank = placement[stage]
+        if kind == "F":
+            start = came[stage][k] + lag[stage]
+        else:  # what it needs of its own rank has ended
+            start = went[stage][k] + lag[stage + 1] if kind == "B" else 0.0
+        start = max(start, free[rank])
+        free[rank] = ends[kind][stage][k] = end = start + costs[kind][stage]
+        spans[rank].append(Span(action, start, end))
+    return Price(max(free), tuple(map(tuple, spans)), plan.peak_in_flight)
+
+
+def bubble_fraction(p: SupportsIndex, m: SupportsIndex, v: SupportsIndex = 1) -> float:
+    """(p-1)/(v m+p-1): the idle share of GPipe and 1F1B, interleaved for v stages per rank.
+
+    With equal stages and free transfers. m=1 is naive model parallelism: it uses 1/p.
+    """
+    p, m, v = *sizes(p, m), count("v (the number of stages per rank)", v)
+    return (p - 1) / (v * m + p - 1)
+
+
+def min_microbatches(p: SupportsIndex, below: float, v: SupportsIndex = 1) -> int:
+    """The fewest micro-batches whose `bubble_fraction` is below `below`, a share from 0 to 1.
+
+    `below` is taken as the decimal it is written as: 133 micro-batches leave 8 ranks exactly 5 %
+    idle, which is not below 0.05.
+    """
+    p, v = count("p (the number of ranks)", p), count("v (the number of stages per rank)", v)
+    positive("below", below)
+    if below > 1:
+        raise ValueError(f"below is {below!r}; it is a share of the step, at most 1.")
+    return floor((p - 1) * (1 / Fraction(str(float(below))) - 1) / v) + 1
+
+
+def step_seconds(
+    p: SupportsIndex,
+    m: SupportsIndex,
+    forward: float,
+    backward: float,
+    v: SupportsIndex = 1,
+) -> float:
+    """(m + (p-1)/v)(forward + backward): a step of GPipe or 1F1B, interleaved for v > 1.
+
+    forward, backward: seconds of one rank's share of the model for one micro-batch.
+    """
+    p, m, v = *sizes(p, m), count("v (the number of stages per rank)", v)
+    at_least("forward", forward, 0)
+    at_least("backward", backward, 0)
+    return (m + (p - 1) / v) * (forward + backward)
+
+
+def message_bytes(batch: int, sequence: int, hidden: int, itemsize: int = 2) -> int:
+    """b s h itemsize: the bytes that cross a stage boundary for one micro-batch, each way.
+
+    Forward they are the activations, backward their gradient, of the same shape. A plan sends
+    `sum(plan.messages)` of them.
+    """
+    return (
+        count("batch", batch)
+        * count("sequence", sequence)
+        * count("hidden", hidden)
+        * count("itemsize", itemsize)
+    )
+
+
+def _costs(
+    plan: Plan, forward: Seconds, backward: Seconds, weight_backward: Seconds | None
+) -> dict[str, list[float]]:
+    """The seconds of every stage's actions, by kind."""
+    f, b = _of_stages(plan, "forward", forward), _of_stages(plan, "backward", backward)
+    if weight_backward is None:
+        w = [seconds / 2 for seconds in b]
+        inputs = w
+    else:
+        w, inputs = _of_stages(plan, "weight_backward", weight_backward), b
+        b = [x + y for x, y in zip(inputs, w, strict=True)]
+    return {"F": f, "B": inputs, "W": w} if plan.splits_backward else {"F": f, "B": b}
+
+
+def _of_stages(plan: Plan, name: str, seconds: Seconds) -> list[float]:
+    if not isinstance(seconds, Sequence):
+        at_least(name, seconds, 0)
+        return [seconds * plan.p / plan.stages] * plan.stages
+    if len(seconds) != plan.stages:
+        raise ValueError(
+            f"{name} has {len(seconds)} times; give one for each of the {plan.stages} stages, or "
+            "one number for a rank's share of the model."
+        )
+    for stage, one in enumerate(seconds):
+        at_least(f"{name} of stage {stage}", one, 0)
+    return list(seconds)

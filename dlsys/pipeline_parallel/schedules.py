@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import SupportsIndex
 
-from dlsys.pipeline_parallel.plan import Action, Plan
-from dlsys.units import count
+from dlsys.pipeline_parallel.plan import Action, Plan, sizes
 
 
 def gpipe(p: SupportsIndex, m: SupportsIndex) -> Plan:
@@ -29,11 +28,6 @@ def one_f_one_b(p: SupportsIndex, m: SupportsIndex) -> Plan:
     """
     p, m = sizes(p, m)
     return Plan("1F1B", p, m, tuple(tuple(_in_turn(rank, p, m)) for rank in range(p)))
-
-
-def sizes(p: SupportsIndex, m: SupportsIndex) -> tuple[int, int]:
-    """The numbers of ranks and micro-batches as ints; raises ValueError for one below 1."""
-    return count("p (the number of ranks)", p), count("m (the number of micro-batches)", m)
 
 
 def _in_turn(rank: int, p: int, m: int) -> list[Action]:
