@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 from functools import cached_property
+from itertools import pairwise
 from math import floor
 from typing import NamedTuple, SupportsIndex
 
