@@ -1,0 +1,250 @@
+"""How a GPT is cut over ranks: which weights, in which dimension, and what the ranks must say."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dlsys.transformer import TransformerSpec
+from dlsys.units import divisor
+
+if TYPE_CHECKING:
+    from dlsys.hardware import Cluster, Link
+    from dlsys.tensor_parallel.price import Price
+
+BRANCHES = {"attention": (("query", "key", "value"), "output"), "ffn": (("gate", "up"), "down")}
+"""The matrices that read a branch's input, and the one that writes what it adds to the stream."""
+FP32 = 4
+
+
+class LayoutError(ValueError):
+    """A layout under which the ranks together would not compute what one device computes."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """How one parameter of `dlsys.model.GPT` lies on `ranks` ranks; `*` stands for every layer.
+
+    `shape` is that of the whole. It is cut in `dimension` (None: nowhere) into `pieces`; piece i of
+    a length n is [i*n//pieces, (i+1)*n//pieces). Rank r holds piece r*pieces//ranks: with fewer
+    pieces than ranks, neighbours hold the same one. `summed`: over so many neighbours must the
+    gradients that ranks find be summed to give the parameter's (1: each finds it whole).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    ranks: int
+    dimension: int | None = None
+    pieces: int = 1
+    summed: int = 1
+
+    def bounds(self, rank: int) -> tuple[int, int]:
+        """First and stop of what `rank` holds in `dimension`; (0, 1) where nothing is cut."""
+        if not 0 <= rank < self.ranks:
+            raise ValueError(f"There is no rank {rank}: ranks are 0 to {self.ranks - 1}.")
+        length = 1 if self.dimension is None else self.shape[self.dimension]
+        piece = rank * self.pieces // self.ranks
+        return piece * length // self.pieces, (piece + 1) * length // self.pieces
+
+    def shard(self, rank: int) -> tuple[int, ...]:
+        """The shape of what `rank` holds."""
+        first, stop = self.bounds(rank)
+        held = enumerate(self.shape)
+        return tuple(stop - first if i == self.dimension else size for i, size in held)
+
+    @property
+    def cut(self) -> str:
+        """Where it is cut, in words."""
+        if self.dimension is None or self.pieces == 1:
+            return "a copy on every rank"
+        copies = self.ranks // self.pieces
+        words = f"dimension {self.dimension} in {self.pieces} pieces"
+        return words if copies == 1 else f"{words}, each on {copies} ranks"
+
+
+class Collective(NamedTuple):
+    """One call that every rank makes. `shape` is that of the full buffer, in words.
+
+    `where`: "<part>.input" or "<part>.output" of "embedding", "attention", "ffn" or "head"; or
+    "<part>.input again", where backward repeats a gather of forward; or "loss". `elements` are
+    those of one sequence; `itemsize` None means that of the activations.
+    """
+
+    kind: str
+    where: str
+    shape: str
+    elements: int
+    itemsize: int | None = None
+
+    def nbytes(self, batch: int, itemsize: int = 2) -> int:
+        """Bytes of the full buffer for `batch` sequences, in numbers of `itemsize` bytes."""
+        return batch * self.elements * (self.itemsize or itemsize)
+
+
+class Talk(NamedTuple):
+    """The collectives of one part of the model, each pass in its order."""
+
+    forward: tuple[Collective, ...]
+    backward: tuple[Collective, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A GPT on `tp` ranks: its parameters, each once, and the collectives of its parts.
+
+    `head` contains the loss. `spec.sequence` tokens a sample.
+    """
+
+    spec: TransformerSpec
+    tp: int
+    sequence_parallel: bool
+    parameters: tuple[Parameter, ...]
+    embedding: Talk
+    layer: Talk
+    head: Talk
+
+    def __getitem__(self, name: str) -> Parameter:
+        """The parameter of this name, with `*` or a number for the layer; raises KeyError."""
+        name = re.sub(r"^layers\.\d+\.", "layers.*.", name)
+        return {parameter.name: parameter for parameter in self.parameters}[name]
+
+    def collectives(self) -> Iterator[Collective]:
+        """The collectives of one micro-batch, forward and then backward, in order."""
+        layers = self.spec.layers
+        yield from self.embedding.forward + self.layer.forward * layers + self.head.forward
+        yield from self.head.backward + self.layer.backward * layers + self.embedding.backward
+
+    def held(self, rank: int = 0) -> int:
+        """Number of parameters that `rank` holds."""
+        return sum(self.copies(p) * math.prod(p.shard(rank)) for p in self.parameters)
+
+    def check(self) -> None:
+        """Prove that the ranks together compute what one device does; see `check.check`.
+
+        Raises LayoutError, which says what is wrong and what would be right.
+        """
+        from dlsys.tensor_parallel.check import check
+
+        check(self)
+
+    def price(
+        self, batch: int, link_or_cluster: Link | Cluster | None = None, **options: Any
+    ) -> Price:
+        """Bytes and seconds of a step; see `price.price`."""
+        from dlsys.tensor_parallel.price import price
+
+        return price(self, batch, link_or_cluster, **options)
+
+    def draw(self) -> Any:
+        """A Matplotlib figure of one layer, its cuts and its collectives."""
+        from dlsys.tensor_parallel.draw import draw_layer
+
+        return draw_layer(self)
+
+    def copies(self, parameter: Parameter) -> int:
+        """How many parameters of the model it stands for: one in each layer, or one."""
+        return self.spec.layers if parameter.name.startswith("layers.") else 1
+
+
+def layout(spec: TransformerSpec, tp: int, sequence_parallel: bool = False) -> Layout:
+    """The cut of Megatron-LM: into a branch by columns, out of it by rows, one sum for each.
+
+    Attention is cut by heads, the feed-forward network by neurons, embedding and head by words (the
+    pieces of a vocabulary may differ by one word). With fewer key-value heads than ranks each is
+    copied to tp / kv_heads neighbours. Norms, learned positions and the biases of matrices cut by
+    rows are copied. With `sequence_parallel` each rank has s/t tokens of whatever lies between the
+    branches, and each all-reduce becomes a reduce-scatter and an all-gather.
+
+    Raises ValueError for a `tp` that does not divide the heads and the neurons (and with
+    `sequence_parallel` the tokens), or that neither divides the key-value heads nor is a multiple
+    of them; and for a spec with parts that `dlsys.model.GPT` does not have.
+    Sources: Shoeybi et al. 2019 (arXiv 1909.08053), section 3; Korthikanti et al. 2022 (arXiv
+    2205.05198), section 4.2.
+    """
+    parts = ("moe", "latent", "parallel", "post_norm", "token_types", "pooler")
+    odd = [part for part in parts if getattr(spec, part)]
+    odd += ["relative positions"] if spec.positions == "relative" else []
+    if odd:
+        raise ValueError(f"{spec.name or 'The spec'} has {', '.join(odd)}; GPT has no such part.")
+    split = {"heads": spec.heads, "FFN neurons": spec.ffn_hidden}
+    if sequence_parallel:
+        split["tokens of a sequence"] = spec.sequence
+    shared = {"key-value heads": spec.kv_heads}
+    t = divisor("tensor-parallel degree", tp, split, shared)
+    parameters = _parameters(spec, t, sequence_parallel)
+    return Layout(spec, t, sequence_parallel, parameters, *_talks(spec, t, sequence_parallel))
+
+
+def _parameters(spec: TransformerSpec, t: int, sequence_parallel: bool) -> tuple[Parameter, ...]:
+    h, f, words = spec.hidden, spec.ffn_hidden, spec.vocab
+    query, key = spec.heads * spec.head_size, spec.kv_heads * spec.head_size
+    among = t if sequence_parallel else 1  # a rank's tokens give a part of the gradient
+    groups = min(t, spec.kv_heads)
+
+    def matrix(name: str, rows: int, columns: int, dimension: int, pieces: int = t) -> None:
+        summed = t // pieces
+        found.append(Parameter(f"{name}.weight", (rows, columns), t, dimension, pieces, summed))
+        if spec.bias and dimension == 0:
+            found.append(Parameter(f"{name}.bias", (rows,), t, 0, pieces, summed))
+        elif spec.bias:
+            copied(f"{name}.bias", rows)
+
+    def copied(name: str, *shape: int) -> None:
+        found.append(Parameter(name, shape, t, summed=among))
+
+    def norm(name: str) -> None:
+        copied(f"{name}.weight", h)
+        if spec.norm == "layer" and spec.bias:
+            copied(f"{name}.bias", h)
+
+    found = [Parameter("embedding.weight", (words, h), t, 0, t)]
+    if spec.positions == "learned":
+        copied("positions.weight", spec.sequence, h)
+    norm("layers.*.norm1")
+    matrix("layers.*.attention.query", query, h, 0)
+    matrix("layers.*.attention.key", key, h, 0, groups)
+    matrix("layers.*.attention.value", key, h, 0, groups)
+    matrix("layers.*.attention.output", h, query, 1)
+    norm("layers.*.norm2")
+    if spec.gated:
+        matrix("layers.*.ffn.gate", f, h, 0)
+    matrix("layers.*.ffn.up", f, h, 0)
+    matrix("layers.*.ffn.down", h, f, 1)
+    norm("norm")
+    if not spec.tied:
+        found.append(Parameter("head.weight", (words, h), t, 0, t))
+    return tuple(found)
+
+
+def _talks(spec: TransformerSpec, t: int, sequence_parallel: bool) -> tuple[Talk, Talk, Talk]:
+    """What embedding, layer and head with loss say; nothing where there is one rank."""
+    if t == 1:
+        return Talk((), ()), Talk((), ()), Talk((), ())
+
+    def call(kind: str, where: str) -> tuple[Collective, ...]:
+        return (Collective(kind, where, "b·s·h", spec.sequence * spec.hidden),)
+
+    def enter(part: str) -> Talk:  # every rank reads all of it; its gradient is a sum
+        if not sequence_parallel:
+            return Talk((), call("all_reduce", f"{part}.input"))
+        again = call("all_gather", f"{part}.input again")
+        return Talk(
+            call("all_gather", f"{part}.input"), again + call("reduce_scatter", f"{part}.input")
+        )
+
+    def leave(part: str) -> Talk:  # every rank has an addend; its gradient goes to all
+        if not sequence_parallel:
+            return Talk(call("all_reduce", f"{part}.output"), ())
+        return Talk(call("reduce_scatter", f"{part}.output"), call("all_gather", f"{part}.output"))
+
+    def joined(*talks: Talk) -> Talk:
+        forward = [c for talk in talks for c in talk.forward]
+        return Talk(tuple(forward), tuple(c for talk in reversed(talks) for c in talk.backward))
+
+    branches = [side(branch) for branch in BRANCHES for side in (enter, leave)]
+    # The loss needs, of every token's logits, the largest, the sum of exponentials, and the target.
+    loss = Talk((Collective("all_reduce", "loss", "b·s", spec.sequence, FP32),) * 3, ())
+    return leave("embedding"), joined(*branches), joined(enter("head"), loss)
