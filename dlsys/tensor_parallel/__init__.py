@@ -6,8 +6,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dlsys.tensor_parallel.plan import Collective, Layout, LayoutError, Parameter, layout
+from dlsys.tensor_parallel.price import (
+    Kept,
+    Price,
+    activation_bytes,
+    all_reduce_bytes,
+    step_bytes,
+)
 
 if TYPE_CHECKING:
+    from dlsys.tensor_parallel.draw import draw_activations, draw_layer, draw_share
     from dlsys.tensor_parallel.gpt import TensorParallelGPT
     from dlsys.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
     from dlsys.tensor_parallel.vocabulary import (
@@ -22,6 +30,9 @@ _HOME = {
     "RowParallelLinear": "linear",
     "TensorParallelGPT": "gpt",
     "VocabParallelEmbedding": "vocabulary",
+    "draw_activations": "draw",
+    "draw_layer": "draw",
+    "draw_share": "draw",
     "full_state": "weights",
     "load": "weights",
     "vocab_parallel_cross_entropy": "vocabulary",
@@ -30,15 +41,23 @@ _HOME = {
 __all__ = [
     "Collective",
     "ColumnParallelLinear",
+    "Kept",
     "Layout",
     "LayoutError",
     "Parameter",
+    "Price",
     "RowParallelLinear",
     "TensorParallelGPT",
     "VocabParallelEmbedding",
+    "activation_bytes",
+    "all_reduce_bytes",
+    "draw_activations",
+    "draw_layer",
+    "draw_share",
     "full_state",
     "layout",
     "load",
+    "step_bytes",
     "vocab_parallel_cross_entropy",
 ]
 

@@ -164,6 +164,13 @@ def layout(spec: TransformerSpec, tp: int, sequence_parallel: bool = False) -> L
     Sources: Shoeybi et al. 2019 (arXiv 1909.08053), section 3; Korthikanti et al. 2022 (arXiv
     2205.05198), section 4.2.
     """
+    t = check_degree(spec, tp, sequence_parallel)
+    parameters = _parameters(spec, t, sequence_parallel)
+    return Layout(spec, t, sequence_parallel, parameters, *_talks(spec, t, sequence_parallel))
+
+
+def check_degree(spec: TransformerSpec, tp: int, sequence_parallel: bool) -> int:
+    """`tp` as an int; raises ValueError where it cannot cut the spec, as `layout` says."""
     parts = ("moe", "latent", "parallel", "post_norm", "token_types", "pooler")
     odd = [part for part in parts if getattr(spec, part)]
     odd += ["relative positions"] if spec.positions == "relative" else []
@@ -173,9 +180,7 @@ def layout(spec: TransformerSpec, tp: int, sequence_parallel: bool = False) -> L
     if sequence_parallel:
         split["tokens of a sequence"] = spec.sequence
     shared = {"key-value heads": spec.kv_heads}
-    t = divisor("tensor-parallel degree", tp, split, shared)
-    parameters = _parameters(spec, t, sequence_parallel)
-    return Layout(spec, t, sequence_parallel, parameters, *_talks(spec, t, sequence_parallel))
+    return divisor("tensor-parallel degree", tp, split, shared)
 
 
 def _parameters(spec: TransformerSpec, t: int, sequence_parallel: bool) -> tuple[Parameter, ...]:
