@@ -11,7 +11,8 @@ from dlsys.pipeline_parallel.price import (
     min_microbatches,
     step_seconds,
 )
-from dlsys.pipeline_parallel.schedules import gpipe, one_f_one_b
+from dlsys.pipeline_parallel.schedules import breadth_first, gpipe, interleaved, one_f_one_b
+from dlsys.pipeline_parallel.zero_bubble import zero_bubble, zero_bubble_v
 
 __all__ = [
     "Action",
@@ -19,10 +20,14 @@ __all__ = [
     "PlanError",
     "Price",
     "Span",
+    "breadth_first",
     "bubble_fraction",
     "gpipe",
+    "interleaved",
     "message_bytes",
     "min_microbatches",
     "one_f_one_b",
     "step_seconds",
+    "zero_bubble",
+    "zero_bubble_v",
 ]

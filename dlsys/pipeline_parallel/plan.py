@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -32,6 +33,20 @@ class Action(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind}{self.micro_batch} of stage {self.stage}"
+
+
+Work = tuple[str, int]
+"""A kind of action and a stage, not yet for a certain micro-batch."""
+
+
+def numbered(script: Iterable[Work]) -> tuple[Action, ...]:
+    """A rank's order from kinds and stages: the k-th time that one comes up it is for batch k."""
+    seen: Counter[Work] = Counter()
+    order = []
+    for kind, stage in script:
+        order.append(Action(kind, stage, seen[kind, stage]))
+        seen[kind, stage] += 1
+    return tuple(order)
 
 
 class PlanError(ValueError):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import SupportsIndex
 
-from dlsys.pipeline_parallel.plan import Action, Plan, sizes
+from dlsys.pipeline_parallel.plan import Plan, Work, numbered, sizes
+from dlsys.units import count
 
 
 def gpipe(p: SupportsIndex, m: SupportsIndex) -> Plan:
@@ -14,9 +17,7 @@ def gpipe(p: SupportsIndex, m: SupportsIndex) -> Plan:
     parallelism, in which one rank works at a time. Raises ValueError for p or m below 1.
     """
     p, m = sizes(p, m)
-    ranks = tuple(
-        tuple(Action(kind, rank, k) for kind in "FB" for k in range(m)) for rank in range(p)
-    )
+    ranks = tuple(numbered([("F", rank)] * m + [("B", rank)] * m) for rank in range(p))
     return Plan("GPipe", p, m, ranks)
 
 
@@ -27,14 +28,62 @@ def one_f_one_b(p: SupportsIndex, m: SupportsIndex) -> Plan:
     passes left: it holds min(m, p-s) micro-batches. Raises ValueError for p or m below 1.
     """
     p, m = sizes(p, m)
-    return Plan("1F1B", p, m, tuple(tuple(_in_turn(rank, p, m)) for rank in range(p)))
+    ranks = tuple(
+        numbered(in_turn([("F", rank)] * m, [("B", rank)] * m, ahead=p - rank)) for rank in range(p)
+    )
+    return Plan("1F1B", p, m, ranks)
 
 
-def _in_turn(rank: int, p: int, m: int) -> list[Action]:
-    ahead = min(m, p - rank)
-    order = [Action("F", rank, k) for k in range(ahead)]
-    for k in range(m):
-        order.append(Action("B", rank, k))
-        if k + ahead < m:
-            order.append(Action("F", rank, k + ahead))
-    return order
+def interleaved(p: SupportsIndex, m: SupportsIndex, v: SupportsIndex) -> Plan:
+    """1F1B with v stages per rank (Narayanan et al. 2021): rank s holds stages s, p+s, 2p+s, ...
+
+    Rounds of p micro-batches run through a rank's stages one after another, forward in rising and
+    backward in falling order. The bubble shrinks by v, the messages grow by v, and rank s runs
+    2(p-1-s) + (v-1)p + 1 forward passes before its first backward one. v=1 is 1F1B.
+    Raises ValueError where m is no multiple of p, or p, m or v is below 1.
+    """
+    p, m, v = *sizes(p, m), _stages_per_rank(v)
+    if m % p:
+        below, above = m // p * p, (m // p + 1) * p
+        nearest = f"{below} and {above}" if below else str(above)
+        raise ValueError(
+            f"{m} micro-batches do not divide by {p} ranks, and interleaved 1F1B runs them in "
+            f"rounds of {p}; the nearest that work: {nearest}."
+        )
+    if v == 1:
+        return one_f_one_b(p, m)
+    ranks = []
+    for rank in range(p):
+        stages = range(rank, v * p, p)
+        forward = [("F", stage) for _ in range(m // p) for stage in stages for _ in range(p)]
+        backward = [("B", s) for _ in range(m // p) for s in reversed(stages) for _ in range(p)]
+        ranks.append(numbered(in_turn(forward, backward, 2 * (p - 1 - rank) + (v - 1) * p + 1)))
+    return Plan(f"interleaved 1F1B, {v} stages per rank", v * p, m, tuple(ranks))
+
+
+def breadth_first(p: SupportsIndex, m: SupportsIndex, v: SupportsIndex) -> Plan:
+    """GPipe with v stages per rank (Lamy-Poirier 2022): every micro-batch through a stage, then on.
+
+    Rank s holds stages s, p+s, 2p+s, ...; it uses each stage's weights in one run per pass, so
+    sharded weights are gathered once, and holds all v m activations at its peak. The bubble is that
+    of interleaved 1F1B for m of at least p; below, ranks wait between their stages.
+    Raises ValueError for p, m or v below 1.
+    """
+    p, m, v = *sizes(p, m), _stages_per_rank(v)
+    ranks = []
+    for rank in range(p):
+        stages = range(rank, v * p, p)
+        forward = [("F", stage) for stage in stages for _ in range(m)]
+        backward = [("B", stage) for stage in reversed(stages) for _ in range(m)]
+        ranks.append(numbered(forward + backward))
+    return Plan(f"breadth-first, {v} stages per rank", v * p, m, tuple(ranks))
+
+
+def in_turn(forward: Sequence[Work], backward: Sequence[Work], ahead: int) -> list[Work]:
+    """`ahead` of the forward passes, then backward and forward in turn until both are used up."""
+    pairs = zip_longest(backward, forward[ahead:])
+    return [*forward[:ahead], *(work for pair in pairs for work in pair if work)]
+
+
+def _stages_per_rank(v: SupportsIndex) -> int:
+    return count("v (the number of stages per rank)", v)

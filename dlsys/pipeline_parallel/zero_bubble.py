@@ -1,0 +1,61 @@
+"""The schedules that split the backward pass: weight gradients fill what would be idle.
+
+Only the part of a backward pass for the inputs (B) is waited for by another rank; the part for
+the weights (W) can run whenever a rank has nothing better to do (Qi et al. 2023, arXiv 2401.10241).
+"""
+
+from __future__ import annotations
+
+from typing import SupportsIndex
+
+from dlsys.pipeline_parallel.plan import Action, Plan, Work, numbered, sizes
+
+
+def zero_bubble(p: SupportsIndex, m: SupportsIndex) -> Plan:
+    """ZB-H1: 1F1B in which rank s runs a W only after s more B (Qi et al. 2023, section 2.3).
+
+    A rank idles (p-1)(T_F + T_B - T_W) seconds in place of (p-1)(T_F + T_B + T_W), where T_W is at
+    most T_F and m at least p; no rank holds more than the p micro-batches of 1F1B's first rank.
+    Raises ValueError for p or m below 1.
+    """
+    p, m = sizes(p, m)
+    ranks = []
+    for rank in range(p):
+        ahead = min(m, p - rank)
+        script: list[Work] = [("F", rank)] * ahead
+        for k in range(m):
+            script.append(("B", rank))
+            script += [("W", rank)] * (k >= rank)
+            script += [("F", rank)] * (k + ahead < m)
+        script += [("W", rank)] * min(m, rank)
+        ranks.append(numbered(script))
+    return Plan("zero bubble H1", p, m, tuple(ranks))
+
+
+def zero_bubble_v(p: SupportsIndex, m: SupportsIndex) -> Plan:
+    """ZB-V: two stages per rank, down one side of a V and up the other (Qi et al. 2023, section 6).
+
+    Rank s holds stages s and 2p-1-s, so the last rank turns a micro-batch round and the first one
+    starts its backward pass. With T_F = T_B = T_W and m of at least 2p-1 no rank idles between its
+    first action and its last, while none holds more than 2p half shares: the memory of 1F1B.
+    Raises ValueError for p or m below 1.
+    """
+    p, m = sizes(p, m)
+    # With fewer micro-batches than fill the V, those beyond m are left out.
+    full = max(m, 2 * p - 1)
+    ranks = tuple(
+        tuple(action for action in _v_shaped(rank, p, full) if action.micro_batch < m)
+        for rank in range(p)
+    )
+    return Plan("zero bubble V", 2 * p, m, ranks)
+
+
+def _v_shaped(rank: int, p: int, m: int) -> tuple[Action, ...]:
+    (f1, b1, w1), (f2, b2, w2) = (
+        [(kind, stage) for kind in "FBW"] for stage in (rank, 2 * p - 1 - rank)
+    )
+    below = p - 1 - rank  # ranks further down the V
+    fill = [f1] * (2 * below + 1) + [f2, f1] * rank + [f2, b2, w2] * (below + 1)
+    steady = [f1, b1, w1, f2, b2, w2] * (m - p - below) + [b1, w1, f2, b2, w2] * below
+    drain = [b1, b2] * rank + [b1, w1] * (below + 1) + [w2] * rank + [w1] * rank
+    return numbered(fill + steady + drain)
