@@ -1,0 +1,179 @@
+"""Pictures of tensor parallelism: a layer cut, the time spent talking, what a layer keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from dlsys.hardware import Cluster
+from dlsys.tensor_parallel.plan import BRANCHES, Layout, Parameter, layout
+from dlsys.tensor_parallel.price import Kept, activation_bytes
+from dlsys.transformer import TransformerSpec
+from dlsys.units import GIGA, format_bytes
+
+# Okabe and Ito's palette: told apart by colour-blind readers; hatches tell them apart in grey.
+HELD, SPEAKS, STREAM = "#0072B2", "#D55E00", "#999999"
+PARTS: Mapping[str, dict[str, Any]] = {
+    "between": {"label": "between the branches", "facecolor": "#E69F00", "hatch": "..."},
+    "inside": {"label": "inside, by heads and neurons", "facecolor": "#0072B2"},
+    "scores": {"label": "attention scores", "facecolor": "#56B4E9", "hatch": "///"},
+}
+LINES = {"ring": ("#D55E00", "-", "o"), "best": ("#0072B2", "--", "s")}
+MIDDLE = {"attention": "softmax\nof own heads", "ffn": "function of\nown neurons"}
+MOST_LANES = 4
+SIDE, STEP = 0.72, 0.95  # of a matrix; from one lane to the next
+
+
+def draw_layer(plan: Layout) -> Figure:
+    """One layer: a lane for each rank (4 at most), a panel for each branch.
+
+    Squares are weight matrices, inputs down and outputs across, with what the rank holds filled;
+    vertical bars are collectives, forward named above and backward below. The stream on either side
+    is full where the rank has all of it, and a piece where it has some tokens.
+    """
+    lanes = min(plan.tp, MOST_LANES)
+    figure = plt.figure(figsize=(8.5, 1.6 + 2 * (0.9 + 0.62 * lanes)), layout="constrained")
+    plt.close(figure)  # shown where it is returned, not a second time by its cell
+    for axes, branch in zip(figure.subplots(2, 1), BRANCHES, strict=True):
+        _draw_branch(axes, plan, branch, lanes)
+    manner = "tensor and sequence" if plan.sequence_parallel else "tensor"
+    shown = "" if lanes == plan.tp else f" ({lanes} of them drawn)"
+    figure.suptitle(f"One layer on {plan.tp} {manner}-parallel ranks{shown}", fontsize="large")
+    return figure
+
+
+def _draw_branch(axes: Axes, plan: Layout, branch: str, lanes: int) -> None:
+    reading, writing = BRANCHES[branch]
+    reads = [m for m in reading if m != "gate" or plan.spec.gated]
+    first = 5.4 - len(reads)  # where the matrices begin; each takes a width of 1
+    middle, out = 5.85, 6.9
+    bars = {"input": 1.85, "output": out + SIDE + 0.45}
+    end = bars["output"] + 0.85
+    for rank in range(lanes):
+        y = -STEP * rank
+        axes.text(0.0, y + SIDE / 2, f"rank {rank}", va="center")
+        for x in (1.0, end):
+            _draw_stream(axes, plan, rank, x, y)
+        for place, matrix in enumerate(reads):
+            _draw_matrix(axes, plan[f"layers.*.{branch}.{matrix}.weight"], rank, first + place, y)
+        words = MIDDLE[branch]
+        axes.text(middle, y + SIDE / 2, words, ha="center", va="center", fontsize="small")
+        _draw_matrix(axes, plan[f"layers.*.{branch}.{writing}.weight"], rank, out, y)
+    top, bottom = SIDE + 0.12, -STEP * (lanes - 1) - 0.12
+    for place, matrix in enumerate(reads):
+        axes.text(first + place + SIDE / 2, top, matrix, ha="center", va="bottom")
+    axes.text(out + SIDE / 2, top, writing, ha="center", va="bottom")
+    axes.text(0.0, top + 0.32, branch, va="bottom", weight="bold")
+    for side, x in bars.items():
+        axes.plot((x, x), (top, bottom), color=SPEAKS, linewidth=4, solid_capstyle="butt")
+        for arrow, said, y, va in (
+            ("→", plan.layer.forward, top + 0.32, "bottom"),
+            ("←", plan.layer.backward, bottom - 0.06, "top"),
+        ):
+            kinds = [c.kind.replace("_", "-") for c in said if c.where == f"{branch}.{side}"]
+            again = [c.kind for c in said if c.where == f"{branch}.{side} again"]
+            words = f"{arrow} {kinds[0] if kinds else 'nothing'}"
+            words += "\n(and again the gather)" if again else ""
+            axes.text(x, y, words, ha="center", va=va, color=SPEAKS if kinds else STREAM)
+    axes.set_xlim(-0.1, end + 0.75)
+    axes.set_ylim(bottom - 0.75, top + 0.75)
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+
+
+def _draw_stream(axes: Axes, plan: Layout, rank: int, x: float, y: float) -> None:
+    first, stop = (rank, rank + 1) if plan.sequence_parallel else (0, plan.tp)
+    height = SIDE / plan.tp
+    axes.add_patch(Rectangle((x, y), 0.3, SIDE, facecolor="none", edgecolor="#333333"))
+    bottom = y + SIDE - stop * height  # the first tokens are at the top
+    axes.add_patch(Rectangle((x, bottom), 0.3, (stop - first) * height, facecolor=STREAM))
+
+
+def _draw_matrix(axes: Axes, parameter: Parameter, rank: int, x: float, y: float) -> None:
+    """A matrix as in x W, inputs down and outputs across: dimension 0 of torch's weight across."""
+    corner, width, height = (x, y), SIDE, SIDE
+    if parameter.dimension is not None:
+        length = parameter.shape[parameter.dimension]
+        first, stop = (edge / length * SIDE for edge in parameter.bounds(rank))
+        if parameter.dimension == 0:
+            corner, width = (x + first, y), stop - first
+        else:
+            corner, height = (x, y + SIDE - stop), stop - first
+    axes.add_patch(Rectangle(corner, width, height, facecolor=HELD))
+    axes.add_patch(Rectangle((x, y), SIDE, SIDE, facecolor="none", edgecolor="#333333"))
+
+
+def draw_share(
+    spec: TransformerSpec,
+    batch: int,
+    cluster: Cluster,
+    degrees: Sequence[int] = (1, 2, 4, 8, 16, 32),
+    sequence_parallel: bool = False,
+    rate: float | None = None,
+) -> Figure:
+    """Communication's share of a step over the degree t, none of it hidden; the node is marked.
+
+    One line where every collective is a ring, one where each has the cheapest algorithm, which on
+    several nodes is the hierarchical one. `rate` as for `Layout.price`.
+    """
+    figure = plt.figure(figsize=(7, 4), layout="constrained")
+    plt.close(figure)  # shown where it is returned, not a second time by its cell
+    axes = figure.subplots()
+    plans = [layout(spec, t, sequence_parallel) for t in degrees]
+    for algorithm, (color, dashes, marker) in LINES.items():
+        prices = [plan.price(batch, cluster, algorithm=algorithm, rate=rate) for plan in plans]
+        shares = [100 * price.share for price in prices]
+        label = "rings" if algorithm == "ring" else "the best algorithm for each message"
+        axes.plot(degrees, shares, color=color, linestyle=dashes, marker=marker, label=label)
+    boundary = cluster.devices_per_node * 2**0.5
+    if max(degrees) > cluster.devices_per_node:
+        axes.axvline(boundary, color="#666666", linestyle=":")
+        for words, side, x in (("one node ", "right", 0.99), (" several nodes", "left", 1.01)):
+            axes.text(boundary * x, 97, words, ha=side, va="top")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(list(degrees), [str(t) for t in degrees])
+    axes.set_ylim(0, 100)
+    axes.set_xlabel("tensor-parallel degree t (ranks)")
+    axes.set_ylabel("time in communication (% of the step)")
+    axes.grid(color="#EEEEEE")
+    axes.legend(loc="center left", fontsize="small")
+    return figure
+
+
+def draw_activations(
+    spec: TransformerSpec, batch: int, degrees: Sequence[int] = (1, 2, 4, 8), dropout: bool = True
+) -> Figure:
+    """What a layer keeps on each rank over t: left without, right with sequence parallelism."""
+    figure = plt.figure(figsize=(7.5, 4), layout="constrained")
+    plt.close(figure)  # shown where it is returned, not a second time by its cell
+    axes = figure.subplots()
+    for place, t in enumerate(degrees):
+        for shift, sequence_parallel in ((-0.2, False), (0.2, True)):
+            kept = activation_bytes(spec, batch, t, sequence_parallel, dropout)
+            _draw_bar(axes, place + shift, kept, labelled=not place and shift < 0)
+    axes.set_xticks(
+        [place + shift for place in range(len(degrees)) for shift in (-0.2, 0.2)],
+        [f"{t}\n{words}" for t in degrees for words in ("TP", "TP+SP")],
+    )
+    axes.set_xlabel("tensor-parallel degree t (ranks), without and with sequence parallelism")
+    axes.set_ylabel("kept by one layer on one rank (GB, 10⁹ bytes)")
+    axes.margins(y=0.08)
+    axes.legend(title=spec.name or None)
+    return figure
+
+
+def _draw_bar(axes: Axes, x: float, kept: Kept, labelled: bool) -> None:
+    bottom = 0.0
+    for part, style in PARTS.items():
+        height = getattr(kept, part) / GIGA
+        shown = style if labelled else {**style, "label": None}
+        axes.bar(x, height, 0.36, bottom, edgecolor="white", **shown)
+        bottom += height
+    axes.annotate(
+        format_bytes(kept.total), (x, bottom), (0, 3), textcoords="offset points", ha="center"
+    )
