@@ -1,0 +1,206 @@
+"""Which gradients travel together: cut into buckets in the order in which backward makes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dlsys.collectives import plan_for
+from dlsys.units import count, positive
+
+if TYPE_CHECKING:
+    from dlsys.data_parallel.price import Overlap
+    from dlsys.network import Where
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Gradients of one dtype that one all-reduce averages, in the order of their places in it.
+
+    `names` of their parameters, `sizes` in bytes; `index` says when it is sent, 0 first.
+    """
+
+    index: int
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all its gradients."""
+        return sum(self.sizes)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element, which no message cuts."""
+        return itemsize(self.dtype)
+
+
+@dataclass(frozen=True)
+class BucketPlan:
+    """The buckets of a model's gradients, in the order in which every rank sends them.
+
+    `parameters` are (name, bytes, dtype) in order of registration. A bucket is sent when all its
+    gradients are there and those before it are sent, so that all ranks send in one order whatever
+    the order in which their gradients come.
+    """
+
+    parameters: tuple[tuple[str, int, str], ...]
+    buckets: tuple[Bucket, ...]
+    bucket_bytes: float
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all gradients."""
+        return sum(size for _, size, _ in self.parameters)
+
+    def check(self) -> None:
+        """Prove that the buckets are right; raises ValueError that names bucket and parameter.
+
+        Each parameter is in exactly one bucket, with its size and dtype; the parameters of a dtype
+        follow each other in reverse order of registration; buckets are in the order in which
+        backward completes them; and none has more than `bucket_bytes` unless it holds one parameter
+        alone.
+        """
+        known = {name: (size, dtype) for name, size, dtype in self.parameters}
+        place = {name: i for i, (name, _, _) in enumerate(self.parameters)}
+        home: dict[str, int] = {}
+        last: dict[str, str] = {}
+        before = len(place)
+        for number, bucket in enumerate(self.buckets):
+            who = f"Bucket {number}"
+            if bucket.index != number:
+                raise ValueError(f"{who} says that its index is {bucket.index}.")
+            if not bucket.names or len(bucket.names) != len(bucket.sizes):
+                raise ValueError(
+                    f"{who} has {len(bucket.names)} names and {len(bucket.sizes)} sizes: it needs "
+                    "a size for each, and at least one."
+                )
+            for name, size in zip(bucket.names, bucket.sizes, strict=True):
+                if name not in known:
+                    raise ValueError(f"{who} holds {name!r}, which is no parameter of this plan.")
+                if name in home:
+                    raise ValueError(
+                        f"{who} holds {name!r} again: it is in bucket {home[name]}, and a gradient "
+                        "that is averaged twice costs its bytes twice."
+                    )
+                home[name] = number
+                if (size, bucket.dtype) != known[name]:
+                    raise ValueError(
+                        f"{who} holds {name!r} with {size} bytes of {bucket.dtype}; the parameter "
+                        f"has {known[name][0]} bytes of {known[name][1]}."
+                    )
+                later = last.get(bucket.dtype)
+                if later is not None and place[later] < place[name]:
+                    raise ValueError(
+                        f"{who} holds {name!r} after {later!r}, which is registered before it: "
+                        "backward makes gradients in reverse order of registration."
+                    )
+                last[bucket.dtype] = name
+            if bucket.nbytes > self.bucket_bytes and len(bucket.names) > 1:
+                raise ValueError(
+                    f"{who} has {bucket.nbytes} bytes in {len(bucket.names)} parameters; the limit "
+                    f"is {self.bucket_bytes:g}, which only a parameter alone may exceed."
+                )
+            complete = place[bucket.names[-1]]
+            if complete > before:
+                raise ValueError(
+                    f"{who} is complete before bucket {number - 1}: its last gradient is "
+                    f"{bucket.names[-1]!r}. Put it first, or it waits for nothing."
+                )
+            before = complete
+        missing = [name for name in known if name not in home]
+        if missing:
+            raise ValueError(f"{missing[0]!r} is in no bucket: its gradient would stay local.")
+
+    def sent(self, ranks: int, algorithm: str = "ring") -> tuple[int, ...]:
+        """Bytes that each of `ranks` ranks sends in a step, as a run counts them.
+
+        Chunks are whole elements, so ranks differ where a bucket's elements do not divide by
+        `ranks`; where they do, each sends 2(n-1)/n of `nbytes` round a ring.
+        """
+        plan, sent = plan_for("all_reduce", count("ranks", ranks), algorithm), [0] * ranks
+        messages = [transfer for transfers in plan.rounds for transfer in transfers]
+        for bucket in self.buckets:
+            edges = plan.bounds(bucket.nbytes // bucket.itemsize)
+            for m in messages:
+                sent[m.src] += (edges[m.stop] - edges[m.first]) * bucket.itemsize
+        return tuple(sent)
+
+    def price(
+        self, ranks: int, where: Where = None, backward_seconds: float = 0.0, **more: Any
+    ) -> Overlap:
+        """Seconds of a step whose buckets are sent as backward makes them; see `price.overlap`."""
+        from dlsys.data_parallel.price import overlap
+
+        return overlap(self, backward_seconds, ranks, where, **more)
+
+    def draw(self, **options: Any) -> Any:
+        """A Matplotlib figure of the buckets; see `draw.draw`."""
+        from dlsys.data_parallel.draw import draw
+
+        return draw(self, **options)
+
+
+def buckets(
+    sizes: Mapping[str, int] | Sequence[tuple[str, int]],
+    bucket_bytes: float = 25e6,
+    dtypes: str | Mapping[str, str] = "float32",
+) -> BucketPlan:
+    """Cut gradients, last registered first, into buckets of at most `bucket_bytes`.
+
+    Backward reaches the last layer first, so a bucket of neighbours is complete early. A parameter
+    above `bucket_bytes` gets a bucket of its own. Each dtype fills buckets of its own.
+
+    Args: `sizes`, bytes of each parameter by name, in order of registration; `bucket_bytes`, a
+    limit above 0; `dtypes`, the name of the dtype of all, or of each by name.
+    Raises ValueError for a name given twice, a size that is not a whole number of elements, or a
+    dtype whose name does not say its bits.
+    Source: Li et al. 2020 (PyTorch Distributed, arXiv 2006.15704), section 3.2.3.
+    """
+    positive("bucket_bytes", bucket_bytes)
+    pairs = list(sizes.items()) if isinstance(sizes, Mapping) else list(sizes)
+    parameters: dict[str, tuple[str, int, str]] = {}
+    for name, size in pairs:
+        dtype = dtypes if isinstance(dtypes, str) else dtypes[name]
+        if name in parameters:
+            raise ValueError(f"{name!r} is given twice; a tied parameter has one gradient.")
+        nbytes = count(f"The size of {name!r} in bytes", size, least=0)
+        if nbytes % itemsize(dtype):
+            raise ValueError(
+                f"{name!r} has {nbytes} bytes, not a whole number of {dtype} elements of "
+                f"{itemsize(dtype)} bytes: sizes are bytes, not elements."
+            )
+        parameters[name] = (name, nbytes, dtype)
+    filled: list[list[tuple[str, int, str]]] = []
+    open_: dict[str, list[tuple[str, int, str]]] = {}
+    for parameter in reversed(parameters.values()):
+        bucket = open_.get(parameter[2])
+        if bucket is None or sum(p[1] for p in bucket) + parameter[1] > bucket_bytes:
+            bucket = open_[parameter[2]] = []
+            filled.append(bucket)
+        bucket.append(parameter)
+    place = {name: i for i, name in enumerate(parameters)}
+    filled.sort(key=lambda bucket: -place[bucket[-1][0]])
+    return BucketPlan(
+        tuple(parameters.values()),
+        tuple(
+            Bucket(i, tuple(p[0] for p in bucket), tuple(p[1] for p in bucket), bucket[0][2])
+            for i, bucket in enumerate(filled)
+        ),
+        bucket_bytes,
+    )
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of an element, from the bits in a dtype's name: 4 for "float32", 2 for "bfloat16"."""
+    if dtype == "bool":
+        return 1
+    bits = re.match(r"(?:b?float|complex|u?int)(8|16|32|64|128)", dtype)
+    if not bits:
+        raise ValueError(
+            f"dtype is {dtype!r}; write its name with its bits: 'float32', 'bfloat16'."
+        )
+    return int(bits[1]) // 8

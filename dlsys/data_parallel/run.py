@@ -1,0 +1,259 @@
+"""Data parallelism on real tensors: replicas whose gradients are averaged while backward runs."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Variable
+
+from dlsys import world
+from dlsys.data_parallel.plan import Bucket
+from dlsys.data_parallel.replicas import broadcast, check_same, plan_of, state
+from dlsys.units import positive
+from dlsys.world import Communicator, Handle
+
+
+class GradientBucket:
+    """Gradients of one dtype in one flat tensor.
+
+    `index` says when it is sent, 0 first; `parameters` are those whose gradients it holds; `flat`
+    (elements,) has this rank's gradients one after the other when a hook gets it, and their mean
+    over the ranks when backward is done.
+    """
+
+    def __init__(self, bucket: Bucket, parameters: Sequence[nn.Parameter]) -> None:
+        self.index, self.parameters = bucket.index, parameters
+        first = parameters[0]
+        sizes = [parameter.numel() for parameter in parameters]
+        self.flat = torch.zeros(sum(sizes), dtype=first.dtype, device=first.device)
+        pieces = self.flat.split(sizes)
+        self._views = [_like(*pair) for pair in zip(pieces, parameters, strict=True)]
+        self.missing = len(sizes)
+        self.handle: Handle | None = None
+
+    def gradients(self) -> list[Tensor]:
+        """Views of `flat`, one of each parameter's shape."""
+        return self._views
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """Bring every gradient into `flat`; of a parameter without one, zeros."""
+        targets, sources, absent = [], [], []
+        for parameter, view in zip(self.parameters, self._views, strict=True):
+            gradient = parameter.grad
+            if gradient is view:  # autograd has added to it where it is
+                continue
+            if gradient is None:
+                absent.append(view)
+            else:
+                targets.append(view)
+                sources.append(gradient)
+            if parameter.requires_grad:
+                parameter.grad = view
+        if targets:
+            torch._foreach_copy_(targets, sources)
+        if absent:
+            torch._foreach_zero_(absent)
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Wait for the mean, and put it where the gradients are."""
+        assert self.handle is not None
+        mean = self.handle.wait()
+        self.handle, self.missing = None, len(self.parameters)
+        if not isinstance(mean, Tensor) or mean.numel() != self.flat.numel():
+            raise TypeError(
+                f"the hook's handle gave {type(mean).__name__} for bucket {self.index}; its wait() "
+                f"returns the mean gradient, a tensor of {self.flat.numel()} elements like `flat`."
+            )
+        if mean is not self.flat:
+            self.flat.copy_(mean.view_as(self.flat))
+
+
+def _like(flat: Tensor, parameter: Tensor) -> Tensor:
+    """A view of `flat` with the shape and the order of strides of `parameter`, in which autograd
+    lays gradients out: optimizers are fastest where both are alike."""
+    return flat.as_strided(parameter.shape, torch.empty_like(parameter, device="meta").stride())
+
+
+Hook = Callable[[Communicator, GradientBucket], Handle]
+"""Starts to average a bucket; `wait()` of what it returns gives the mean, a tensor like `flat`."""
+
+
+def all_reduce(comm: Communicator, bucket: GradientBucket) -> Handle:
+    """The hook that DataParallel uses by default: an all-reduce, divided by n once, at its end."""
+    return _Mean(comm, bucket.flat)
+
+
+class _Mean:
+    """A sum under way that is divided on its way back into the bucket: op="mean" would divide it
+    in a place of its own, and a copy would follow."""
+
+    def __init__(self, comm: Communicator, flat: Tensor) -> None:
+        self._flat, self._size = flat, comm.size
+        self._sum = comm.all_reduce(flat, async_op=True)
+
+    def wait(self) -> Tensor:
+        """The mean over the ranks."""
+        return torch.div(self._sum.wait(), self._size, out=self._flat)
+
+
+class DataParallel(nn.Module):
+    """A replica of `module` whose gradients are the mean over the ranks when backward() returns.
+
+    Give every rank its part of the batch, and call it as the module. Where parts are equal and
+    losses are means, gradients are those of the whole batch on one device.
+
+    At construction every rank takes over rank 0's parameters and buffers. In backward gradients
+    fill buckets of at most `bucket_bytes` bytes (`plan` says which), and `hook` (None:
+    `all_reduce`) averages each while backward goes on; .grad is then a view of its bucket. Buffers,
+    such as BatchNorm's running statistics, are taken from rank 0 before each forward pass in
+    training mode outside of `no_sync`; in evaluation a rank has its own.
+
+    A parameter that this rank's pass did not use counts as zeros, so ranks may use different ones;
+    what no rank used has a gradient of zeros too, not None, and weight decay shrinks it. One that
+    is frozen later still takes its bytes, as zeros, and gets no gradient; one that is thawed later
+    is refused. A module that is wrapped again leaves its old wrapper. The gradients of a backward
+    pass that raised are dropped by the next forward pass, which sends zeros for what this rank had
+    not sent: so ranks stay in step.
+
+    comm=None means the world that the caller is in. Raises ValueError on every rank where modules
+    differ. Source: Li et al. 2020 (PyTorch Distributed, arXiv 2006.15704).
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        comm: Communicator | None = None,
+        bucket_bytes: float = 25_000_000,
+        hook: Hook | None = None,
+    ) -> None:
+        super().__init__()
+        positive("bucket_bytes", bucket_bytes)
+        self.module = module
+        self.comm = world.current() if comm is None else comm
+        self.hook = hook or all_reduce
+        check_same(self.comm, module, bucket_bytes)
+        broadcast(self.comm, state(module))
+        named = dict(module.named_parameters())
+        trained = {name: p for name, p in named.items() if p.requires_grad}
+        self._frozen = {name: p for name, p in named.items() if not p.requires_grad}
+        self._has_buffers = any(True for _ in module.buffers())
+        self.plan = plan_of(trained, bucket_bytes)
+        self._buckets: list[GradientBucket] = []
+        self._sent, self._pass, self._syncs = 0, -1, True
+        _leave_old_wrappers(trained)
+        if self.comm.size > 1 or hook is not None:  # alone, there is nothing to average
+            self._listen(trained)
+
+    def _listen(self, trained: Mapping[str, nn.Parameter]) -> None:
+        for bucket in self.plan.buckets:
+            parameters = [trained[name] for name in bucket.names]
+            self._buckets.append(GradientBucket(bucket, parameters))
+            for parameter in parameters:
+                parameter.register_post_accumulate_grad_hook(_Ready(self, bucket.index))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's own output, whatever it is."""
+        # Where a checkpoint calls this again in backward, everything is as it was.
+        if torch._C._current_graph_task_id() == -1:
+            thawed = next((name for name, p in self._frozen.items() if p.requires_grad), None)
+            if thawed is not None:
+                raise RuntimeError(
+                    f"{thawed!r} was frozen when DataParallel was built and no bucket has a place "
+                    "for its gradient: build DataParallel after requires_grad_(True)."
+                )
+            self._drop_unfinished()
+            if self._has_buffers and self.training and self._syncs:
+                broadcast(self.comm, dict(self.module.named_buffers()))
+        return self.module(*args, **kwargs)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes in here only add to this rank's gradients; the first one after reduces
+        the sum. All ranks do the same."""
+        before, self._syncs = self._syncs, False
+        try:
+            yield
+        finally:
+            self._syncs = before
+
+    def _ready(self, index: int) -> None:
+        """A parameter of bucket `index` has its gradient of this pass."""
+        if not self._syncs:
+            return
+        if self._pass != (task := torch._C._current_graph_task_id()):
+            if self._pass != -1:
+                raise RuntimeError(
+                    "this backward pass began before another one ended: where that one raised, run "
+                    "forward again first; in checkpoints use use_reentrant=False."
+                )
+            self._pass = task
+            Variable._execution_engine.queue_callback(self._finish)
+        self._buckets[index].missing -= 1
+        while self._sent < len(self._buckets) and not self._buckets[self._sent].missing:
+            self._send()
+
+    def _send(self) -> None:
+        """Start to average the next bucket."""
+        bucket = self._buckets[self._sent]
+        bucket.collect()
+        bucket.handle = self.hook(self.comm, bucket)
+        self._sent += 1
+
+    def _finish(self) -> None:
+        """At the end of backward: send what waited for unused parameters, and wait for all."""
+        while self._sent < len(self._buckets):
+            self._send()
+        for bucket in self._buckets:
+            bucket.finish()
+        self._sent, self._pass = 0, -1
+
+    def _drop_unfinished(self) -> None:
+        """End a pass that raised: its hooks were told of some parameters and of no end."""
+        if self._pass == -1:
+            return
+        for bucket in self._buckets:
+            for parameter in bucket.parameters:
+                parameter.grad = None
+        self._finish()
+        for bucket in self._buckets:
+            for parameter in bucket.parameters:
+                parameter.grad = None
+
+
+class _Ready:
+    """What a parameter calls when its gradient is there. It does not keep the wrapper alive."""
+
+    def __init__(self, owner: DataParallel, bucket: int) -> None:
+        self.owner, self.bucket = weakref.ref(owner), bucket
+
+    def __call__(self, parameter: Tensor) -> None:
+        owner = self.owner()
+        if owner is not None:
+            owner._ready(self.bucket)
+
+
+def _leave_old_wrappers(trained: Mapping[str, nn.Parameter]) -> None:
+    """Take the hooks of an earlier DataParallel off these parameters.
+
+    Raises ValueError where that one averages others, too, which nobody would then.
+    """
+    mine = {id(parameter) for parameter in trained.values()}
+    for name, parameter in trained.items():
+        hooks = parameter._post_accumulate_grad_hooks or {}
+        for key, hook in list(hooks.items()):
+            if not isinstance(hook, _Ready):
+                continue
+            old = hook.owner()
+            if old and any(id(p) not in mine for b in old._buckets for p in b.parameters):
+                raise ValueError(
+                    f"{name!r} belongs to a larger module that is in a DataParallel already: "
+                    "wrap the whole module, once."
+                )
+            del hooks[key]
