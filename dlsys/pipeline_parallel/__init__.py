@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from dlsys.pipeline_parallel.plan import Action, Plan, PlanError
 from dlsys.pipeline_parallel.price import (
     Price,
@@ -14,6 +17,9 @@ from dlsys.pipeline_parallel.price import (
 from dlsys.pipeline_parallel.schedules import breadth_first, gpipe, interleaved, one_f_one_b
 from dlsys.pipeline_parallel.zero_bubble import zero_bubble, zero_bubble_v
 
+if TYPE_CHECKING:
+    from dlsys.pipeline_parallel.draw import draw_bubbles, draw_comparison
+
 __all__ = [
     "Action",
     "Plan",
@@ -22,6 +28,8 @@ __all__ = [
     "Span",
     "breadth_first",
     "bubble_fraction",
+    "draw_bubbles",
+    "draw_comparison",
     "gpipe",
     "interleaved",
     "message_bytes",
@@ -31,3 +39,10 @@ __all__ = [
     "zero_bubble",
     "zero_bubble_v",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # What draws imports Matplotlib: loaded where it is first asked for (PEP 562).
+    if name in __all__:
+        return getattr(import_module(f"{__name__}.draw"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 from dlsys.units import count, counts
 
@@ -192,6 +192,12 @@ class Plan:
         from dlsys.pipeline_parallel.price import price
 
         return price(self, forward, backward, transfer, weight_backward)
+
+    def draw(self, *args: Any, **options: Any) -> Any:
+        """A Gantt chart as a Matplotlib figure: `dlsys.pipeline_parallel.draw.draw`."""
+        from dlsys.pipeline_parallel.draw import draw
+
+        return draw(self, *args, **options)
 
     def _actions(self, rank: int, given: object) -> tuple[Action, ...]:
         made = []

@@ -123,7 +123,7 @@ def min_microbatches(p: SupportsIndex, below: float, v: SupportsIndex = 1) -> in
     """The fewest micro-batches whose `bubble_fraction` is below `below`, a share from 0 to 1.
 
     `below` is taken as the decimal it is written as: 133 micro-batches leave 8 ranks exactly 5 %
-    idle, which is not below 0.05.
+    idle, which is not below 0.05. Interleaving (v > 1) takes the next multiple of p.
     """
     p, v = count("p (the number of ranks)", p), count("v (the number of stages per rank)", v)
     positive("below", below)

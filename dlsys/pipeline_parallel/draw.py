@@ -1,0 +1,216 @@
+"""Pictures of schedules: who works when on what, what is held meanwhile, and what idles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from dlsys.pipeline_parallel.plan import KINDS, Plan
+from dlsys.pipeline_parallel.price import Price, Seconds, bubble_fraction, min_microbatches
+
+# Okabe and Ito's palette. In grey F is dark, B is light and W lies between them, hatched; the
+# later of a rank's stages are paler.
+COLORS = {"F": (0.0, 0.30, 0.56), "B": (0.95, 0.75, 0.35), "W": (0.0, 0.62, 0.45)}
+HATCHED, HATCH = "W", (1.0, 1.0, 1.0, 0.6)
+LINES = (
+    ("#0072B2", "-", "o"),
+    ("#D55E00", "--", "s"),
+    ("#009E73", "-.", "^"),
+    ("#CC79A7", ":", "D"),
+    ("#000000", (0, (5, 1, 1, 1, 1, 1)), "v"),
+    ("#56B4E9", (0, (8, 2)), "P"),
+)
+MOST_NAMED = 1500
+MOST_RANKS = 64
+
+
+def draw(
+    plan: Plan,
+    forward: Seconds = 1.0,
+    backward: Seconds = 2.0,
+    transfer: float = 0.0,
+    weight_backward: Seconds | None = None,
+    memory: bool = False,
+    until: float | None = None,
+    width: float = 9.0,
+) -> Figure:
+    """A Gantt chart: a row for each rank, a bar for each action with its micro-batch's number.
+
+    Idle time stays white, and the later of a rank's stages are paler. The times are those of
+    `price`. With `memory` a panel below shows how many (stage, micro-batch) pairs the ranks hold.
+    until: the right end of the time axis, for charts to be compared; width: in inches. Raises
+    ValueError for more ranks than can be read.
+    """
+    if plan.p > MOST_RANKS:
+        raise ValueError(
+            f"A chart of {plan.p} ranks could not be read: draw the same schedule with 8, say; "
+            f"{MOST_RANKS} are the most."
+        )
+    cost = plan.price(forward, backward, transfer, weight_backward)
+    rows = 0.28 * plan.p + 1.1
+    figure, (axes, *below) = _figure(
+        (width, rows + 2.0 * memory), heights=[rows, 2.0] if memory else [rows]
+    )
+    _bars(axes, plan, cost, until or cost.makespan)
+    for panel in below:
+        _held(panel, plan, cost, until or cost.makespan)
+    (below or [axes])[-1].set_xlabel("time (s)")
+    figure.legend(handles=_legend(plan), ncols=4, loc="outside lower left")
+    axes.set_title(
+        f"{plan.name}: {plan.p} rank{'s' * (plan.p > 1)}, "
+        f"{plan.m} micro-batch{'es' * (plan.m > 1)}, "
+        f"{cost.makespan:.4g} s, {cost.bubble_fraction:.1%} idle".replace("%", " %")
+    )
+    return figure
+
+
+def draw_bubbles(
+    p: int, stages_per_rank: Sequence[int] = (1, 2, 4), most: int = 256, below: float = 0.05
+) -> Figure:
+    """The idle share over the number of micro-batches, a line for each number of stages per rank.
+
+    A thin line marks the share `below`, and dots the fewest micro-batches that get under it.
+    Interleaving begins at m = p, below which its rounds are not full.
+    """
+    figure, (axes,) = _figure((7, 4))
+    ms = sorted({round(most ** (i / 60)) for i in range(61)})
+    for v, (color, style, _) in zip(stages_per_rank, LINES * len(stages_per_rank), strict=False):
+        name = f"{v} stage{'s' * (v > 1)} per rank"
+        shown = [m for m in ms if v == 1 or m >= p]
+        shares = [100 * bubble_fraction(p, m, v) for m in shown]
+        axes.plot(shown, shares, color=color, linestyle=style, label=name)
+        fewest = min_microbatches(p, below, v)
+        if shown[0] <= fewest <= most:
+            axes.plot(fewest, 100 * bubble_fraction(p, fewest, v), "o", color=color)
+    axes.axhline(100 * below, color="#888888", linewidth=0.8)
+    axes.set_xscale("log", base=2)
+    axes.set_xlabel("micro-batches m")
+    axes.set_ylabel("idle share of the step (%)")
+    axes.set_ylim(bottom=0)
+    axes.set_title(f"The bubble of {p} ranks")
+    axes.grid(color="#EEEEEE")
+    axes.legend()
+    return figure
+
+
+def draw_comparison(
+    plans: Sequence[Plan] | Mapping[str, Plan],
+    forward: float = 1.0,
+    backward: float = 2.0,
+    transfer: float = 0.0,
+    weight_backward: float | None = None,
+) -> Figure:
+    """The idle share against the peak memory of schedules, a point for each.
+
+    Memory counts the activations of a rank's share of the model for one micro-batch, on the rank
+    that holds the most: (stage, micro-batch) pairs divided by stages per rank.
+    """
+    named = plans if isinstance(plans, Mapping) else {plan.name: plan for plan in plans}
+    figure, (axes,) = _figure((7, 4))
+    for (name, plan), (color, _, marker) in zip(named.items(), LINES * len(named), strict=False):
+        cost = plan.price(forward, backward, transfer, weight_backward)
+        held = max(plan.peak_in_flight) / plan.v
+        share = 100 * cost.bubble_fraction
+        axes.plot(held, share, marker, color=color, markersize=9, label=name, linestyle="none")
+    axes.set_xlabel("peak memory (micro-batches of a rank's share)")
+    axes.set_ylabel("idle share of the step (%)")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.grid(color="#EEEEEE")
+    axes.legend()
+    return figure
+
+
+def _figure(
+    size: tuple[float, float], heights: Sequence[float] = (1.0,)
+) -> tuple[Figure, list[Axes]]:
+    figure = plt.figure(figsize=size, layout="constrained")
+    plt.close(figure)  # shown where it is returned, not a second time at the end of the cell
+    grid: Any = figure.subplots(
+        len(heights), 1, squeeze=False, sharex=True, gridspec_kw={"height_ratios": heights}
+    )
+    return figure, list(grid.flat)
+
+
+def _bars(axes: Axes, plan: Plan, cost: Price, until: float) -> None:
+    local = {  # a stage's place among those of its rank
+        stage: plan.placement[:stage].count(rank) for stage, rank in enumerate(plan.placement)
+    }
+    inches = axes.figure.get_size_inches()[0] * 0.9 / until  # of a second
+    room = (0.058 * len(str(plan.m - 1)) + 0.01) / inches  # for the longest number
+    sparse = sum(map(len, cost.spans)) <= MOST_NAMED
+    bars: dict[tuple[str, int], list[Any]] = {}
+    for rank, spans in enumerate(cost.spans):
+        for (kind, stage, k), start, end in spans:
+            low, high = rank - 0.42, rank + 0.42
+            square = [(start, low), (end, low), (end, high), (start, high)]
+            bars.setdefault((kind, local[stage]), []).append(square)
+            if sparse and end - start >= room:
+                dark = sum(_color(kind, local[stage], plan.v)) < 1.0
+                text = axes.text((start + end) / 2, rank, str(k), ha="center", va="center_baseline")
+                text.set(fontsize=7, color="white" if dark else "black", in_layout=False)
+    for (kind, place), squares in bars.items():
+        fill = PolyCollection(squares, facecolors=[_color(kind, place, plan.v)], linewidths=0)
+        if kind == HATCHED:  # in the colour of its edges
+            fill.set(hatch="////", edgecolors=[HATCH])
+        axes.add_collection(fill)
+        outline = PolyCollection(squares, facecolors="none", edgecolors="black", linewidths=0.5)
+        outline.set_visible(sparse)
+        axes.add_collection(outline)
+    axes.set_xlim(0, until)
+    axes.set_ylim(plan.p - 0.45, -0.55)
+    axes.set_yticks(range(plan.p) if plan.p <= 16 else [0, plan.p - 1])
+    axes.set_ylabel("rank")
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+
+
+def _legend(plan: Plan) -> list[Patch]:
+    words = dict(KINDS) if plan.splits_backward else {"F": "forward", "B": "backward"}
+    if plan.splits_backward:
+        words["B"] = "backward for inputs"
+    patches = [
+        Patch(
+            facecolor=COLORS[kind],
+            hatch="////" * (kind == HATCHED),
+            edgecolor=HATCH if kind == HATCHED else "black",
+            label=name,
+        )
+        for kind, name in words.items()
+    ]
+    if plan.v > 1:
+        later = _color("F", plan.v - 1, plan.v)
+        patches.append(Patch(facecolor=later, edgecolor="black", label="paler: a later stage"))
+    return patches
+
+
+def _color(kind: str, place: int, v: int) -> tuple[float, ...]:
+    paler = 0.55 * place / max(1, v - 1)
+    return tuple(part + (1 - part) * paler for part in COLORS[kind])
+
+
+def _held(axes: Axes, plan: Plan, cost: Price, until: float) -> None:
+    """The pairs in flight over time: from a forward pass's start to the end that frees them."""
+    frees = "W" if plan.splits_backward else "B"
+    shown = range(plan.p) if plan.p <= 4 else sorted({0, plan.p // 2, plan.p - 1})
+    for rank, (color, style, _) in zip(shown, LINES, strict=False):
+        steps = [(start, 1) for (kind, *_), start, _ in cost.spans[rank] if kind == "F"]
+        steps += [(end, -1) for (kind, *_), _, end in cost.spans[rank] if kind == frees]
+        times, held = [0.0], [0]
+        for time, change in sorted(steps):
+            times.append(time)
+            held.append(held[-1] + change)
+        axes.step(times, held, where="post", color=color, linestyle=style, label=f"rank {rank}")
+    axes.set_xlim(0, until)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_ylabel("held (pairs)")
+    axes.grid(color="#EEEEEE")
+    axes.legend(loc="upper right", fontsize=8)
