@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dlsys.pipeline_parallel.partition import partition, piece_flops, piece_parameters
 from dlsys.pipeline_parallel.plan import Action, Plan, PlanError
 from dlsys.pipeline_parallel.price import (
     Price,
@@ -19,13 +20,19 @@ from dlsys.pipeline_parallel.zero_bubble import zero_bubble, zero_bubble_v
 
 if TYPE_CHECKING:
     from dlsys.pipeline_parallel.draw import draw_bubbles, draw_comparison
+    from dlsys.pipeline_parallel.run import Pipeline
+    from dlsys.pipeline_parallel.stage import Stage, split
+    from dlsys.pipeline_parallel.weight_backward import DeferredWeights
 
 __all__ = [
     "Action",
+    "DeferredWeights",
+    "Pipeline",
     "Plan",
     "PlanError",
     "Price",
     "Span",
+    "Stage",
     "breadth_first",
     "bubble_fraction",
     "draw_bubbles",
@@ -35,14 +42,26 @@ __all__ = [
     "message_bytes",
     "min_microbatches",
     "one_f_one_b",
+    "partition",
+    "piece_flops",
+    "piece_parameters",
+    "split",
     "step_seconds",
     "zero_bubble",
     "zero_bubble_v",
 ]
 
+_RUN = {
+    "DeferredWeights": "weight_backward",
+    "Pipeline": "run",
+    "Stage": "stage",
+    "split": "stage",
+}
+
 
 def __getattr__(name: str) -> Any:
-    # What draws imports Matplotlib: loaded where it is first asked for (PEP 562).
+    # What runs imports torch and what draws Matplotlib: loaded where first asked for (PEP 562).
     if name in __all__:
-        return getattr(import_module(f"{__name__}.draw"), name)
+        module = _RUN.get(name, "draw")
+        return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

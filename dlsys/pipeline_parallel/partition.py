@@ -1,0 +1,75 @@
+"""Which layers go to which stage: contiguous parts, the heaviest as light as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import SupportsIndex
+
+from dlsys.transformer import TransformerSpec
+from dlsys.units import at_least, count
+
+
+def partition(costs: Sequence[float], p: SupportsIndex) -> tuple[range, ...]:
+    """The pieces of each of p contiguous parts, cut so that the largest sum of costs is smallest.
+
+    Of several such cuts it is the one with the smallest second largest sum, and so on; of equal
+    ones that whose first parts are the smaller, as the first stages hold the most micro-batches.
+    Exact, by dynamic programming over the last cut: p len(costs)^2 / 2 steps, each on p sums.
+    Raises ValueError for fewer pieces than parts or a cost below zero.
+    """
+    p, pieces = count("p (the number of stages)", p), len(costs)
+    for piece, cost in enumerate(costs):
+        at_least(f"The cost of piece {piece}", cost, 0)
+    if pieces < p:
+        raise ValueError(
+            f"{pieces} pieces are too few for {p} stages, each of which needs one; the nearest "
+            f"number of stages that works: {pieces}."
+        )
+    before = list(accumulate(costs, initial=0))
+    # best[stop]: the sums of the best cut of the first `stop` pieces, largest first, and its cuts.
+    # Adding the same part to two cuts keeps their order, so only the best one has to be known.
+    best: dict[int, tuple[list[float], list[int]]] = {0: ([], [0])}
+    for part in range(1, p + 1):
+        best = {
+            stop: min(
+                (sorted([*sums, before[stop] - before[start]], reverse=True), [*cuts, stop])
+                for start, (sums, cuts) in best.items()
+                if start < stop
+            )
+            for stop in range(part, pieces - p + part + 1)
+        }
+    cuts = best[pieces][1]
+    return tuple(map(range, cuts, cuts[1:]))
+
+
+def piece_flops(spec: TransformerSpec) -> list[int]:
+    """Forward FLOPs of one sequence through each piece of a model: embedding, layers, head.
+
+    Looking up an embedding costs none. A stage's backward pass takes twice its forward pass.
+    """
+    layers = [sum(spec.operations(1, layer).values()) for layer in range(spec.layers)]
+    return [0, *layers, spec.operations(1)["head"]]
+
+
+def piece_parameters(spec: TransformerSpec) -> list[int]:
+    """Parameters of each piece of a model: embedding, layers, head with the last norm.
+
+    A tied head counts: a stage that holds it without the embedding holds a copy of its matrix.
+    """
+    parts = spec.parameter_counts()
+    embedding = sum(parts.pop(f"{kind}_embedding", 0) for kind in ("token", "position", "type"))
+    norm = spec.hidden * (2 if spec.norm == "layer" and spec.bias else 1)
+    alike = (parts.pop("attention") + parts.pop("norms") - norm) // spec.layers
+    del parts["ffn"]
+    bias = int(spec.bias)
+    layers = [
+        alike
+        + sum(
+            m.copies * (m.rows + (bias if m.name != "router" else 0)) * m.columns
+            for m in spec.ffn_matrices(layer)
+        )
+        for layer in range(spec.layers)
+    ]
+    head = norm + sum(parts.values()) + (spec.vocab * spec.hidden if spec.tied else 0)
+    return [embedding, *layers, head]

@@ -1,0 +1,138 @@
+"""Stages: contiguous parts of a GPT that run on different ranks and keep the whole's names."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
+
+import torch
+from torch import Tensor, nn
+
+from dlsys.pipeline_parallel.partition import partition, piece_flops
+from dlsys.pipeline_parallel.plan import Plan
+from dlsys.units import count
+
+_EMBEDS = ("embedding", "positions", "dropout")
+_READS_OUT = ("norm", "head")
+
+
+class Stage(nn.Module):
+    """The `pieces` of a GPT-like model: 0 is its embedding, 1 to L its layers, L + 1 its head.
+
+    Parameters have the names they have in the whole model, whose modules these are. A model is
+    GPT-like that has GPT's children and its methods positions_of, embed, rotation and read_out.
+    """
+
+    def __init__(self, model: Any, pieces: range) -> None:
+        super().__init__()
+        self.pieces, last = pieces, len(model.layers) + 1
+        self.embeds, self.reads_out = 0 in pieces, last in pieces
+        keep = (_EMBEDS if self.embeds else ()) + (_READS_OUT if self.reads_out else ())
+        tied = model.spec.tied and (self.embeds or self.reads_out)
+        children = {
+            name: child
+            for name, child in model.named_children()
+            # Under the name of the embedding a tied matrix is in the whole model's parameters.
+            if name in keep or (tied and name == "embedding")
+        }
+        children["layers"] = nn.ModuleDict(
+            {str(i): layer for i, layer in enumerate(model.layers) if i + 1 in pieces}
+        )
+        for name, child in children.items():
+            self.add_module(name, child)
+        # The model's methods, on these modules alone; in a tuple, which registers nothing twice.
+        part = copy.copy(model)
+        part._modules = dict.fromkeys(model._modules) | children
+        self._part = (part,)
+        self._one_of_two = tied and self.embeds != self.reads_out
+
+    @property
+    def tied(self) -> nn.Parameter | None:
+        """The embedding that is also the head, where another stage has a copy of it; else None."""
+        return self.get_parameter("embedding.weight") if self._one_of_two else None
+
+    def forward(
+        self, tokens: Tensor, x: Tensor | None = None, targets: Tensor | None = None
+    ) -> Tensor:
+        """x (b, s, hidden), from the stage before -> the same shape, for the next stage.
+
+        The first stage reads tokens (b, s), the last returns logits (b, s, vocab), or the mean
+        loss where targets (b, s) are given. All stages need the shape of `tokens`.
+        """
+        (part,) = self._part
+        positions = part.positions_of(tokens)
+        if self.embeds:
+            x = part.embed(tokens, positions)
+        if x is None:
+            raise ValueError(f"The stage of pieces {self.pieces} needs x, from the stage before.")
+        rotation = part.rotation(positions, x.dtype)
+        for layer in part.layers.values():
+            x = layer(x, rotation)
+        return part.read_out(x, targets) if self.reads_out else x
+
+    def message(self, tokens: Tensor) -> Tensor:
+        """An empty tensor (b, s, hidden), such as stages pass on for tokens (b, s)."""
+        like = next(self.parameters())
+        return like.new_empty((*tokens.shape, self._part[0].spec.hidden))
+
+    def initialize(self, seed: int) -> None:
+        """Fill the parameters with the values that they have in the whole model of this seed."""
+        self._part[0].initialize(seed)
+
+
+def split(
+    model: Any,
+    plan: Plan,
+    rank: SupportsIndex,
+    pieces: Sequence[range] | None = None,
+    device: torch.device | str | None = None,
+    seed: int = 0,
+) -> dict[int, Stage]:
+    """The stages that `rank` runs in `plan`, by number, taken out of a GPT-like `model`.
+
+    pieces: those of every stage (None: cut so that FLOPs are even, see `partition`). The model is
+    taken apart: every rank builds its own, and what this rank does not keep is let go. Built on the
+    meta device it has no memory, and where `device` is given only what is kept gets some there,
+    with the values of the whole model of this `seed`. Embedding and head of a tied model are one
+    matrix where one rank has both. Raises ValueError for pieces that do not fit plan or model.
+    """
+    rank = count("rank", rank, least=0)
+    if rank >= plan.p:
+        raise ValueError(f"There is no rank {rank} in {plan.name}; ranks are 0 to {plan.p - 1}.")
+    if not hasattr(model, "layers"):
+        raise ValueError("This model has been taken apart by a split; every rank builds its own.")
+    parts = partition(piece_flops(model.spec), plan.stages) if pieces is None else tuple(pieces)
+    _check_pieces(parts, plan, len(model.layers))
+    stages = {
+        number: Stage(model, parts[number])
+        for number, owner in enumerate(plan.placement)
+        if owner == rank
+    }
+    model._modules.clear()
+    if device is not None:
+        _give_memory(nn.ModuleList(stages.values()), device)
+        for stage in stages.values():
+            stage.initialize(seed)
+    return stages
+
+
+def _check_pieces(parts: tuple[range, ...], plan: Plan, layers: int) -> None:
+    if len(parts) != plan.stages:
+        raise ValueError(f"{len(parts)} parts are given; {plan.name} has {plan.stages} stages.")
+    if [piece for part in parts for piece in part] != list(range(layers + 2)):
+        raise ValueError(
+            f"The parts {', '.join(map(str, parts))} do not hold the embedding (0), layers 1 to "
+            f"{layers} and the head ({layers + 1}) once and in order."
+        )
+
+
+def _give_memory(module: nn.Module, device: torch.device | str) -> None:
+    """Replace parameters on the meta device by empty ones; what is shared stays shared."""
+    given: dict[Tensor, nn.Parameter] = {}
+    for child in module.modules():
+        for name, old in child.named_parameters(recurse=False):
+            if old.is_meta and old not in given:
+                given[old] = nn.Parameter(torch.empty_like(old, device=device), old.requires_grad)
+            if old in given:
+                setattr(child, name, given[old])
