@@ -1,0 +1,279 @@
+"""Pictures of what data parallelism costs: overlap, bucket sizes, scaling, bytes against loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dlsys.data_parallel.noise import BatchTradeoff
+from dlsys.data_parallel.plan import BucketPlan
+from dlsys.data_parallel.price import Overlap
+from dlsys.data_parallel.scaling import Scaling, amdahl_speedup, constant_fraction_speedup
+from dlsys.units import MEGA, format_bytes, format_seconds
+
+# Okabe and Ito's palette; hatches and line styles tell the same things apart in grey.
+FORWARD: Mapping[str, Any] = {"facecolor": "#56B4E9", "label": "forward"}
+BACKWARD: Mapping[str, Any] = {"facecolor": "#0072B2", "label": "backward"}
+HIDDEN: Mapping[str, Any] = {"facecolor": "#009E73", "hatch": "///", "label": "all-reduce, hidden"}
+EXPOSED: Mapping[str, Any] = {
+    "facecolor": "#D55E00",
+    "hatch": "xxx",
+    "label": "all-reduce, exposed",
+}
+LINES = (
+    ("#0072B2", "-", "o"),
+    ("#D55E00", "--", "s"),
+    ("#009E73", "-.", "^"),
+    ("#CC79A7", ":", "D"),
+    ("#000000", (0, (5, 1, 1, 1, 1, 1)), "v"),
+)
+LEVEL: Mapping[str, Any] = {"color": "#888888", "linewidth": 1}
+MOST_NAMED = 16
+
+
+def draw(plan: BucketPlan) -> Figure:
+    """A row for each bucket, sent from top to bottom, its gradients one after the other.
+
+    The line is the limit that a bucket stays below unless it holds one parameter alone.
+    """
+    rows = [bucket.nbytes for bucket in plan.buckets]
+    figure, (axes,) = _figure(7.5, 1.2 + 0.34 * len(rows))
+    widest = max([*rows, 1])
+    scale = 1 / next(unit for unit in (1e9, 1e6, 1e3, 1) if widest >= unit)
+    for row, bucket in enumerate(plan.buckets):
+        start = 0
+        for place, (name, size) in enumerate(zip(bucket.names, bucket.sizes, strict=True)):
+            style = (HIDDEN, FORWARD)[place % 2] | {"label": None, "hatch": None}
+            axes.barh(row, size * scale, 0.75, start * scale, edgecolor="white", **style)
+            if size > 0.011 * len(name) * widest:
+                middle = (start + size / 2) * scale
+                axes.text(middle, row, name, ha="center", va="center", fontsize=7)
+            start += size
+    if plan.bucket_bytes <= 2 * widest:
+        limit = plan.bucket_bytes * scale
+        axes.axvline(limit, label="bucket_bytes", linestyle=":", color="#D55E00")
+        axes.legend(fontsize="small", loc="lower right")
+    axes.set_yticks(range(len(rows)), [f"bucket {i}" for i in range(len(rows))])
+    axes.invert_yaxis()
+    unit = {1: "bytes", 1e-3: "kB, 10³ bytes", 1e-6: "MB, 10⁶ bytes", 1e-9: "GB, 10⁹ bytes"}
+    axes.set_xlabel(f"gradients ({unit[scale]})")
+    return figure
+
+
+def draw_overlap(*steps: Overlap, names: Sequence[str] = ()) -> Figure:
+    """A panel for each step: compute above, all-reduces below, bucket by bucket, on one time axis.
+
+    The part of communication after backward's end, which the step waits for, is marked.
+    """
+    figure, grid = _figure(7.5, 0.8 + 1.25 * len(steps), len(steps))
+    unit, scale = _time_unit(max(step.seconds for step in steps))
+    for place, (axes, step) in enumerate(zip(grid, steps, strict=True)):
+        _bars(axes, 1, [(-1, 0.0, step.forward_seconds)], FORWARD, scale)
+        _bars(axes, 1, step.backward, BACKWARD, scale)
+        ends = step.compute_seconds
+        _bars(axes, 0, [(i, a, min(b, ends)) for i, a, b in step.network], HIDDEN, scale)
+        _bars(axes, 0, [(i, max(a, ends), b) for i, a, b in step.network], EXPOSED, scale)
+        axes.axvline(ends * scale, color="black", linestyle=":", linewidth=1.2)
+        axes.set_yticks([1, 0], ["compute", "network"])
+        axes.set_ylim(-0.55, 1.55)
+        axes.set_xlim(0, 1.02 * max(each.seconds for each in steps) * scale)
+        title = f"{names[place]}: " if names else ""
+        title += f"step {format_seconds(step.seconds)}, {step.hidden_fraction:.0%} hidden"
+        axes.set_title(title, fontsize="medium", loc="left")
+    grid[-1].set_xlabel(f"time ({unit})")
+    shown: dict[str, Any] = {}
+    for axes in grid:
+        handles, labels = axes.get_legend_handles_labels()
+        shown.update(zip(labels, handles, strict=True))
+    order = [s["label"] for s in (FORWARD, BACKWARD, HIDDEN, EXPOSED) if s["label"] in shown]
+    figure.legend(
+        [shown[k] for k in order], order, loc="outside upper center", ncols=4, fontsize="small"
+    )
+    return figure
+
+
+def _bars(
+    axes: Axes, row: float, spans: Sequence[tuple[int, float, float]], style: Any, scale: float
+) -> None:
+    """Bars of the spans (bucket, start, end) that have a length, their buckets' numbers on them."""
+    spans = [span for span in spans if span[2] - span[1] > 1e-12 * abs(span[2])]
+    if not spans:
+        return
+    starts = [start * scale for _, start, _ in spans]
+    widths = [(end - start) * scale for _, start, end in spans]
+    axes.barh(row, widths, 0.7, starts, edgecolor="white", linewidth=0.6, **style)
+    if len(spans) > MOST_NAMED:
+        return
+    patch = {"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
+    for (bucket, _, _), start, width in zip(spans, starts, widths, strict=True):
+        if bucket >= 0:
+            name = axes.text(start + width / 2, row, str(bucket), ha="center", va="center")
+            name.set(fontsize=8, bbox=patch, clip_on=True)
+
+
+def draw_bucket_tradeoff(steps: Mapping[float, Overlap], best: float | None = None) -> Figure:
+    """Seconds of a step over the size of its buckets, with what it is made of.
+
+    steps: as `bucket_tradeoff` gives them. The step lies between compute alone and compute with
+    all communication after it; the best size (the shortest step's, unless given) is marked.
+    """
+    figure, (axes,) = _figure(7, 4)
+    sizes = list(steps)
+    unit, scale = _time_unit(max(step.blocking_seconds for step in steps.values()))
+    lines = {
+        "step": [step.seconds for step in steps.values()],
+        "step without overlap": [step.blocking_seconds for step in steps.values()],
+        "communication alone": [step.communication_seconds for step in steps.values()],
+    }
+    for (label, values), (color, style, _) in zip(lines.items(), LINES, strict=False):
+        shown = [value * scale for value in values]
+        axes.plot([s / MEGA for s in sizes], shown, color=color, linestyle=style, label=label)
+    compute = next(iter(steps.values())).compute_seconds * scale
+    axes.axhline(compute, label="compute alone", **LEVEL)
+    found = min(steps, key=lambda size: steps[size].seconds) if best is None else best
+    axes.plot(
+        found / MEGA,
+        steps[found].seconds * scale,
+        "o",
+        color="#0072B2",
+        label=f"best: {format_bytes(found)}",
+    )
+    axes.set_xscale("log")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("bucket (MB, 10⁶ bytes)")
+    axes.set_ylabel(f"time ({unit})")
+    axes.legend(fontsize="small")
+    return figure
+
+
+def draw_taxes(fractions: Sequence[float] = (0.05, 0.15, 0.40), most: int = 256) -> Figure:
+    """Speedup over ranks for two meanings of one r: of ONE rank's step, and of EVERY step.
+
+    Left n/(1+(n-1)r), which ends at 1/r; right (1-r)n, which does not end. Same axes, so that the
+    two cannot be taken for each other.
+    """
+    figure, panels = _figure(8.5, 4, 1, 2)
+    ranks = [2**i for i in range(most.bit_length()) if 2**i <= most]
+    for axes, speedup, title in (
+        (panels[0], amdahl_speedup, "r of the one-rank step: n / (1 + (n-1) r)"),
+        (panels[1], constant_fraction_speedup, "r of every step: (1-r) n"),
+    ):
+        axes.plot(ranks, ranks, label="n", **LEVEL)
+        for r, (color, style, marker) in zip(fractions, LINES, strict=False):
+            ys = [speedup(n, r) for n in ranks]
+            label = f"r = {r:.0%}: {ys[-1]:.3g} at {ranks[-1]}"
+            axes.plot(ranks, ys, color=color, linestyle=style, marker=marker, ms=4, label=label)
+        _powers(axes, ranks)
+        axes.set_yscale("log", base=2)
+        axes.set_yticks(ranks, [str(n) for n in ranks])
+        axes.set_ylim(0.9, 1.2 * ranks[-1])
+        axes.set_xlabel("ranks n")
+        axes.set_ylabel("speedup over one rank")
+        axes.set_title(title, fontsize="medium")
+        axes.legend(fontsize="small", loc="upper left")
+    return figure
+
+
+def draw_scaling(curves: Mapping[str, Sequence[Scaling]]) -> Figure:
+    """Speedup and efficiency over ranks, a line for each named curve of weak or strong scaling.
+
+    Open markers are beyond the network wall, where communication takes longer than compute.
+    """
+    figure, (left, right) = _figure(8.5, 4, 1, 2)
+    ranks = sorted({each.ranks for curve in curves.values() for each in curve})
+    left.plot(ranks, ranks, label="n", **LEVEL)
+    for (name, curve), (color, style, marker) in zip(curves.items(), LINES, strict=False):
+        xs = [each.ranks for each in curve]
+        for axes, ys in (
+            (left, [each.speedup for each in curve]),
+            (right, [100 * each.efficiency for each in curve]),
+        ):
+            axes.plot(xs, ys, color=color, linestyle=style, label=name)
+            for each, y in zip(curve, ys, strict=True):
+                fill = "white" if each.network_bound else color
+                axes.plot(each.ranks, y, marker, ms=5, color=color, markerfacecolor=fill)
+    for axes in (left, right):
+        _powers(axes, ranks)
+        axes.set_xlabel("ranks n")
+    left.set_yscale("log", base=2)
+    left.set_yticks(ranks, [str(n) for n in ranks])
+    left.set_ylabel("speedup over one rank")
+    right.set_ylabel("efficiency (%)")
+    right.set_ylim(0, 105)
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize="small")
+    return figure
+
+
+def draw_compression(
+    curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], label: str = "loss"
+) -> Figure:
+    """Loss over bytes that a rank has sent, a line for each named (bytes, losses) of a run."""
+    figure, (axes,) = _figure(7, 4)
+    for (name, (sent, losses)), (color, style, marker) in zip(curves.items(), LINES, strict=False):
+        xs = [nbytes / MEGA for nbytes in sent]
+        every = max(1, len(xs) // 8)
+        axes.plot(
+            xs,
+            losses,
+            color=color,
+            linestyle=style,
+            marker=marker,
+            markevery=every,
+            ms=5,
+            label=name,
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("sent by a rank so far (MB, 10⁶ bytes)")
+    axes.set_ylabel(label)
+    axes.grid(color="#EEEEEE")
+    axes.legend(fontsize="small")
+    return figure
+
+
+def draw_batch_tradeoff(tradeoff: BatchTradeoff) -> Figure:
+    """Samples over steps to one loss, for all batch sizes; the critical batch is marked."""
+    figure, (axes,) = _figure(6.5, 4)
+    b = tradeoff.critical_batch
+    batches = [b * 2 ** (i / 4) for i in range(-20, 21)]
+    xs, ys = [tradeoff.steps(x) for x in batches], [tradeoff.samples(x) for x in batches]
+    axes.plot(xs, ys, color="#0072B2")
+    named = [(2.0**i * b, "o") for i in (-4, -2, 2, 4)] + [(b, "s")]
+    for batch, marker in named:
+        axes.plot(tradeoff.steps(batch), tradeoff.samples(batch), marker, color="#0072B2")
+        text = f"B = {batch:,.4g}" + (" (critical)" if batch == b else "")
+        where = (tradeoff.steps(batch), tradeoff.samples(batch))
+        axes.annotate(text, where, xytext=(7, 4), textcoords="offset points", fontsize="small")
+    axes.axvline(tradeoff.least_steps, linestyle="--", label="fewest steps", **LEVEL)
+    axes.axhline(tradeoff.least_samples, linestyle=":", label="fewest samples", **LEVEL)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("optimizer steps (time)")
+    axes.set_ylabel("samples (cost)")
+    axes.legend(fontsize="small")
+    return figure
+
+
+def _figure(width: float, height: float, down: int = 1, across: int = 1) -> tuple[Figure, list]:
+    """A closed figure (shown where it is returned, not a second time by its cell) and its axes."""
+    figure = plt.figure(figsize=(width, height), layout="constrained")
+    plt.close(figure)
+    return figure, list(figure.subplots(down, across, squeeze=False).flat)
+
+
+def _time_unit(seconds: float) -> tuple[str, float]:
+    """The unit in which `seconds` reads well, and how many of it a second has."""
+    if seconds >= 1:
+        return "s", 1.0
+    return ("ms", 1e3) if seconds >= 1e-3 else ("µs", 1e6)
+
+
+def _powers(axes: Axes, ranks: Sequence[int]) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(list(ranks), [str(n) for n in ranks])
+    axes.grid(color="#EEEEEE")

@@ -1,0 +1,124 @@
+"""The gradient noise scale: how large a batch still pays, from what data parallelism has at hand.
+
+McCandlish et al. 2018, An Empirical Model of Large-Batch Training (arXiv 1812.06162).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dlsys.units import positive
+
+if TYPE_CHECKING:
+    from dlsys.data_parallel.run import GradientBucket
+    from dlsys.world import Communicator, Handle
+
+
+@dataclass(frozen=True)
+class NoiseScale:
+    """Estimates: `gradient_square`, of |G|^2 of the true gradient; `trace`, of tr(Sigma).
+
+    Sigma is the covariance of one sample's gradient. Each estimate is unbiased, and can be below
+    zero where there was little data; their ratio is not unbiased.
+    """
+
+    gradient_square: float
+    trace: float
+
+    @property
+    def simple(self) -> float:
+        """B_simple = tr(Sigma) / |G|^2, in samples: at this batch noise and gradient are equal."""
+        return self.trace / self.gradient_square if self.gradient_square > 0 else float("inf")
+
+
+def noise_scale(
+    small_batch: float, small_square: float, large_batch: float, large_square: float
+) -> NoiseScale:
+    """The noise scale from mean squared gradient norms at two batch sizes.
+
+    E|G_B|^2 = |G|^2 + tr(Sigma)/B at any batch size B, so two of them give both unknowns:
+    |G|^2 = (B_l |G_l|^2 - B_s |G_s|^2) / (B_l - B_s) and
+    tr(Sigma) = (|G_s|^2 - |G_l|^2) / (1/B_s - 1/B_l). Average the squares over many steps first.
+    Batches in samples. Raises ValueError unless 0 < small_batch < large_batch. Appendix A.1.
+    """
+    positive("small_batch", small_batch)
+    if not large_batch > small_batch:
+        raise ValueError(
+            f"large_batch is {large_batch!r} and small_batch {small_batch!r}; the noise shows in "
+            "the difference between two sizes: the large one must be larger."
+        )
+    square = (large_batch * large_square - small_batch * small_square) / (large_batch - small_batch)
+    trace = (small_square - large_square) / (1 / small_batch - 1 / large_batch)
+    return NoiseScale(square, trace)
+
+
+class NoiseMeter:
+    """A hook of DataParallel that all-reduces as usual and measures the noise scale meanwhile.
+
+    A rank's own gradient is one of the small batch, their mean one of the large batch: both are
+    there in every step, for the price of adding up squares. One hook object for each rank.
+    """
+
+    def __init__(self) -> None:
+        self.own_square = self.mean_square = 0.0
+        self.steps = 0
+
+    def __call__(self, comm: Communicator, bucket: GradientBucket) -> Handle:
+        """Start the all-reduce of the mean; `wait` adds its square."""
+        from dlsys.data_parallel.compression import Then
+
+        self.steps += bucket.index == 0
+        self.own_square += float(bucket.flat.double().square().sum())
+
+        def squared(mean: Any) -> Any:
+            self.mean_square += float(mean.double().square().sum())
+            return mean
+
+        return Then([comm.all_reduce(bucket.flat, op="mean", async_op=True)], squared)
+
+    def estimate(self, comm: Communicator, batch: float) -> NoiseScale:
+        """The noise scale over all steps so far; `batch` is one rank's, in samples.
+
+        All ranks call it: their own squares are averaged, 8 bytes in all. Raises ValueError where
+        no step was measured, or for one rank, where both batches are the same.
+        """
+        import torch
+
+        if not self.steps:
+            raise ValueError("No step was measured: pass this object as DataParallel's hook.")
+        own = comm.all_reduce(torch.tensor(self.own_square, dtype=torch.float64), op="mean")
+        small, large = float(own) / self.steps, self.mean_square / self.steps
+        return noise_scale(batch, small, batch * comm.size, large)
+
+
+@dataclass(frozen=True)
+class BatchTradeoff:
+    """What reaching one loss takes at a batch of B samples, between two extremes.
+
+    steps = S_min (1 + B_crit/B) and samples E = E_min (1 + B/B_crit), with B_crit = E_min / S_min;
+    hence (S/S_min - 1)(E/E_min - 1) = 1, equation 2.11. At B = B_crit both are twice their
+    minimum: below, a larger batch saves steps almost for free; above, samples are spent for little.
+    The noise scale is an estimate of B_crit.
+    """
+
+    least_steps: float
+    least_samples: float
+
+    def __post_init__(self) -> None:
+        positive("least_steps", self.least_steps)
+        positive("least_samples", self.least_samples)
+
+    @property
+    def critical_batch(self) -> float:
+        """B_crit = E_min / S_min, in samples."""
+        return self.least_samples / self.least_steps
+
+    def steps(self, batch: float) -> float:
+        """Optimizer steps at this batch (time, where ranks are free): S_min (1 + B_crit/B)."""
+        positive("batch", batch)
+        return self.least_steps * (1 + self.critical_batch / batch)
+
+    def samples(self, batch: float) -> float:
+        """Samples at this batch (cost): steps x batch."""
+        return self.steps(batch) * batch

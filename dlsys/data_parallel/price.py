@@ -1,0 +1,222 @@
+"""What data parallelism costs in a step: bytes, and the seconds that backward does not hide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import NamedTuple
+
+from dlsys import collectives
+from dlsys.data_parallel.plan import BucketPlan, buckets
+from dlsys.hardware import Cluster
+from dlsys.network import Where
+from dlsys.units import at_least, count, positive
+
+
+def step_bytes(nbytes: float, ranks: int, all_reduces: int = 1) -> float:
+    """Bytes that each rank sends in an optimizer step: all_reduces x 2(n-1)/n x S.
+
+    nbytes: S, of all gradients. all_reduces: how often all of them are summed in a step: once,
+    unless every micro-batch of an accumulated step is reduced by itself. A rank also receives as
+    many. The 2 stands for two phases (reduce-scatter, all-gather), not for two directions.
+    Patarasuk and Yuan 2009.
+    """
+    at_least("nbytes", nbytes, 0)
+    n = count("ranks", ranks)
+    return count("all_reduces", all_reduces, 0) * 2 * (n - 1) / n * nbytes
+
+
+def accumulation_steps(batch: int, micro_batch: int, ranks: int) -> int:
+    """Micro-batches that each rank goes through in an optimizer step: batch/(micro_batch ranks).
+
+    All counts are of samples. Raises ValueError where they do not divide.
+    """
+    batch = count("batch", batch)
+    at_once = count("micro_batch", micro_batch) * count("ranks", ranks)
+    if batch % at_once:
+        near = max(at_once, batch // at_once * at_once)
+        raise ValueError(
+            f"A batch of {batch} samples does not divide by {ranks} ranks with micro-batches of "
+            f"{micro_batch}; the nearest that works is {near}."
+        )
+    return batch // at_once
+
+
+@lru_cache(maxsize=1024)
+def all_reduce_seconds(nbytes: float, ranks: int, where: Where, algorithm: str = "ring") -> float:
+    """Seconds of an all-reduce of `nbytes` among `ranks` ranks, as the collective's plan has it.
+
+    algorithm: a flat one ("ring", "tree", ...), on a Cluster also "hierarchical", or "best", the
+    fastest of them for this size. Raises ValueError for another.
+    """
+    n = count("ranks", ranks)
+    if algorithm == "best" and where is not None:
+        plan = collectives.best("all_reduce", nbytes, where, n)
+    elif algorithm == "hierarchical" and isinstance(where, Cluster):
+        plan = collectives.hierarchical_all_reduce(where.nodes, where.devices_per_node)
+    else:
+        plan = collectives.plan_for("all_reduce", n, algorithm)
+    return plan.price(nbytes, where).seconds
+
+
+class Span(NamedTuple):
+    """Bucket number `bucket` kept the device (or the network) busy from `start` to `end`."""
+
+    bucket: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """A step in which each bucket is all-reduced from the moment that backward completes it.
+
+    forward_seconds and backward_seconds of compute; `backward` and `network` have a span for each
+    bucket: when its gradients are computed and when they are all-reduced.
+    """
+
+    forward_seconds: float
+    backward_seconds: float
+    backward: tuple[Span, ...]
+    network: tuple[Span, ...]
+
+    @property
+    def compute_seconds(self) -> float:
+        """Forward and backward."""
+        return self.forward_seconds + self.backward_seconds
+
+    @property
+    def communication_seconds(self) -> float:
+        """How long the network is busy."""
+        return sum(span.end - span.start for span in self.network)
+
+    @property
+    def seconds(self) -> float:
+        """The step: until backward and the last all-reduce are both done."""
+        return max([self.compute_seconds, *(span.end for span in self.network)])
+
+    @property
+    def exposed_seconds(self) -> float:
+        """What communication adds to the step."""
+        return self.seconds - self.compute_seconds
+
+    @property
+    def blocking_seconds(self) -> float:
+        """The same step if the same all-reduces began only after backward."""
+        return self.compute_seconds + self.communication_seconds
+
+    @property
+    def hidden_fraction(self) -> float:
+        """The part of communication that runs under backward, 1.0 where there is none."""
+        busy = self.communication_seconds
+        return 1 - self.exposed_seconds / busy if busy else 1.0
+
+
+def overlap(
+    plan_or_sizes: BucketPlan | Sequence[float],
+    backward_seconds: float,
+    ranks: int,
+    where: Where,
+    algorithm: str = "ring",
+    forward_seconds: float = 0.0,
+    shares: Sequence[float] | None = None,
+) -> Overlap:
+    """Simulate one step: backward completes the buckets in order, the network takes them in turn.
+
+    Bucket i starts at max(ready_i, end of bucket i-1), as collectives of one communicator do on a
+    GPU. (A simulated world lets them share the links: the end is the same where latency is zero,
+    and earlier by at most the latencies of the buckets that wait.)
+
+    plan_or_sizes: a BucketPlan, or bytes by bucket in the order in which backward completes them.
+    backward_seconds: of a step's last micro-batch, the one whose gradients are sent. shares: each
+    bucket's part of backward, in any unit; proportional to its bytes where None. Raises ValueError
+    where there are not as many shares as buckets.
+    """
+    sizes = _sizes(plan_or_sizes)
+    at_least("backward_seconds", backward_seconds, 0)
+    at_least("forward_seconds", forward_seconds, 0)
+    parts = sizes if shares is None else list(shares)
+    if len(parts) != len(sizes):
+        raise ValueError(f"{len(parts)} shares for {len(sizes)} buckets: give one for each.")
+    whole = sum(parts) or 1.0
+    edges = [forward_seconds + backward_seconds * x / whole for x in accumulate(parts, initial=0)]
+    network, free = [], 0.0
+    for index, nbytes in enumerate(sizes):
+        start = max(edges[index + 1], free)
+        free = start + all_reduce_seconds(nbytes, ranks, where, algorithm)
+        network.append(Span(index, start, free))
+    backward = tuple(Span(i, edges[i], edges[i + 1]) for i in range(len(sizes)))
+    return Overlap(forward_seconds, backward_seconds, backward, tuple(network))
+
+
+def _sizes(plan_or_sizes: BucketPlan | Sequence[float]) -> list[float]:
+    if isinstance(plan_or_sizes, BucketPlan):
+        return [float(bucket.nbytes) for bucket in plan_or_sizes.buckets]
+    for nbytes in plan_or_sizes:
+        at_least("A bucket's size in bytes", nbytes, 0)
+    return list(plan_or_sizes)
+
+
+def bucket_tradeoff(
+    gradients: float | Mapping[str, int],
+    backward_seconds: float,
+    ranks: int,
+    where: Where,
+    algorithm: str = "ring",
+    bucket_bytes: Sequence[float] | None = None,
+) -> dict[float, Overlap]:
+    """The step for each bucket size: small buckets pay latency, large ones leave a long last one.
+
+    gradients: bytes by parameter in order of registration, cut as DataParallel cuts them; or bytes
+    in all, cut into equal buckets. bucket_bytes: sizes to try, by default the whole in 1, 2, 3, 4,
+    6, 8, ... equal parts. Returns bytes of a bucket -> Overlap, from large to small.
+    """
+    total = sum(gradients.values()) if isinstance(gradients, Mapping) else gradients
+    positive("The bytes of all gradients", total)
+    if bucket_bytes is None:
+        parts = sorted({2**i for i in range(13)} | {3 * 2**i for i in range(11)})
+        bucket_bytes = [total / part for part in parts]
+    cut: Callable[[float], BucketPlan | list[float]]
+    if isinstance(gradients, Mapping):
+        sizes = gradients
+
+        def cut(most: float) -> BucketPlan | list[float]:
+            return buckets(sizes, most)
+
+    else:
+
+        def cut(most: float) -> BucketPlan | list[float]:
+            return equal_buckets(total, most)
+
+    return {
+        most: overlap(cut(most), backward_seconds, ranks, where, algorithm)
+        for most in sorted(bucket_bytes, reverse=True)
+    }
+
+
+def best_bucket_bytes(
+    gradients: float | Mapping[str, int],
+    backward_seconds: float,
+    ranks: int,
+    where: Where,
+    algorithm: str = "ring",
+    bucket_bytes: Sequence[float] | None = None,
+) -> float:
+    """The bucket size of `bucket_tradeoff` with the shortest step; the largest of equals.
+
+    With k equal buckets on a network that never rests, the step is B/k + k a + S/w: the first
+    bucket's wait and k latencies, a minimum at k = sqrt(B/a). With one that does rest it is
+    B + a + S/(k w): the more buckets the better, until the network has no rest.
+    """
+    steps = bucket_tradeoff(gradients, backward_seconds, ranks, where, algorithm, bucket_bytes)
+    return min(steps, key=lambda most: steps[most].seconds)
+
+
+def equal_buckets(nbytes: float, bucket_bytes: float) -> list[float]:
+    """`nbytes` in the fewest equal buckets of at most `bucket_bytes`."""
+    positive("bucket_bytes", bucket_bytes)
+    k = max(1, math.ceil(nbytes / bucket_bytes * (1 - 1e-12)))
+    return [nbytes / k] * k

@@ -1,0 +1,146 @@
+"""How data parallelism scales with the number of ranks: two published curves, and the priced ones.
+
+Speedups are against one rank; `r` is always said with what it is a fraction of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dlsys.data_parallel.price import Overlap, equal_buckets, overlap
+from dlsys.network import Where
+from dlsys.units import at_least, count, positive
+
+BACKWARD = 2 / 3
+"""Backward's part of compute: it does two matrix products where forward does one."""
+
+
+def amdahl_speedup(ranks: int, r: float) -> float:
+    """Speedup n / (1 + (n-1) r) where a part `r` of the ONE-rank step does not get shorter.
+
+    r: a fraction of one rank's time, 0 to 1; the limit for many ranks is 1/r. At n ranks the same
+    seconds are a larger part of the step, n r / (1 + (n-1) r). Amdahl 1967.
+    """
+    n = count("ranks", ranks)
+    return n / (1 + (n - 1) * _fraction(r))
+
+
+def constant_fraction_speedup(ranks: int, r: float) -> float:
+    """Speedup (1-r) n where EVERY rank spends the part `r` of its step on communication.
+
+    r: a fraction of the step as measured with n ranks, the same for all n: what weak scaling on a
+    ring comes to. For n = 1, where nobody communicates, it is 1.
+    """
+    n = count("ranks", ranks)
+    return (1 - _fraction(r)) * n if n > 1 else 1.0
+
+
+def _fraction(r: float) -> float:
+    at_least("r", r, 0)
+    if r > 1:
+        raise ValueError(f"r is {r!r}; it is a fraction, at most 1.")
+    return r
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """A step on `ranks` ranks, and how much faster `ranks` ranks train than one."""
+
+    ranks: int
+    step: Overlap
+    speedup: float
+
+    @property
+    def efficiency(self) -> float:
+        """Speedup over ranks."""
+        return self.speedup / self.ranks
+
+    @property
+    def network_bound(self) -> bool:
+        """The network wall: communication takes longer than compute, so nothing can hide it."""
+        return self.step.communication_seconds > self.step.compute_seconds
+
+
+def weak_scaling(
+    ranks: Sequence[int],
+    compute_seconds: float,
+    gradient_bytes: float,
+    where: Where | Callable[[int], Where],
+    algorithm: str = "ring",
+    bucket_bytes: float | None = None,
+) -> list[Scaling]:
+    """Every rank keeps its batch: n ranks do n times the work of one; speedup = n T(1) / T(n).
+
+    ranks: the numbers to try. compute_seconds: forward and backward of one rank's batch.
+    gradient_bytes: of all gradients. where: a Link, or a function from the number of ranks to a
+    Link or Cluster of that size. bucket_bytes: size of equal buckets that are all-reduced under
+    backward (2/3 of compute); None sends everything in one after backward.
+    """
+    return _scaling(ranks, compute_seconds, gradient_bytes, where, algorithm, bucket_bytes, False)
+
+
+def strong_scaling(
+    ranks: Sequence[int],
+    compute_seconds: float,
+    gradient_bytes: float,
+    where: Where | Callable[[int], Where],
+    algorithm: str = "ring",
+    bucket_bytes: float | None = None,
+) -> list[Scaling]:
+    """The ranks share one batch: each computes 1/n of it; speedup = T(1) / T(n).
+
+    compute_seconds: forward and backward of the WHOLE batch on one rank; the rest as in
+    `weak_scaling`. Kernels are taken to lose nothing on smaller batches.
+    """
+    return _scaling(ranks, compute_seconds, gradient_bytes, where, algorithm, bucket_bytes, True)
+
+
+def _scaling(
+    ranks: Sequence[int],
+    compute_seconds: float,
+    gradient_bytes: float,
+    where: Where | Callable[[int], Where],
+    algorithm: str,
+    bucket_bytes: float | None,
+    shared: bool,
+) -> list[Scaling]:
+    positive("compute_seconds", compute_seconds)
+    found = []
+    for n in ranks:
+        mine = compute_seconds / n if shared else compute_seconds
+        sizes = equal_buckets(gradient_bytes, bucket_bytes or max(gradient_bytes, 1.0))
+        place = where(n) if callable(where) else where
+        backward = BACKWARD * mine
+        step = overlap(sizes, backward, n, place, algorithm, mine - backward)
+        work = 1 if shared else n
+        found.append(Scaling(n, step, work * compute_seconds / step.seconds))
+    return found
+
+
+def straggler_seconds(ranks: int, base_seconds: float, delay_seconds: float) -> float:
+    """Expected seconds until the slowest of n ranks is done: base + delay (1 + 1/2 + ... + 1/n).
+
+    Each rank takes `base_seconds` and on top a delay of its own, exponentially distributed with
+    mean `delay_seconds`. One rank's mean is base + delay; the maximum grows like delay x ln n.
+    """
+    at_least("base_seconds", base_seconds, 0)
+    at_least("delay_seconds", delay_seconds, 0)
+    return base_seconds + delay_seconds * math.fsum(
+        1 / k for k in range(1, count("ranks", ranks) + 1)
+    )
+
+
+def slowest_of(ranks: int, times: Sequence[float]) -> float:
+    """Expected seconds of the slowest of n ranks, each of whose times is drawn from `times`.
+
+    times: seconds that steps of ONE rank were measured to take, in any order, of any distribution.
+    With m of them in ascending order: the sum of t_k ((k/m)^n - ((k-1)/m)^n).
+    """
+    n, m = count("ranks", ranks), len(times)
+    if not m:
+        raise ValueError("No times: give the seconds of at least one measured step.")
+    return math.fsum(
+        t * ((k / m) ** n - ((k - 1) / m) ** n) for k, t in enumerate(sorted(times), start=1)
+    )

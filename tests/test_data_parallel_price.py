@@ -1,0 +1,666 @@
+"""What data parallelism costs, held against what running programs send and take; and the variants
+that send less."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from dlsys import world
+from dlsys.collectives import plan_for
+from dlsys.data_parallel import (
+    BatchTradeoff,
+    DataParallel,
+    Int8,
+    LocalSGD,
+    LowRank,
+    NoiseMeter,
+    TopK,
+    accumulation_steps,
+    amdahl_speedup,
+    best_bucket_bytes,
+    bucket_tradeoff,
+    buckets,
+    constant_fraction_speedup,
+    draw_batch_tradeoff,
+    draw_bucket_tradeoff,
+    draw_compression,
+    draw_overlap,
+    draw_scaling,
+    draw_taxes,
+    noise_scale,
+    overlap,
+    slowest_of,
+    step_bytes,
+    straggler_seconds,
+    strong_scaling,
+    weak_scaling,
+)
+from dlsys.data_parallel.run import GradientBucket
+from dlsys.hardware import DEVICES, LINKS, Link, dgx_h100
+from dlsys.model import GPT
+from dlsys.transformer import TransformerSpec
+
+TINY = TransformerSpec(layers=2, hidden=16, heads=4, vocab=32, sequence=8)
+LINK = Link("plain", latency=2e-3, bandwidth=1e6)
+FREE = Link("no latency", latency=0.0, bandwidth=1e6)
+TIMES = st.floats(0, 0.05)
+SIZES = st.lists(st.integers(1, 40).map(lambda k: 48 * k), min_size=1, max_size=5)
+
+
+# -- bytes ---------------------------------------------------------------------------------------
+
+
+def test_step_bytes_of_published_examples():
+    assert step_bytes(20e9, 64) == 39.375e9
+    assert step_bytes(14e9, 8) == 24.5e9  # not 28: that is the limit for many ranks
+    assert step_bytes(14e9, 1) == 0
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
+def test_a_training_step_sends_exactly_the_priced_bytes(ranks):
+    def program(comm):
+        model = DataParallel(GPT(TINY), comm, bucket_bytes=9_000)
+        tokens = torch.randint(32, (2, 8))
+        model(tokens, tokens).backward()
+        return model.plan
+
+    run = world.simulate(program, ranks)
+    plan = run.results[0]
+    sent = [0] * ranks
+    for message in run.traffic.messages:
+        sent[message.src] += message.nbytes * (message.kind == "all_reduce")
+    assert sent == list(plan.sent(ranks))
+    assert sum(sent) == pytest.approx(ranks * step_bytes(plan.nbytes, ranks))
+    # Chunks are whole elements: one of a bucket is up to an element longer than another.
+    most = 4 * 2 * (ranks - 1) * len(plan.buckets)
+    assert 0 <= max(sent) - step_bytes(plan.nbytes, ranks) <= most
+    assert run.traffic.count("all_reduce", rank=0) == (len(plan.buckets) if ranks > 1 else 0)
+
+
+def test_accumulating_with_no_sync_sends_once_a_step_and_without_it_once_a_micro_batch():
+    ranks, batch = 2, 12
+    micro_batches = accumulation_steps(batch, 2, ranks)
+    assert micro_batches == 3
+
+    def program(comm, every_time):
+        model = DataParallel(nn.Linear(6, 4, bias=False), comm)
+        for i in range(micro_batches):
+            if every_time or i == micro_batches - 1:
+                model(torch.ones(2, 6)).sum().backward()
+            else:
+                with model.no_sync():
+                    model(torch.ones(2, 6)).sum().backward()
+
+    for every_time, times in ((False, 1), (True, micro_batches)):
+        run = world.simulate(program, ranks, args=(every_time,))
+        assert run.traffic.by_kind()["all_reduce"] == ranks * step_bytes(96, ranks, times)
+
+
+def test_accumulation_of_published_examples():
+    assert accumulation_steps(512, 16, 8) == 4
+    assert accumulation_steps(512, 16, 32) == 1
+    with pytest.raises(ValueError, match="nearest that works is 384"):
+        accumulation_steps(500, 16, 8)
+
+
+# -- overlap -------------------------------------------------------------------------------------
+
+
+def backward_and_stream(comm, sizes, backward, forward):
+    """A device's two streams in one program: what is computed and when, then the network's turn."""
+    ready, ends = forward, []
+    for nbytes in sizes:
+        ready += backward * nbytes / sum(sizes)
+        if comm.seconds < ready:
+            comm.compute(ready - comm.seconds)
+        comm.all_reduce(torch.zeros(nbytes // 4))
+        ends.append(comm.seconds)
+    return ends
+
+
+def backward_with_handles(comm, sizes, backward, forward):
+    """What a training program does: start each bucket's all-reduce and go on computing."""
+    comm.compute(forward, "forward")
+    handles = []
+    for nbytes in sizes:
+        comm.compute(backward * nbytes / sum(sizes), "backward")
+        handles.append(comm.all_reduce(torch.zeros(nbytes // 4), async_op=True))
+    for handle in handles:
+        handle.wait()
+
+
+@given(SIZES, TIMES, TIMES, st.sampled_from([1, 2, 3, 4]), st.sampled_from(["ring", "tree"]))
+@settings(max_examples=40, deadline=None)
+def test_the_priced_step_is_the_run_in_which_the_network_takes_buckets_in_turn(
+    sizes, backward, forward, ranks, algorithm
+):
+    found = overlap(sizes, backward, ranks, LINK, "ring", forward)
+    args = (sizes, backward, forward)
+    run = world.simulate(backward_and_stream, ranks, link=LINK, args=args)
+    assert found.seconds == pytest.approx(run.seconds, rel=1e-12)
+    assert [end for _, _, end in found.network] == pytest.approx(run.results[0], rel=1e-12)
+
+
+@given(SIZES, TIMES, TIMES, st.sampled_from([1, 2, 3, 4]))
+@settings(max_examples=40, deadline=None)
+def test_the_priced_step_is_what_asynchronous_all_reduces_take_but_for_latency(
+    sizes, backward, forward, ranks
+):
+    args = (sizes, backward, forward)
+    exact = world.simulate(backward_with_handles, ranks, link=FREE, args=args).seconds
+    found = overlap(sizes, backward, ranks, FREE, "ring", forward)
+    assert found.seconds == pytest.approx(exact, rel=1e-12)
+    # With latency, buckets that share the links hide some of each other's latencies.
+    run = world.simulate(backward_with_handles, ranks, link=LINK, args=args).seconds
+    priced = overlap(sizes, backward, ranks, LINK, "ring", forward).seconds
+    latencies = 2 * (ranks - 1) * LINK.latency * len(sizes)
+    assert priced - latencies - 1e-12 <= run <= priced + 1e-12
+
+
+def test_a_real_step_takes_as_long_as_its_priced_buckets():
+    device = DEVICES["h100-sxm"]
+    link = Link("slow", latency=0.0, bandwidth=1e9)
+
+    def program(comm):
+        torch.manual_seed(0)
+        model = DataParallel(
+            nn.Sequential(*[nn.Linear(32, 32, bias=False) for _ in range(6)]), comm, 4096
+        )
+        comm.barrier()
+        start = comm.seconds
+        loss = model(torch.ones(64, 32)).sum()
+        half = comm.seconds
+        loss.backward()
+        return start, half, comm.seconds, model.plan
+
+    run = world.simulate(program, 4, link=link, device=device)
+    start, half, end, plan = run.results[0]
+    ready = sorted({c.start for c in run.traffic.calls if c.kind == "all_reduce" and c.rank == 0})
+    assert len(ready) == len(plan.buckets) == 6
+    shares = [b - a for a, b in zip([half, *ready], ready, strict=False)]
+    found = overlap(plan, ready[-1] - half, 4, link, "ring", half - start, shares)
+    # What follows the last all-reduce of the run, dividing sums by n, is not in the price.
+    busy = max(c.end for c in run.traffic.calls if c.kind == "all_reduce")
+    assert found.seconds == pytest.approx(busy - start, rel=1e-9)
+    assert 0 <= end - busy < 0.01 * found.seconds
+
+
+def test_overlap_by_hand():
+    link = Link("one second each", latency=0.0, bandwidth=1.0)
+    step = overlap([1, 1, 1, 1], 8.0, 2, link, forward_seconds=4.0)
+    assert [span[1:] for span in step.backward] == [(4, 6), (6, 8), (8, 10), (10, 12)]
+    assert [span[1:] for span in step.network] == [(6, 7), (8, 9), (10, 11), (12, 13)]
+    assert (step.seconds, step.exposed_seconds, step.hidden_fraction) == (13, 1, 0.75)
+    assert step.blocking_seconds == 16
+    late = overlap([1, 1, 1, 1], 8.0, 2, link, shares=[5, 1, 1, 1])
+    assert [span[1] for span in late.network] == [5, 6, 7, 8]
+    assert overlap([4.0], 8.0, 1, link).hidden_fraction == 1.0
+    with pytest.raises(ValueError, match="2 shares for 1 buckets"):
+        overlap([1], 1.0, 2, link, shares=[1, 2])
+
+
+def test_one_bucket_hides_nothing():
+    step = overlap([1e6], 1.0, 4, LINK)
+    assert step.hidden_fraction == pytest.approx(0, abs=1e-12)
+    assert step.seconds == pytest.approx(step.blocking_seconds)
+
+
+def test_the_best_bucket_is_between_latency_and_the_exposed_last_one():
+    link, ranks, nbytes, backward = LINKS["ethernet-100g"], 64, 2e9, 0.1
+    steps = bucket_tradeoff(nbytes, backward, ranks, link)
+    best = best_bucket_bytes(nbytes, backward, ranks, link)
+    assert min(steps) < best < max(steps)
+    assert steps[best].seconds == min(step.seconds for step in steps.values())
+    # Where the network never rests: k = sqrt(B / a), a the latencies of one all-reduce.
+    expected = (backward / (2 * (ranks - 1) * link.latency)) ** 0.5
+    assert nbytes / best == pytest.approx(expected, rel=0.5)
+    free = Link("no latency", 0.0, link.bandwidth)
+    assert best_bucket_bytes(nbytes, backward, ranks, free) == min(steps)
+
+
+def test_parameters_that_are_whole_limit_the_bucket_size():
+    sizes = {f"layer{i}": 1000 for i in range(8)}
+    steps = bucket_tradeoff(sizes, 1.0, 4, LINK, bucket_bytes=[1, 1000, 4000, 8000])
+    assert [len(steps[most].network) for most in sorted(steps)] == [8, 8, 2, 1]
+    assert best_bucket_bytes(sizes, 1.0, 4, LINK, bucket_bytes=[1, 1000, 8000]) == 1000
+
+
+# -- scaling -------------------------------------------------------------------------------------
+
+
+def test_two_meanings_of_one_fraction_differ_by_more_than_ten_times_at_256_ranks():
+    fractions = (0.05, 0.15, 0.40)
+    assert [round(amdahl_speedup(256, r), 2) for r in fractions] == [18.62, 6.52, 2.49]
+    assert [constant_fraction_speedup(256, r) for r in fractions] == pytest.approx(
+        [243.2, 217.6, 153.6]
+    )
+    assert [round(constant_fraction_speedup(8, r), 1) for r in (0.3, 0.5)] == [5.6, 4.0]
+    for speedup in (amdahl_speedup, constant_fraction_speedup):
+        assert speedup(1, 0.4) == 1
+        with pytest.raises(ValueError, match="at most 1"):
+            speedup(8, 1.5)
+
+
+def train_steps(comm, seconds, nbytes, shared, steps):
+    for _ in range(steps):
+        comm.compute(seconds / comm.size if shared else seconds)
+        comm.all_reduce(torch.zeros(nbytes // 4))
+
+
+@pytest.mark.parametrize(("scaling", "shared"), [(weak_scaling, False), (strong_scaling, True)])
+def test_scaling_is_what_runs_of_each_size_take(scaling, shared):
+    seconds, nbytes, ranks = 0.05, 4 * 240, [1, 2, 3, 4, 5, 8]
+    alone = world.simulate(train_steps, 1, link=LINK, args=(seconds, nbytes, shared, 3)).seconds
+    for found in scaling(ranks, seconds, nbytes, LINK):
+        run = world.simulate(train_steps, found.ranks, link=LINK, args=(seconds, nbytes, shared, 3))
+        work = 1 if shared else found.ranks
+        assert found.speedup == pytest.approx(work * alone / run.seconds)
+        assert found.efficiency == pytest.approx(found.speedup / found.ranks)
+
+
+def test_weak_scaling_comes_to_a_constant_fraction_and_strong_scaling_hits_the_network_wall():
+    # One second of compute and, for many ranks, 2 x 14 GB / 12.5 GB/s = 2.24 s of communication.
+    link = Link("100 Gb/s", 0.0, 12.5e9)
+    weak = weak_scaling([8, 64, 1024], 1.0, 14e9, link)
+    assert [round(each.step.communication_seconds, 2) for each in weak] == [1.96, 2.21, 2.24]
+    assert all(each.network_bound for each in weak)
+    r = weak[-1].step.communication_seconds / weak[-1].step.seconds
+    for each in weak[1:]:
+        assert each.speedup == pytest.approx(constant_fraction_speedup(each.ranks, r), rel=0.02)
+    strong = strong_scaling([1, 8, 16, 64], 30.0, 14e9, link, bucket_bytes=100e6)
+    assert [each.network_bound for each in strong] == [False, False, True, True]
+    assert strong[-1].step.communication_seconds > strong[-1].step.compute_seconds
+    assert strong[1].speedup > 7.9
+    for each in strong[2:]:  # the wall: 30 s of work in no less than the communication takes
+        assert each.speedup < 30 / each.step.communication_seconds < 14.3
+
+
+def test_overlap_raises_efficiency_and_clusters_are_priced_by_their_two_levels():
+    args = ([8, 16, 64], 0.5, 2.8e9, lambda n: dgx_h100(n // 8), "hierarchical")
+    blocking, overlapped = weak_scaling(*args), weak_scaling(*args, bucket_bytes=100e6)
+    for a, b in zip(blocking, overlapped, strict=True):
+        assert a.efficiency < b.efficiency <= 1
+    plan = plan_for("all_reduce", 64)
+    flat = weak_scaling([64], 0.5, 2.8e9, dgx_h100(8))[0].step
+    assert flat.communication_seconds == pytest.approx(plan.price(2.8e9, dgx_h100(8)).seconds)
+    assert blocking[-1].step.communication_seconds < flat.communication_seconds
+
+
+def test_stragglers_are_expected_where_a_run_of_many_steps_finds_them():
+    ranks, steps, base, delay = 16, 150, 1.0, 0.2
+    times = torch.empty(ranks, steps).exponential_(1 / delay, generator=torch.manual_seed(0)) + base
+
+    def program(comm):
+        for seconds in times[comm.rank].tolist():
+            comm.compute(seconds)
+            comm.barrier()
+
+    run = world.simulate(program, ranks)
+    assert run.seconds == pytest.approx(float(times.max(0).values.sum()))
+    # The mean of 150 maxima of deviation 1.26 x delay: within 3 of its own deviations.
+    expected, tolerance = straggler_seconds(ranks, base, delay), 3 * 1.26 * delay / steps**0.5
+    assert run.seconds / steps == pytest.approx(expected, abs=tolerance)
+    assert slowest_of(ranks, times.flatten().tolist()) == pytest.approx(expected, abs=tolerance)
+    assert straggler_seconds(1, base, delay) == pytest.approx(1.2)
+
+
+@given(st.integers(1, 5), st.lists(st.integers(0, 9), min_size=1, max_size=4))
+@settings(max_examples=25, deadline=None)
+def test_the_slowest_of_n_draws_is_the_mean_over_all_ways_to_draw(n, times):
+    draws = torch.cartesian_prod(*[torch.tensor(times, dtype=torch.float64)] * n).view(-1, n)
+    assert slowest_of(n, times) == pytest.approx(float(draws.max(1).values.mean()))
+
+
+# -- compression ---------------------------------------------------------------------------------
+
+
+SHAPES = ((6, 5), (7,), (4, 3, 2), ())
+
+
+def make_bucket(seed, shapes=SHAPES, index=0):
+    """A bucket of this rank's gradients, its plan made as DataParallel makes it."""
+    stream = torch.Generator().manual_seed(seed)
+    parameters = [nn.Parameter(torch.zeros(shape)) for shape in shapes]
+    sizes = {str(i): 4 * p.numel() for i, p in enumerate(reversed(parameters))}
+    bucket = GradientBucket(buckets(sizes, 1e9).buckets[0], parameters)
+    bucket.index = index
+    bucket.flat.copy_(torch.randint(-8, 9, bucket.flat.shape, generator=stream))
+    return bucket
+
+
+def exchange(comm, hook, steps, shapes=SHAPES):
+    """Gradients given, results got, and the residual that is left, after some steps of a hook."""
+    given = got = torch.zeros(())
+    for step in range(steps):
+        bucket = make_bucket(100 * step + comm.rank, shapes)
+        given = given + bucket.flat.double()
+        got = got + hook(comm, bucket).wait().double()
+    return given, got, hook.residuals.get(0, torch.zeros(()))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+def test_top_k_keeps_exactly_what_it_does_not_send(ranks):
+    run = world.simulate(lambda comm: exchange(comm, TopK(0.2), 6), ranks)
+    given, got, left = (torch.stack(each) for each in zip(*run.results, strict=True))
+    assert torch.equal(got, got[:1].expand_as(got))  # replicas stay replicas
+    # Integers: every sum is exact; a division by 3 or 5 is rounded.
+    torch.testing.assert_close(got[0] + left.double().mean(0), given.mean(0), rtol=0, atol=1e-5)
+    assert left.abs().sum() > 0
+
+
+def test_top_k_of_one_rank_gives_sent_plus_residual_bit_for_bit():
+    def program(comm):
+        hook, old = TopK(0.1), torch.zeros(())
+        for step in range(4):
+            bucket = make_bucket(step)
+            sent = hook(comm, bucket).wait()
+            assert torch.equal(sent + hook.residuals[0], bucket.flat + old)
+            assert int((sent != 0).sum()) <= hook.kept(bucket.flat.numel())
+            old = hook.residuals[0].clone()
+
+    world.simulate(program, 1)
+
+
+@pytest.mark.parametrize("make", [lambda: Int8(), lambda: LowRank(1), lambda: LowRank(2)])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+def test_what_is_sent_adds_up_to_the_gradients_but_for_one_residual(make, ranks):
+    def program(comm):
+        hook = make()
+        given, got, left = exchange(comm, hook, 6)
+        # The owner of a block of Int8 has a residual of its own, of the mean.
+        block = getattr(hook, "block_residuals", {}).get(0, torch.zeros(0))
+        return given, got, left, comm.all_gather(block, got.numel() if len(block) else None)
+
+    run = world.simulate(program, ranks)
+    given, got, left, blocks = (torch.stack(each) for each in zip(*run.results, strict=True))
+    assert torch.equal(got, got[:1].expand_as(got))
+    whole = got[0] + left.double().mean(0)
+    if blocks.numel():
+        whole = whole + blocks[0]
+    # Six steps of float32 numbers up to 8, each rounded to 24 bits.
+    torch.testing.assert_close(whole, given.mean(0), rtol=0, atol=1e-4)
+
+
+def test_low_rank_of_full_rank_is_the_plain_mean():
+    shapes = ((6, 5), (3, 8), (7,))
+
+    def program(comm):
+        bucket = make_bucket(comm.rank, shapes)
+        return bucket.flat.clone(), LowRank(8)(comm, bucket).wait()
+
+    run = world.simulate(program, 3)
+    mean = torch.stack([given for given, _ in run.results]).mean(0)
+    for _, got in run.results:
+        torch.testing.assert_close(got, mean, rtol=1e-5, atol=1e-5)  # float32 products
+
+
+def test_low_rank_sees_a_transposed_parameter_as_its_matrix():
+    def program(comm):
+        parameter = nn.Parameter(torch.zeros(5, 4).T)  # (4, 5), laid out by columns
+        bucket = GradientBucket(buckets({"w": 80}).buckets[0], [parameter])
+        rank_one = torch.outer(torch.arange(4.0), torch.arange(5.0))
+        bucket.gradients()[0].copy_(rank_one)
+        got = LowRank(1)(comm, bucket).wait()
+        torch.testing.assert_close(got.as_strided((4, 5), (1, 4)), rank_one)
+
+    world.simulate(program, 2)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5])
+def test_every_hook_sends_the_bytes_that_it_promises(ranks):
+    shapes, elements = ((40, 30), (10,)), 1210
+
+    def sent(hook, *args):
+        def program(comm):
+            hook(*args)(comm, make_bucket(comm.rank, shapes)).wait()
+
+        return world.simulate(program, ranks).traffic.sent
+
+    k = TopK(0.1).kept(elements)
+    assert k == 121
+    assert sent(TopK, 0.1) == [(ranks - 1) * k * 8] * ranks
+    assert sum(sent(Int8)) == 2 * (ranks - 1) * elements + ranks * 8 * (ranks - 1)
+    assert sum(sent(LowRank, 2)) == ranks * step_bytes(4 * (2 * (40 + 30) + 10), ranks)
+    plain = step_bytes(4 * elements, ranks)
+    assert (max(sent(TopK, 0.2)) < plain) == (1 / ranks > 0.2)  # a gather grows with n
+    assert max(sent(Int8)) < 0.27 * plain
+
+
+def test_a_hook_object_that_ranks_share_is_refused():
+    hook = TopK(0.1)
+    with pytest.raises(ValueError, match="make it inside the rank program"):
+        world.simulate(lambda comm: hook(comm, make_bucket(comm.rank)).wait(), 2)
+
+
+def regression(comm, make, steps):
+    """Fit a matrix on each rank's own samples; the loss on this rank's and bytes sent, by step."""
+    stream = torch.Generator().manual_seed(comm.rank)
+    truth = torch.randn(24, 16, generator=torch.Generator().manual_seed(99))
+    x = torch.randn(64, 24, generator=stream) * torch.logspace(0, -1, 24)
+    y = x @ truth + 0.1 * torch.randn(64, 16, generator=stream)
+    model = DataParallel(nn.Linear(24, 16, bias=False), comm, hook=make() if make else None)
+    nn.init.zeros_(model.module.weight)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = (model(x) - y).square().sum(1).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def trained(make=None, ranks=2, steps=200):
+    """The mean loss over the ranks before the first and the last step, and bytes sent in all."""
+    run = world.simulate(regression, ranks, args=(make, steps))
+    return *(sum(r[i] for r in run.results) / ranks for i in (0, -1)), run.traffic.nbytes
+
+
+def test_error_feedback_keeps_the_accuracy_that_compression_alone_loses():
+    first, reached, plain_bytes = trained()
+    assert reached < first / 100
+    for hook, argument in ((TopK, 0.05), (LowRank, 1)):
+        _, kept, nbytes = trained(lambda h=hook, a=argument: h(a))
+        _, lost, same = trained(lambda h=hook, a=argument: h(a, error_feedback=False))
+        assert nbytes == same < plain_bytes / 4
+        assert kept < 1.1 * reached
+        assert lost > 3 * reached
+    assert trained(Int8)[1] == pytest.approx(reached, rel=0.01)
+
+
+# -- local SGD -----------------------------------------------------------------------------------
+
+
+def local_training(comm, every, optimizer_class=torch.optim.SGD, steps=4, **options):
+    model = LocalSGD(GPT(TINY, seed=comm.rank), comm, every)  # every rank starts from rank 0's
+    optimizer = optimizer_class(model.parameters(), 0.1, **options)
+    stream = torch.Generator().manual_seed(comm.rank)
+    averaged = []
+    for _ in range(steps):
+        tokens = torch.randint(32, (2, 8), generator=stream)
+        optimizer.zero_grad()
+        model(tokens, tokens.roll(-1, 1)).backward()
+        optimizer.step()
+        averaged.append(model.step())
+    return averaged, nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def parallel_training(comm, optimizer_class=torch.optim.SGD, steps=4, **options):
+    model = DataParallel(GPT(TINY), comm)
+    optimizer = optimizer_class(model.parameters(), 0.1, **options)
+    stream = torch.Generator().manual_seed(comm.rank)
+    for _ in range(steps):
+        tokens = torch.randint(32, (2, 8), generator=stream)
+        optimizer.zero_grad()
+        model(tokens, tokens.roll(-1, 1)).backward()
+        optimizer.step()
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def test_local_sgd_that_averages_after_every_step_is_data_parallelism():
+    parallel = world.simulate(parallel_training, 3)
+    local = world.simulate(local_training, 3, args=(1,))
+    for a, (_, b) in zip(parallel.results, local.results, strict=True):
+        # The same sums in another order: a few rounding errors of parameters around 0.1.
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+    # With a state of its own on each rank it is not: Adam divides by each rank's own moments.
+    parallel = world.simulate(parallel_training, 3, args=(torch.optim.AdamW,))
+    local = world.simulate(local_training, 3, args=(1, torch.optim.AdamW))
+    assert (parallel.results[0] - local.results[0][1]).abs().max() > 1e-2
+
+
+def test_local_sgd_sends_one_part_in_every_of_the_bytes_and_lets_ranks_drift_between():
+    runs = {k: world.simulate(local_training, 2, args=(k,)) for k in (1, 2, 4, 3)}
+    sent = {k: run.traffic.by_kind()["all_reduce"] for k, run in runs.items()}
+    assert sent[1] == 2 * sent[2] == 4 * sent[4] == 4 * sent[3]
+    elements = runs[1].results[0][1].numel()
+    assert sent[1] == 4 * 2 * step_bytes(4 * elements, 2)
+    assert runs[2].results[0][0] == [False, True, False, True]
+    for k, run in runs.items():
+        same = torch.equal(run.results[0][1], run.results[1][1])
+        assert same == (4 % k == 0)  # after step 4 of every=3 the ranks are one step apart
+    with pytest.raises(ValueError, match="every is 0"):
+        world.simulate(local_training, 2, args=(0,))
+
+
+# -- gradient noise ------------------------------------------------------------------------------
+
+
+def test_the_noise_scale_of_exact_norms_is_exact():
+    square, trace = 3.0, 24.0
+    norm = {batch: square + trace / batch for batch in (2, 5, 64)}
+    for small, large in ((2, 5), (5, 64), (2, 64)):
+        found = noise_scale(small, norm[small], large, norm[large])
+        assert (found.gradient_square, found.trace) == pytest.approx((square, trace))
+        assert found.simple == pytest.approx(8)
+    with pytest.raises(ValueError, match="the large one must be larger"):
+        noise_scale(4, 1.0, 4, 1.0)
+
+
+class Known(nn.Module):
+    """Its gradient for a sample is that sample: mean `center`, covariance `deviation`^2 I."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(size))
+
+    def forward(self, samples):
+        return (samples @ self.weight).mean()
+
+
+def test_the_meter_finds_the_noise_of_a_problem_whose_noise_is_known():
+    size, deviation, batch, steps = 32, 1.5, 4, 300
+    center = torch.full((size,), 0.5)
+
+    def program(comm):
+        meter = NoiseMeter()
+        model = DataParallel(Known(size), comm, bucket_bytes=64, hook=meter)
+        for _ in range(steps):
+            model.zero_grad()
+            model(center + deviation * torch.randn(batch, size)).backward()
+        return meter.estimate(comm, batch)
+
+    run = world.simulate(program, 4)
+    square, trace = 32 * 0.25, 32 * 1.5**2
+    # |mean over a step|^2 has a deviation of about 2 |G| x 1.5/4 = 2.1, over 300 steps 0.12; the
+    # trace averages 300 x 12 x 32 squares, relative deviation sqrt(2/115200) = 0.4 %.
+    for found in run.results:
+        assert found == run.results[0]
+        assert found.gradient_square == pytest.approx(square, abs=0.4)
+        assert found.trace == pytest.approx(trace, rel=0.02)
+        assert found.simple == pytest.approx(trace / square, rel=0.06)
+
+
+def test_the_meter_of_a_real_model_gives_what_its_samples_gradients_give():
+    """Ranks of one sample each, at fixed parameters: the estimate from all pairs of batch sizes."""
+    spec, ranks = TINY, 16
+    tokens = torch.randint(32, (ranks, 1, 8), generator=torch.Generator().manual_seed(0))
+
+    def program(comm):
+        meter = NoiseMeter()
+        model = DataParallel(GPT(spec), comm, bucket_bytes=10_000, hook=meter)
+        model(tokens[comm.rank], tokens[comm.rank].roll(-1, 1)).backward()
+        return meter.estimate(comm, 1)
+
+    found = world.simulate(program, ranks).results[0]
+    gradients = []
+    for each in tokens:
+        model = GPT(spec)
+        model(each, each.roll(-1, 1)).backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]).double())
+    together = torch.stack(gradients)
+    # The textbook estimator of the covariance: squared deviations over n - 1.
+    trace = float((together - together.mean(0)).square().sum()) / (ranks - 1)
+    assert found.trace == pytest.approx(trace, rel=1e-4)
+    assert found.gradient_square == pytest.approx(
+        float(together.mean(0).square().sum()) - trace / ranks, rel=1e-4
+    )
+
+
+def test_a_step_at_the_noise_scale_gains_half_of_what_a_step_without_noise_gains():
+    """Gains of running SGD steps at their best rate, on a bowl whose curvature is the same all round."""
+    size, deviation = 64, 1.0
+    center = torch.full((size,), 0.5)  # the gradient at the start; the loss is |w + center|^2 / 2
+    b_noise = size * deviation**2 / float(center.square().sum())
+    stream = torch.Generator().manual_seed(0)
+    full = float(center.square().sum()) / 2  # at rate 1 without noise the step reaches the minimum
+    for batch in (1, 4, 16):
+        rate = 1 / (1 + b_noise / batch)
+        noise = deviation * torch.randn(4000, batch, size, generator=stream).mean(1)
+        after = (center - rate * (center + noise)).square().sum(1) / 2
+        gain = full - float(after.mean())
+        assert gain / full == pytest.approx(1 / (1 + b_noise / batch), rel=0.02)
+
+
+@given(st.floats(1, 1e6), st.floats(1, 1e9), st.floats(1e-3, 1e3))
+@settings(max_examples=30, deadline=None)
+def test_steps_and_samples_lie_on_the_hyperbola_and_double_at_the_critical_batch(s, e, part):
+    trade = BatchTradeoff(s, e)
+    batch = part * trade.critical_batch
+    steps, samples = trade.steps(batch), trade.samples(batch)
+    assert samples == pytest.approx(steps * batch)
+    assert (steps / s - 1) * (samples / e - 1) == pytest.approx(1, rel=1e-6)
+    assert trade.steps(trade.critical_batch) == pytest.approx(2 * s)
+    assert trade.samples(trade.critical_batch) == pytest.approx(2 * e)
+
+
+# -- pictures and imports ------------------------------------------------------------------------
+
+
+def test_pictures_show_what_was_priced_with_units_and_are_closed():
+    import matplotlib.pyplot as plt
+
+    step = overlap([1e6] * 4, 10.0, 4, LINK, forward_seconds=2.0)
+    curves = {"weak": weak_scaling([1, 2, 4], 1.0, 1e6, LINK)}
+    drawn = {
+        "overlap": draw_overlap(step, overlap([4e6], 10.0, 4, LINK), names=["four", "one"]),
+        "buckets": draw_bucket_tradeoff(bucket_tradeoff(1e6, 1.0, 4, LINK)),
+        "taxes": draw_taxes(),
+        "scaling": draw_scaling(curves),
+        "compression": draw_compression({"plain": ([1e6, 2e6], [2.0, 1.0])}),
+        "batch": draw_batch_tradeoff(BatchTradeoff(1e3, 1e6)),
+        "plan": buckets({"a": 400, "b": 800}, 800).draw(),
+    }
+    assert not plt.get_fignums()
+    for figure in drawn.values():
+        for axes in figure.axes:
+            assert axes.lines or axes.patches
+        assert figure.axes[-1].get_xlabel()
+    exposed = [c for c in drawn["overlap"].axes[0].containers if "exposed" in c.get_label()]
+    assert sum(bar.get_width() for bar in exposed[0]) == pytest.approx(step.exposed_seconds)
+
+
+def test_prices_need_neither_torch_nor_matplotlib():
+    code = (
+        "import sys; from dlsys.data_parallel import overlap, step_bytes, weak_scaling, noise_scale;"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'matplotlib')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
