@@ -119,7 +119,7 @@ def _bounded(plan: Plan, most: int | Sequence[int]) -> None:
                 action = order[place]
                 raise PlanError(
                     f"{at(rank, place, action)} and then holds the activations of {held} "
-                    f"micro-batches at once; at most {limit} are allowed.",
+                    f"(stage, micro-batch) pairs; at most {limit} are allowed.",
                     rank,
                     place,
                     action,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
@@ -76,7 +76,7 @@ class Plan:
     name: str
     stages: int
     micro_batches: int
-    ranks: tuple[tuple[Action, ...], ...]
+    ranks: tuple[tuple[Action, ...], ...] = field(repr=False)
 
     def __post_init__(self) -> None:
         counts(self, "stages", "micro_batches")

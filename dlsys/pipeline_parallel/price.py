@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -34,7 +34,7 @@ class Price:
     """
 
     makespan: float
-    spans: tuple[tuple[Span, ...], ...]
+    spans: tuple[tuple[Span, ...], ...] = field(repr=False)
     peak_in_flight: tuple[int, ...]
 
     @cached_property
@@ -63,6 +63,7 @@ class Price:
 
         A rank's span runs from its first action's start to its last one's end, so waiting for the
         first micro-batch or after the last is no bubble; work is the mean of a rank's busy seconds.
+        Their T_comm is `transfer`: so read, their times give the bubbles they print for 1F1B.
         """
         longest = max(spans[-1].end - spans[0].start for spans in self.spans)
         return 1 - sum(self.busy) / (len(self.spans) * longest)

@@ -1,0 +1,426 @@
+"""Pipeline schedules: their orders against torch's, their prices against closed forms and papers."""
+
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch.distributed.pipelining import schedules as torch_schedules
+
+from dlsys.pipeline_parallel import (
+    Action,
+    Plan,
+    PlanError,
+    breadth_first,
+    bubble_fraction,
+    draw_bubbles,
+    draw_comparison,
+    gpipe,
+    interleaved,
+    message_bytes,
+    min_microbatches,
+    one_f_one_b,
+    step_seconds,
+    zero_bubble,
+    zero_bubble_v,
+)
+from dlsys.pipeline_parallel.plan import numbered
+
+BUILDERS = {
+    "GPipe": gpipe,
+    "1F1B": one_f_one_b,
+    "Interleaved1F1B": interleaved,
+    "LoopedBFS": breadth_first,
+    "InterleavedZeroBubble": zero_bubble,
+    "ZBVZeroBubble": zero_bubble_v,
+}
+TIMES = [(1, 2, 0, None), (1, 1, 0, 1), (18.522, 18.086, 0.601, 9.337), (1, 2, 0.7, 0.5)]
+
+
+# Against torch
+
+
+def torch_order(name: str, p: int, m: int, v: int) -> Plan:
+    """The order that torch.distributed.pipelining would run, had without any process."""
+    kinds = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "B", "BACKWARD_WEIGHT": "W"}
+    stages = [
+        SimpleNamespace(
+            group_size=p, group_rank=0, num_stages=p * v, stage_index=i * p, group=None,
+            is_first=i == 0, is_last=False, has_backward=True, submod=torch.nn.Identity(),
+        )
+        for i in range(v)
+    ]  # fmt: skip
+    schedule = torch_schedules.get_schedule_class(name)
+    single = issubclass(schedule, torch_schedules.PipelineScheduleSingle)
+    order = schedule(stages[0] if single else stages, m, loss_fn=None).pipeline_order
+    ranks = []
+    for rank in range(p):
+        actions = [a for a in order[rank] if a and a.computation_type.name in kinds]
+        made = [Action(kinds[t.name], s, k) for s, t, k, *_ in actions]
+        # torch 2.13 numbers the last rank's forward passes of 1F1B from 1.
+        first = min(k for kind, _, k in made if kind == "F")
+        ranks.append([Action(t, s, k - first * (t == "F")) for t, s, k in made])
+    return Plan(name, p * v, m, ranks)
+
+
+@pytest.mark.parametrize(("p", "m"), [(1, 3), (2, 4), (3, 6), (4, 12), (8, 24)])
+@pytest.mark.parametrize(
+    ("name", "v"),
+    [
+        ("GPipe", 1),
+        ("1F1B", 1),
+        ("Interleaved1F1B", 2),
+        ("Interleaved1F1B", 3),
+        ("LoopedBFS", 3),
+        ("InterleavedZeroBubble", 1),
+        ("ZBVZeroBubble", 2),
+    ],
+)
+def test_every_rank_runs_in_the_order_of_torchs_schedule(name, v, p, m):
+    several = name in ("Interleaved1F1B", "LoopedBFS")
+    ours, theirs = BUILDERS[name](p, m, *[v] * several), torch_order(name, p, m, v)
+    theirs.check()
+    if name == "LoopedBFS":  # torch runs the last micro-batch's backward pass first
+        for mine, order in zip(ours.ranks, theirs.ranks, strict=True):
+            assert [a[:2] for a in mine] == [a[:2] for a in order]
+    else:
+        assert ours.ranks == theirs.ranks
+    assert ours.peak_in_flight == theirs.peak_in_flight
+    assert ours.placement == theirs.placement
+    for times in TIMES:
+        assert ours.price(*times).makespan <= theirs.price(*times).makespan * (1 + 1e-12)
+
+
+# Against papers and closed forms
+
+
+@pytest.mark.parametrize(
+    ("p", "m", "forward", "inputs", "weights", "transfer", "published"),
+    [
+        (8, 24, 18.522, 18.086, 9.337, 0.601, 0.2431),
+        (8, 32, 29.802, 29.428, 19.530, 0.577, 0.1898),
+        (16, 48, 11.347, 11.248, 8.132, 0.377, 0.2552),
+        (32, 128, 10.408, 10.204, 7.703, 0.408, 0.2168),
+    ],
+)
+def test_1f1b_has_the_bubble_that_qi_et_al_publish(
+    p, m, forward, inputs, weights, transfer, published
+):
+    # Zero Bubble Pipeline Parallelism (arXiv 2401.10241), tables 5 and 9: T_comm is what every
+    # crossing of a boundary takes, either way, while the ranks go on computing.
+    cost = one_f_one_b(p, m).price(forward, inputs, transfer, weights)
+    assert round(cost.bubble_of_span, 4) == published
+
+
+def test_zero_bubble_h1_has_the_published_bubble_and_interleaving_nearly():
+    times = (18.522, 18.086, 0.601, 9.337)  # the 1.5B model of the same tables, m = 24
+    assert round(zero_bubble(8, 24).price(*times).bubble_of_span, 4) == 0.1585
+    # The paper's 0.1055 does not say with how many stages per rank; three come nearest.
+    assert interleaved(8, 24, 3).price(*times).bubble_of_span == pytest.approx(0.1055, abs=0.004)
+
+
+@pytest.mark.parametrize(("p", "m"), [(1, 1), (2, 8), (4, 4), (4, 1), (3, 2), (8, 32)])
+@pytest.mark.parametrize("build", [gpipe, one_f_one_b])
+def test_the_bubble_is_p_minus_1_over_m_plus_p_minus_1(build, p, m):
+    cost = build(p, m).price(1, 2)
+    assert cost.makespan == step_seconds(p, m, 1, 2) == (m + p - 1) * 3
+    assert cost.bubble_fraction == pytest.approx(bubble_fraction(p, m))
+    assert cost.bubble_of_ideal == pytest.approx((p - 1) / m)
+    assert cost.idle == pytest.approx([3 * (p - 1)] * p)
+
+
+@pytest.mark.parametrize("build", [interleaved, breadth_first])
+@pytest.mark.parametrize(
+    ("p", "m", "v"), [(8, 32, 1), (8, 32, 2), (8, 32, 4), (4, 4, 3), (1, 2, 2)]
+)
+def test_v_stages_per_rank_divide_the_bubble_by_v(build, p, m, v):
+    cost = build(p, m, v).price(1, 2)
+    assert cost.bubble_fraction == pytest.approx(bubble_fraction(p, m, v))
+    assert cost.makespan == pytest.approx(step_seconds(p, m, 1, 2, v))
+
+
+def test_interleaving_8_ranks_takes_the_bubble_from_18_to_10_and_5_percent():
+    bubbles = [interleaved(8, 32, v).price(1, 2).bubble_fraction for v in (1, 2, 4)]
+    assert [round(100 * bubble, 1) for bubble in bubbles] == [17.9, 9.9, 5.2]
+
+
+def test_gpipe_holds_every_micro_batch_and_1f1b_no_more_than_there_are_ranks_after_it():
+    assert gpipe(8, 32).peak_in_flight == (32,) * 8
+    assert one_f_one_b(8, 32).peak_in_flight == (8, 7, 6, 5, 4, 3, 2, 1)
+    assert one_f_one_b(4, 2).peak_in_flight == (2, 2, 2, 1)
+    assert gpipe(8, 32).price(1, 2).makespan == one_f_one_b(8, 32).price(1, 2).makespan == 117
+
+
+def test_transfers_delay_1f1b_more_than_gpipe():
+    # Milliseconds: forward 100 and 2 collectives of 10, backward 200 and 2, transfers of 5.
+    assert (
+        gpipe(2, 8).price(120, 220).makespan == one_f_one_b(2, 8).price(120, 220).makespan == 3060
+    )
+    assert gpipe(2, 8).price(120, 220, 5).makespan == 3070
+    assert one_f_one_b(2, 8).price(120, 220, 5).makespan == 3100
+
+
+def test_below_5_percent_is_134_micro_batches_because_133_leave_exactly_5():
+    assert bubble_fraction(8, 133) == 0.05
+    assert min_microbatches(8, below=0.05) == 134
+    assert min_microbatches(1, below=0.05) == 1
+
+
+@given(st.integers(1, 40), st.integers(1, 99), st.integers(1, 4))
+def test_min_microbatches_is_the_first_that_gets_below(p, percent, v):
+    m = min_microbatches(p, percent / 100, v)
+    assert (p - 1) * 100 < percent * (v * m + p - 1)
+    assert m == 1 or (p - 1) * 100 >= percent * (v * (m - 1) + p - 1)
+
+
+def test_naive_model_parallelism_uses_one_pth_of_the_machine():
+    assert gpipe(4, 1).price(1, 2).bubble_fraction == 3 / 4 == bubble_fraction(4, 1)
+
+
+@pytest.mark.parametrize(("p", "m"), [(2, 2), (4, 8), (8, 9)])
+def test_zero_bubble_h1_idles_f_plus_b_minus_w_for_every_other_rank_in_the_memory_of_1f1b(p, m):
+    plan = zero_bubble(p, m)
+    assert plan.price(5, 4, 0, 3).idle == pytest.approx([(p - 1) * (5 + 4 - 3)] * p)
+    plan.check(most_in_flight=max(one_f_one_b(p, m).peak_in_flight))
+
+
+@pytest.mark.parametrize(("p", "m"), [(1, 1), (2, 3), (4, 7), (8, 24)])
+def test_zero_bubble_v_has_none_where_f_b_and_w_take_as_long_in_the_memory_of_1f1b(p, m):
+    plan = zero_bubble_v(p, m)
+    assert plan.price(1, 1, 0, 1).bubble_of_span == pytest.approx(0, abs=1e-12)
+    assert plan.placement == (*range(p), *reversed(range(p)))
+    plan.check(most_in_flight=2 * p)  # of half a rank's share each
+
+
+def test_interleaving_multiplies_the_messages():
+    assert one_f_one_b(4, 8).messages == (8, 16, 16, 8)
+    assert sum(one_f_one_b(4, 8).messages) == 2 * 8 * 3
+    assert sum(interleaved(4, 8, 2).messages) == 2 * 8 * (2 * 4 - 1)
+    assert sum(zero_bubble_v(4, 8).messages) == 2 * 8 * (2 * 4 - 2)  # none where the V turns
+    assert message_bytes(1, 2048, 12288) == 1 * 2048 * 12288 * 2
+
+
+# The simulation
+
+
+def legal_plans():
+    sizes = st.tuples(st.integers(1, 5), st.integers(1, 9), st.integers(1, 3))
+
+    def build(which, p, m, v):
+        if which is interleaved:
+            return which(p, p * (1 + m // 4), v)
+        return which(p, m, v) if which is breadth_first else which(p, m)
+
+    return st.builds(
+        lambda which, size: build(which, *size), st.sampled_from(list(BUILDERS.values())), sizes
+    )
+
+
+SECONDS = st.integers(0, 4)
+
+
+@settings(max_examples=50, deadline=None)
+@given(legal_plans(), st.data(), SECONDS)
+def test_every_action_starts_as_soon_as_its_rank_is_free_and_its_needs_have_arrived(
+    plan, data, transfer
+):
+    plan.check()
+    stage_seconds = st.lists(SECONDS, min_size=plan.stages, max_size=plan.stages)
+    f, b, w = (data.draw(stage_seconds) for _ in range(3))
+    assume(any(f))
+    cost = plan.price(f, b, transfer, w)
+    ends = {action: end for spans in cost.spans for action, _, end in spans}
+    both = {
+        "F": f,
+        "B": b if plan.splits_backward else [x + y for x, y in zip(b, w, strict=True)],
+        "W": w,
+    }
+    for rank, (spans, order) in enumerate(zip(cost.spans, plan.ranks, strict=True)):
+        assert tuple(action for action, _, _ in spans) == order
+        free = 0
+        for action, start, end in spans:
+            arrived = [
+                ends[need] + transfer * (plan.placement[need.stage] != rank)
+                for need in plan.needs(action)
+            ]
+            assert start == max([free, *arrived])
+            assert end - start == both[action.kind][action.stage]
+            free = end
+    assert cost.makespan == max(ends.values())
+    assert cost.idle == tuple(
+        cost.makespan - sum(both[a.kind][a.stage] for a in order) for order in plan.ranks
+    )
+
+
+def test_one_number_is_the_seconds_of_a_ranks_share_whatever_the_stages():
+    for plan in (one_f_one_b(2, 4), interleaved(2, 4, 2), zero_bubble(2, 4), zero_bubble_v(2, 4)):
+        assert plan.price(3, 4).busy == (4 * 7, 4 * 7)
+        assert plan.price(3, 4, 0, 2).busy == (4 * 9, 4 * 9)
+
+
+def test_a_plan_of_64_stages_and_512_micro_batches_can_be_handled():
+    plan = one_f_one_b(64, 512)
+    plan.check(most_in_flight=range(64, 0, -1))
+    assert plan.price(1, 2).makespan == (512 + 63) * 3
+
+
+# What check refuses
+
+
+@settings(max_examples=50, deadline=None)
+@given(legal_plans(), st.data())
+def test_any_single_fault_in_a_legal_plan_is_refused(plan, data):
+    plan.check(most_in_flight=plan.peak_in_flight)
+    rank = data.draw(st.integers(0, plan.p - 1))
+    order = list(plan.ranks[rank])
+    place = data.draw(st.integers(0, len(order) - 1))
+    action = order[place]
+    fault = data.draw(st.sampled_from(["drop", "repeat", "early", "elsewhere", "memory"]))
+    limit = None
+    if fault == "drop":
+        # Without its only W a plan is one that does not split the backward pass.
+        assume(action.kind != "W" or plan.stages * plan.m > 1)
+        del order[place]
+    elif fault == "repeat":
+        order.insert(data.draw(st.integers(0, len(order))), action)
+    elif fault == "early":
+        own = [order.index(need) for need in plan.needs(action) if need in order]
+        assume(own)
+        order.insert(max(own), order.pop(place))
+    ranks = [*plan.ranks[:rank], order, *plan.ranks[rank + 1 :]]
+    if fault == "elsewhere":
+        assume(plan.p > 1)
+        order.pop(place)
+        other = (rank + 1) % plan.p
+        ranks[other] = [*ranks[other], action]
+    elif fault == "memory":
+        limit = [held - (r == rank) for r, held in enumerate(plan.peak_in_flight)]
+    with pytest.raises(PlanError):
+        Plan("faulty", plan.stages, plan.micro_batches, ranks).check(limit)
+
+
+def orders(*texts):
+    """Orders from text: "F0 B0" is rank r's for stage r, "F0@1" for stage 1."""
+    return [
+        [
+            Action(word[0], int(stage or rank), int(word[1:]))
+            for word, _, stage in (item.partition("@") for item in text.split())
+        ]
+        for rank, text in enumerate(texts)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "message"),
+    [
+        (
+            orders("F0 B0 F1 B1", "F0 F1 B0 B1"),
+            "rank 0 runs B0 of stage 0 as its action 1, which needs B0 of stage 1, action 2 of rank 1;"
+            " rank 1 runs F1 of stage 1 as its action 1, which needs F1 of stage 0, action 2 of rank 0",
+        ),
+        (
+            orders("F0 B0 F1 B1", "F0 B1 B0 F1"),
+            "Rank 1 runs B1 of stage 1 as its action 1, but F1 of stage 1 must come first and is its"
+            " action 3",
+        ),
+        (orders("F0 F1 B0 B1", "F0 F1 B0"), "Rank 1 never runs B1 of stage 1"),
+        (
+            orders("F0 F1 B0 B1", "F0 F1 B0 B1 W0"),
+            "Rank 0 never runs W0 of stage 0: a plan with W actions needs one for every B",
+        ),
+        (
+            orders("F0 F1 B0 B1", "F0 F1 B0 F1 B1"),
+            "Rank 1 runs F1 of stage 1 as its action 3, which it already ran as its action 1",
+        ),
+        (
+            orders("F0 F1 B0 B1", "F0 F1@0 B0 B1"),
+            "Rank 1 runs F1 of stage 0 as its action 1, but stage 0 lives on rank 0",
+        ),
+        (orders("F0 F1 B0 B1"), "No rank runs stage 1 of the 2 stages"),
+    ],
+)
+def test_check_names_rank_place_and_action(ranks, message):
+    with pytest.raises(PlanError, match=re.escape(message)) as caught:
+        Plan("by hand", 2, 2, ranks).check()
+    error = caught.value
+    if error.place is not None:
+        assert ranks[error.rank][error.place] == error.action
+        assert f"ank {error.rank} runs {error.action} as its action {error.place}" in message
+
+
+def test_check_says_where_the_memory_bound_breaks():
+    with pytest.raises(PlanError, match="Rank 0 runs F1 of stage 0 as its action 1 and then holds"):
+        gpipe(2, 4).check(most_in_flight=1)
+    with pytest.raises(ValueError, match="3 numbers; give one for each of the 2 ranks"):
+        gpipe(2, 4).check(most_in_flight=(1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "message"),
+    [
+        (None, "ranks is None; give for each rank"),
+        ([], "no ranks"),
+        ("FB", "ranks is 'FB'"),
+        ([3], "Rank 0 has 3; give the sequence"),
+        ([["F0"]], "Rank 0 has 'F0' as its action 0; write Action"),
+        ([[("F", 0)]], "write Action"),
+        ([[("G", 0, 0)]], "but the kinds are 'F' .forward., 'B' .backward."),
+        ([[([], 0, 0)]], "but the kinds are"),
+        ([[("F", 2, 0)]], "but stage 2 is none of 0 to 1"),
+        ([[("F", -1, 0)]], "but stage -1 is none of 0 to 1"),
+        ([[("F", 0, True)]], "but micro-batch True is none of 0 to 1"),
+        ([[("F", 0, "1")]], "but micro-batch '1' is none of 0 to 1"),
+        ([[("F", 0, 1.0)]], "but micro-batch 1.0 is none of 0 to 1"),
+    ],
+)
+def test_a_malformed_plan_is_a_sentence(ranks, message):
+    with pytest.raises(PlanError, match=message):
+        Plan("by hand", 2, 2, ranks)
+
+
+def test_a_hand_written_plan_may_place_stages_as_it_likes():
+    plan = Plan("uneven", 3, 1, orders("F0 F0@1 B0@1 B0", "F0@2 B0@2"))
+    plan.check(most_in_flight=2)
+    assert (plan.p, plan.m, plan.v, plan.placement) == (2, 1, 2, (0, 0, 1))
+    assert plan.price([1, 1, 1], [2, 2, 2], 5).makespan == 3 + 6 + 2 * 5
+    assert Plan("uneven", 3, 1, plan.ranks) == plan
+    assert hash(Plan("uneven", 3, 1, plan.ranks)) == hash(plan)
+    assert numbered([("F", 0), ("F", 0), ("B", 0), ("B", 0)]) == gpipe(1, 2).ranks[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: gpipe(0, 4), "p .the number of ranks. is 0"),
+        (lambda: one_f_one_b(4, 0), "m .the number of micro-batches. is 0"),
+        (lambda: zero_bubble(2.5, 4), "p .the number of ranks. is 2.5"),
+        (lambda: interleaved(4, 8, 0), "v .the number of stages per rank. is 0"),
+        (lambda: interleaved(4, 10, 2), "10 micro-batches .* 4 ranks.* that work: 8 and 12"),
+        (lambda: interleaved(4, 3, 2), "3 micro-batches .* 4 ranks.* that work: 4"),
+        (lambda: gpipe(2, 2).price(-1, 2), "forward is -1"),
+        (lambda: gpipe(2, 2).price([1, 2, 3], 2), "forward has 3 times; .* the 2 stages"),
+        (lambda: gpipe(2, 2).price(1, [1, -2]), "backward of stage 1 is -2"),
+        (lambda: gpipe(2, 2).price(1, 2, -5), "transfer is -5"),
+        (lambda: gpipe(2, 2).price(0, 0), "takes 0 seconds"),
+        (lambda: min_microbatches(8, 0), "below is 0"),
+        (lambda: min_microbatches(8, 5), "below is 5; it is a share"),
+        (lambda: gpipe(65, 1).draw(), "draw the same schedule with 8"),
+    ],
+)
+def test_impossible_sizes_and_times_are_sentences(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+# Pictures
+
+
+def test_every_schedule_can_be_drawn():
+    for plan in (gpipe(1, 1), one_f_one_b(8, 32), interleaved(2, 4, 3), zero_bubble_v(3, 5)):
+        figure = plan.draw(1, 2, 0.1, memory=True, until=200)
+        figure.canvas.draw()
+        assert len(figure.axes) == 2
+    assert len(draw_bubbles(8).axes[0].lines) == 3 + 1 + 3
+    assert len(draw_comparison([gpipe(4, 8), one_f_one_b(4, 8)]).axes[0].lines) == 2
