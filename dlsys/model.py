@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -64,8 +65,16 @@ class Core(nn.Module):
         return torch.einsum("bksgt,btkd->bskgd", weights, v).flatten(2, 3)
 
 
+def read_each(layers: Sequence[nn.Module], x: Tensor) -> tuple[Tensor, ...]:
+    """What each of the layers makes of x."""
+    return tuple(layer(x) for layer in layers)
+
+
 class Attention(nn.Module):
-    """Grouped-query attention. A rank that holds some of the heads runs the same code on them."""
+    """Grouped-query attention. A rank that holds some of the heads runs the same code on them.
+
+    `read` calls the linear layers that read the same x, here and in FeedForward.
+    """
 
     def __init__(self, spec: TransformerSpec, dropout: float, flash: bool) -> None:
         super().__init__()
@@ -76,12 +85,13 @@ class Attention(nn.Module):
         self.value = nn.Linear(spec.hidden, kv_width, spec.bias)
         self.core = Core(dropout, flash)
         self.output = nn.Linear(width, spec.hidden, spec.bias)
+        self.read = read_each
 
     def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor] | None = None) -> Tensor:
         """x (b, s, hidden) -> (b, s, hidden); `rotation` as given by `rotary`."""
         q, k, v = (
-            linear(x).unflatten(-1, (-1, self.head_size))
-            for linear in (self.query, self.key, self.value)
+            y.unflatten(-1, (-1, self.head_size))
+            for y in self.read((self.query, self.key, self.value), x)
         )
         if rotation is not None:
             q, k = rotate(q, rotation), rotate(k, rotation)
@@ -96,12 +106,15 @@ class FeedForward(nn.Module):
         self.gate = nn.Linear(spec.hidden, spec.ffn_hidden, spec.bias) if spec.gated else None
         self.up = nn.Linear(spec.hidden, spec.ffn_hidden, spec.bias)
         self.down = nn.Linear(spec.ffn_hidden, spec.hidden, spec.bias)
+        self.read = read_each
 
     def forward(self, x: Tensor) -> Tensor:
         """x (b, s, hidden) -> (b, s, hidden)."""
         if self.gate is None:
-            return self.down(F.gelu(self.up(x)))
-        return self.down(F.silu(self.gate(x)) * self.up(x))
+            (up,) = self.read((self.up,), x)
+            return self.down(F.gelu(up))
+        gate, up = self.read((self.gate, self.up), x)
+        return self.down(F.silu(gate) * up)
 
 
 class Block(nn.Module):
@@ -164,15 +177,17 @@ class GPT(nn.Module):
     def initialize(self, seed: int) -> None:
         """Fill every parameter from its own random stream; see the class."""
         for name, parameter in self.named_parameters():
-            if parameter.is_meta:
-                continue
-            if parameter.ndim == 1:
-                parameter.fill_(0.0 if name.endswith("bias") else 1.0)
-                continue
-            joins = name.endswith(("output.weight", "down.weight"))
-            deviation = 0.02 / math.sqrt(2 * self.spec.layers) if joins else 0.02
-            stream = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
-            parameter.copy_(torch.empty(parameter.shape).normal_(0.0, deviation, generator=stream))
+            if not parameter.is_meta:
+                parameter.copy_(self.initial(name, parameter.shape, seed))
+
+    def initial(self, name: str, shape: Sequence[int], seed: int) -> Tensor:
+        """The value (shape) that the parameter of this name starts from; see the class."""
+        if len(shape) == 1:
+            return torch.full(shape, 0.0 if name.endswith("bias") else 1.0)
+        joins = name.endswith(("output.weight", "down.weight"))
+        deviation = 0.02 / math.sqrt(2 * self.spec.layers) if joins else 0.02
+        stream = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
+        return torch.empty(shape).normal_(0.0, deviation, generator=stream)
 
     def forward(
         self, tokens: Tensor, targets: Tensor | None = None, positions: Tensor | None = None

@@ -1,0 +1,115 @@
+"""Embedding and loss over a vocabulary of which every rank holds some words.
+
+Of V words rank r of t has [r*V//t, (r+1)*V//t); where t does not divide V some ranks have one more.
+Logits are never gathered: a token's loss is log(sum_v exp(z_v)) - z_target, so a largest logit, a
+sum and the target's logit, each a number for every token, are all that ranks tell each other.
+Shoeybi et al. 2019 (arXiv 1909.08053), section 3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from dlsys import world
+from dlsys.tensor_parallel.autograd import reduce, scatter_sequence, start_sum
+from dlsys.tensor_parallel.linear import ShardedModule
+from dlsys.tensor_parallel.plan import Parameter
+from dlsys.world import Communicator
+
+
+class VocabParallelEmbedding(ShardedModule):
+    """torch.nn.Embedding of which every rank holds the rows of some words.
+
+    tokens (b, s) -> (b, s, h) on every rank: each looks up the words that it has, takes 0 for the
+    others, and the ranks' results are summed. With `sequence_parallel` the sum is reduce-scattered:
+    (b, s/t, h). It starts as nn.Embedding would on rank 0 (see ShardedModule). comm=None means the
+    world that the caller is in. Raises ValueError where there are fewer words than ranks.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        comm: Communicator | None = None,
+        *,
+        sequence_parallel: bool = False,
+    ) -> None:
+        comm = world.current() if comm is None else comm
+        if num_embeddings < comm.size:
+            raise ValueError(
+                f"{num_embeddings} words cannot be shared by {comm.size} ranks; use at most "
+                f"{num_embeddings} ranks."
+            )
+        shape = (num_embeddings, embedding_dim)
+        super().__init__(comm, Parameter("weight", shape, comm.size, 0, comm.size), None)
+        self.num_embeddings, self.embedding_dim = shape
+        self.sequence_parallel = sequence_parallel
+        self.reset_parameters()
+
+    def whole(self) -> nn.Embedding:
+        """nn.Embedding of all words."""
+        return nn.Embedding(self.num_embeddings, self.embedding_dim)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """tokens (b, s), integers below V -> (b, s, h), or (b, s/t, h)."""
+        if self.comm.size == 1:
+            return F.embedding(tokens, self.weight)
+        first, stop = self.cuts["weight"].bounds(self.comm.rank)
+        others = (tokens < first) | (tokens >= stop)
+        rows = F.embedding((tokens - first).masked_fill(others, 0), self.weight)
+        rows = rows.masked_fill(others.unsqueeze(-1), 0.0)
+        return (scatter_sequence if self.sequence_parallel else reduce)(rows, self.comm)
+
+
+def vocab_parallel_cross_entropy(
+    logits: Tensor,
+    targets: Tensor,
+    comm: Communicator | None = None,
+    vocab: int | None = None,
+    ignore_index: int = -100,
+) -> Tensor:
+    """F.cross_entropy, the mean over tokens, of logits of which each rank has some words' columns.
+
+    logits (..., V/t); targets (...), integers below V or `ignore_index`, and `vocab` V (None: the
+    ranks have equally many words) the same on every rank -> the loss, the same on every rank. Like
+    F.cross_entropy it stays finite for logits of any size.
+    """
+    comm = world.current() if comm is None else comm
+    if vocab is None:
+        vocab = comm.size * logits.shape[-1]
+    first = comm.rank * vocab // comm.size
+    losses = _TokenLosses.apply(logits, targets - first, comm)
+    kept = targets != ignore_index
+    return losses.masked_fill(~kept, 0.0).sum() / kept.sum()
+
+
+class _TokenLosses(torch.autograd.Function):
+    """log(sum_v exp(z_v)) - z_target for every token; its gradient is softmax(z) - onehot."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, comm: Communicator) -> Tensor:
+        largest = logits.amax(-1, keepdim=True)
+        if comm.size > 1:
+            largest = comm.all_reduce(largest, "max")
+        shifted = logits - largest
+        others = (targets < 0) | (targets >= logits.shape[-1])
+        column = targets.masked_fill(others, 0).unsqueeze(-1)
+        mine = shifted.gather(-1, column).squeeze(-1).masked_fill(others, 0.0)
+        powers = shifted.exp_()
+        total, target = (start_sum(x, comm) for x in (powers.sum(-1), mine))
+        sums = total()
+        ctx.save_for_backward(powers.div_(sums.unsqueeze(-1)), column, others)
+        return sums.log() - target()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        softmax, column, others = ctx.saved_tensors
+        grad = grad.unsqueeze(-1)
+        mine = grad.masked_fill(others.unsqueeze(-1), 0.0)
+        return (softmax * grad).scatter_add_(-1, column, -mine), None, None
