@@ -44,6 +44,7 @@ def check(layout: Layout) -> None:
     matrices is walked with what a rank holds at each place (`MOVES`): forward, and backward, where
     a matrix acts transposed, columns for rows. In a branch, between the two matrices, everything
     acts on single heads or neurons: a rank must have there just those that its next matrix reads.
+    Last, gradients of which ranks find parts are summed.
     """
     _check_parameters(layout)
     if layout.tp == 1:
@@ -62,6 +63,7 @@ def check(layout: Layout) -> None:
                 _check_fit(layout, *names)
     head = "embedding.weight" if layout.spec.tied else "head.weight"
     _walk(layout, "head", [(head, _kind(layout, head))], between, "features")
+    _check_gradients(layout)
 
 
 def _kind(layout: Layout, name: str) -> str:
@@ -74,7 +76,7 @@ def _check_parameters(layout: Layout) -> None:
     for name in names:
         if names.count(name) > 1:
             raise LayoutError(f"{name} is in the layout {names.count(name)} times.")
-    covered = sum(layout.copies(p) * math.prod(p.shape) for p in layout.parameters)
+    covered = sum(layout.times(p) * math.prod(p.shape) for p in layout.parameters)
     if covered != spec.parameters():
         raise LayoutError(
             f"The layout covers {covered:,} of the model's {spec.parameters():,} parameters."
@@ -125,4 +127,16 @@ def _check_fit(layout: Layout, before: str, after: str) -> None:
                 f"rank {rank} holds {after} {first} to {stop}, which reads {before} "
                 f"{needed[0]} to {needed[1]}, but holds {leaving.bounds(rank)[0]} to "
                 f"{leaving.bounds(rank)[1]} of that."
+            )
+
+
+def _check_gradients(layout: Layout) -> None:
+    """Check that a gradient of which ranks find parts is summed over all that find one."""
+    for p in layout.parameters:
+        parts = p.ranks // p.pieces  # each neighbour's heads add to it
+        if p.dimension is None:  # each rank's tokens do, where it has some of them alone
+            parts = layout.tp if layout.sequence_parallel else 1
+        if p.summed != parts:
+            raise LayoutError(
+                f"{p.name}: {parts} ranks find parts of its gradient, but {p.summed} are summed."
             )

@@ -68,9 +68,11 @@ class Parameter:
 class Collective(NamedTuple):
     """One call that every rank makes. `shape` is that of the full buffer, in words.
 
-    `where`: "<part>.input" or "<part>.output" of "embedding", "attention", "ffn" or "head"; or
-    "<part>.input again", where backward repeats a gather of forward; or "loss". `elements` are
-    those of one sequence; `itemsize` None means that of the activations.
+    `where`: "<part>.input" or "<part>.output" of "embedding", "attention", "ffn" or "head";
+    "<part>.input again", where backward repeats a gather of forward; "loss"; or "gradients", those
+    of a part's copied parameters. `elements` are those of one sequence, or of all where the batch
+    does not matter (`batched` False). `itemsize` None means that of the activations, `ranks` None
+    all; otherwise it is a call among so many neighbours.
     """
 
     kind: str
@@ -78,10 +80,12 @@ class Collective(NamedTuple):
     shape: str
     elements: int
     itemsize: int | None = None
+    batched: bool = True
+    ranks: int | None = None
 
     def nbytes(self, batch: int, itemsize: int = 2) -> int:
         """Bytes of the full buffer for `batch` sequences, in numbers of `itemsize` bytes."""
-        return batch * self.elements * (self.itemsize or itemsize)
+        return (batch if self.batched else 1) * self.elements * (self.itemsize or itemsize)
 
 
 class Talk(NamedTuple):
@@ -95,7 +99,8 @@ class Talk(NamedTuple):
 class Layout:
     """A GPT on `tp` ranks: its parameters, each once, and the collectives of its parts.
 
-    `head` contains the loss. `spec.sequence` tokens a sample.
+    `head` contains the last norm and the loss. `spec.sequence` tokens a sample; without the seeds
+    of dropout's masks, 8 bytes each.
     """
 
     spec: TransformerSpec
@@ -119,7 +124,7 @@ class Layout:
 
     def held(self, rank: int = 0) -> int:
         """Number of parameters that `rank` holds."""
-        return sum(self.copies(p) * math.prod(p.shard(rank)) for p in self.parameters)
+        return sum(self.times(p) * math.prod(p.shard(rank)) for p in self.parameters)
 
     def check(self) -> None:
         """Prove that the ranks together compute what one device does; see `check.check`.
@@ -144,7 +149,7 @@ class Layout:
 
         return draw_layer(self)
 
-    def copies(self, parameter: Parameter) -> int:
+    def times(self, parameter: Parameter) -> int:
         """How many parameters of the model it stands for: one in each layer, or one."""
         return self.spec.layers if parameter.name.startswith("layers.") else 1
 
@@ -166,7 +171,8 @@ def layout(spec: TransformerSpec, tp: int, sequence_parallel: bool = False) -> L
     """
     t = check_degree(spec, tp, sequence_parallel)
     parameters = _parameters(spec, t, sequence_parallel)
-    return Layout(spec, t, sequence_parallel, parameters, *_talks(spec, t, sequence_parallel))
+    talks = _talks(spec, t, sequence_parallel, parameters)
+    return Layout(spec, t, sequence_parallel, parameters, *talks)
 
 
 def check_degree(spec: TransformerSpec, tp: int, sequence_parallel: bool) -> int:
@@ -224,7 +230,9 @@ def _parameters(spec: TransformerSpec, t: int, sequence_parallel: bool) -> tuple
     return tuple(found)
 
 
-def _talks(spec: TransformerSpec, t: int, sequence_parallel: bool) -> tuple[Talk, Talk, Talk]:
+def _talks(
+    spec: TransformerSpec, t: int, sequence_parallel: bool, parameters: tuple[Parameter, ...]
+) -> tuple[Talk, Talk, Talk]:
     """What embedding, layer and head with loss say; nothing where there is one rank."""
     if t == 1:
         return Talk((), ()), Talk((), ()), Talk((), ())
@@ -249,7 +257,24 @@ def _talks(spec: TransformerSpec, t: int, sequence_parallel: bool) -> tuple[Talk
         forward = [c for talk in talks for c in talk.forward]
         return Talk(tuple(forward), tuple(c for talk in reversed(talks) for c in talk.backward))
 
+    def gradients(prefix: str) -> Talk:  # one message for each number of ranks to sum over
+        sums: dict[int, int] = {}
+        for p in parameters:
+            if p.summed > 1 and p.name.startswith(prefix):
+                sums[p.summed] = sums.get(p.summed, 0) + math.prod(p.shard(0))
+        return Talk(
+            (),
+            tuple(
+                Collective("all_reduce", "gradients", "copies", size, None, False, ranks)
+                for ranks, size in sorted(sums.items(), reverse=True)
+            ),
+        )
+
     branches = [side(branch) for branch in BRANCHES for side in (enter, leave)]
     # The loss needs, of every token's logits, the largest, the sum of exponentials, and the target.
     loss = Talk((Collective("all_reduce", "loss", "b·s", spec.sequence, FP32),) * 3, ())
-    return leave("embedding"), joined(*branches), joined(enter("head"), loss)
+    return (
+        joined(leave("embedding"), gradients("positions.")),
+        joined(gradients("layers."), *branches),
+        joined(gradients("norm."), enter("head"), loss),
+    )

@@ -82,15 +82,16 @@ def price(
     algorithm that there is none of.
     """
     batch, steps = count("batch", batch), count("micro_batches", micro_batches)
-    where = _group(link_or_cluster, layout.tp)
-    if rate is None and isinstance(where, Cluster):
-        rate = where.device.rate("bf16")
+    if rate is None and isinstance(link_or_cluster, Cluster):
+        rate = link_or_cluster.device.rate("bf16")
     calls, sent, seconds = 0, 0.0, 0.0
     said = Counter(
-        (c.kind, c.nbytes(batch, itemsize), c.itemsize or itemsize) for c in layout.collectives()
+        (c.kind, c.nbytes(batch, itemsize), c.itemsize or itemsize, c.ranks or layout.tp)
+        for c in layout.collectives()
     )
-    for (kind, nbytes, unit), number in said.items():
-        each = _plan(kind, nbytes, where, layout.tp, algorithm).price(nbytes, where, unit)
+    for (kind, nbytes, unit, ranks), number in said.items():
+        where = _group(link_or_cluster, ranks)
+        each = _plan(kind, nbytes, where, ranks, algorithm).price(nbytes, where, unit)
         calls += number
         sent += number * each.bytes_per_rank
         seconds += number * each.seconds
