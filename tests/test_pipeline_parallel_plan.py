@@ -182,7 +182,9 @@ def test_naive_model_parallelism_uses_one_pth_of_the_machine():
 @pytest.mark.parametrize(("p", "m"), [(2, 2), (4, 8), (8, 9)])
 def test_zero_bubble_h1_idles_f_plus_b_minus_w_for_every_other_rank_in_the_memory_of_1f1b(p, m):
     plan = zero_bubble(p, m)
-    assert plan.price(5, 4, 0, 3).idle == pytest.approx([(p - 1) * (5 + 4 - 3)] * p)
+    for f, b, w in [(5, 4, 3), (1, 1, 1), (2, 3, 4)]:
+        idle = (p - 1) * (f + b - min(w, f))
+        assert plan.price(f, b, 0, w).idle == pytest.approx([idle] * p)
     plan.check(most_in_flight=max(one_f_one_b(p, m).peak_in_flight))
 
 
@@ -366,13 +368,13 @@ def test_check_says_where_the_memory_bound_breaks():
         ([3], "Rank 0 has 3; give the sequence"),
         ([["F0"]], "Rank 0 has 'F0' as its action 0; write Action"),
         ([[("F", 0)]], "write Action"),
-        ([[("G", 0, 0)]], "but the kinds are 'F' .forward., 'B' .backward."),
-        ([[([], 0, 0)]], "but the kinds are"),
-        ([[("F", 2, 0)]], "but stage 2 is none of 0 to 1"),
-        ([[("F", -1, 0)]], "but stage -1 is none of 0 to 1"),
-        ([[("F", 0, True)]], "but micro-batch True is none of 0 to 1"),
-        ([[("F", 0, "1")]], "but micro-batch '1' is none of 0 to 1"),
-        ([[("F", 0, 1.0)]], "but micro-batch 1.0 is none of 0 to 1"),
+        ([[("G", 0, 0)]], "the kinds are 'F' .forward., 'B' .backward."),
+        ([[([], 0, 0)]], "the kinds are"),
+        ([[("F", 2, 0)]], "its stage 2 is none of 0 to 1"),
+        ([[("F", -1, 0)]], "its stage -1 is none of 0 to 1"),
+        ([[("F", 0, True)]], "its micro-batch True is none of 0 to 1"),
+        ([[("F", 0, "1")]], "its micro-batch '1' is none of 0 to 1"),
+        ([[("F", 0, 1.0)]], "its micro-batch 1.0 is none of 0 to 1"),
     ],
 )
 def test_a_malformed_plan_is_a_sentence(ranks, message):

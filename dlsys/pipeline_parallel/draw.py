@@ -58,7 +58,7 @@ def draw(
     figure, (axes, *below) = _figure(
         (width, rows + 2.0 * memory), heights=[rows, 2.0] if memory else [rows]
     )
-    _bars(axes, plan, cost, until or cost.makespan)
+    _bars(axes, plan, cost, until or cost.makespan, width)
     for panel in below:
         _held(panel, plan, cost, until or cost.makespan)
     (below or [axes])[-1].set_xlabel("time (s)")
@@ -139,11 +139,11 @@ def _figure(
     return figure, list(grid.flat)
 
 
-def _bars(axes: Axes, plan: Plan, cost: Price, until: float) -> None:
+def _bars(axes: Axes, plan: Plan, cost: Price, until: float, width: float) -> None:
     local = {  # a stage's place among those of its rank
         stage: plan.placement[:stage].count(rank) for stage, rank in enumerate(plan.placement)
     }
-    inches = axes.figure.get_size_inches()[0] * 0.9 / until  # of a second
+    inches = width * 0.9 / until  # of a second
     room = (0.058 * len(str(plan.m - 1)) + 0.01) / inches  # for the longest number
     sparse = sum(map(len, cost.spans)) <= MOST_NAMED
     bars: dict[tuple[str, int], list[Any]] = {}
@@ -191,9 +191,10 @@ def _legend(plan: Plan) -> list[Patch]:
     return patches
 
 
-def _color(kind: str, place: int, v: int) -> tuple[float, ...]:
+def _color(kind: str, place: int, v: int) -> tuple[float, float, float]:
     paler = 0.55 * place / max(1, v - 1)
-    return tuple(part + (1 - part) * paler for part in COLORS[kind])
+    red, green, blue = (part + (1 - part) * paler for part in COLORS[kind])
+    return red, green, blue
 
 
 def _held(axes: Axes, plan: Plan, cost: Price, until: float) -> None:

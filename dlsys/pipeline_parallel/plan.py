@@ -202,24 +202,25 @@ class Plan:
     def _actions(self, rank: int, given: object) -> tuple[Action, ...]:
         made = []
         for place, entry in enumerate(_rows(given, rank)):
-            here = f"Rank {rank} has {entry!r} as its action {place}"
-            if not (isinstance(entry, tuple | list) and len(entry) == 3):
-                raise PlanError(f"{here}; write Action(kind, stage, micro_batch).", rank, place)
+            fault = self._fault(entry)
+            if fault:
+                here = f"Rank {rank} has {entry!r} as its action {place}"
+                raise PlanError(f"{here}; {fault}.", rank, place)
             kind, stage, micro_batch = entry
-            if kind not in tuple(KINDS):
-                known = ", ".join(f"{kind!r} ({words})" for kind, words in KINDS.items())
-                raise PlanError(f"{here}, but the kinds are {known}.", rank, place)
-            for what, index, end in (
-                ("stage", stage, self.stages),
-                ("micro-batch", micro_batch, self.micro_batches),
-            ):
-                whole = hasattr(index, "__index__") and not isinstance(index, bool)
-                if not (whole and 0 <= index < end):
-                    raise PlanError(
-                        f"{here}, but {what} {index!r} is none of 0 to {end - 1}.", rank, place
-                    )
             made.append(Action(str(kind), operator.index(stage), operator.index(micro_batch)))
         return tuple(made)
+
+    def _fault(self, entry: Any) -> str | None:
+        if not (isinstance(entry, tuple | list) and len(entry) == 3):
+            return "write Action(kind, stage, micro_batch)"
+        kind, stage, micro_batch = entry
+        if not (isinstance(kind, str) and kind in KINDS):
+            return "the kinds are " + ", ".join(f"{k!r} ({words})" for k, words in KINDS.items())
+        if not _index(stage, self.stages):
+            return f"its stage {stage!r} is none of 0 to {self.stages - 1}"
+        if not _index(micro_batch, self.micro_batches):
+            return f"its micro-batch {micro_batch!r} is none of 0 to {self.micro_batches - 1}"
+        return None
 
 
 def at(rank: int, place: int, action: Action) -> str:
@@ -232,7 +233,12 @@ def sizes(p: SupportsIndex, m: SupportsIndex) -> tuple[int, int]:
     return count("p (the number of ranks)", p), count("m (the number of micro-batches)", m)
 
 
-def _rows(given: object, rank: int | None = None) -> Sequence[object]:
+def _index(number: Any, end: int) -> bool:
+    whole = hasattr(number, "__index__") and not isinstance(number, bool)
+    return whole and 0 <= operator.index(number) < end
+
+
+def _rows(given: object, rank: int | None = None) -> Sequence[Any]:
     if isinstance(given, Sequence) and not isinstance(given, str):
         return given
     if rank is None:

@@ -14,8 +14,8 @@ from dlsys.pipeline_parallel.plan import Action, Plan, Work, numbered, sizes
 def zero_bubble(p: SupportsIndex, m: SupportsIndex) -> Plan:
     """ZB-H1: 1F1B in which rank s runs a W only after s more B (Qi et al. 2023, section 2.3).
 
-    A rank idles (p-1)(T_F + T_B - T_W) seconds in place of (p-1)(T_F + T_B + T_W), where T_W is at
-    most T_F and m at least p; no rank holds more than the p micro-batches of 1F1B's first rank.
+    For m of at least p a rank idles (p-1)(T_F + T_B - min(T_W, T_F)) seconds, where 1F1B has it
+    idle (p-1)(T_F + T_B + T_W), and holds p micro-batches, as 1F1B's first rank does.
     Raises ValueError for p or m below 1.
     """
     p, m = sizes(p, m)
