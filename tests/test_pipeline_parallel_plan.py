@@ -21,12 +21,12 @@ from dlsys.pipeline_parallel import (
     interleaved,
     message_bytes,
     min_microbatches,
+    numbered,
     one_f_one_b,
     step_seconds,
     zero_bubble,
     zero_bubble_v,
 )
-from dlsys.pipeline_parallel.plan import numbered
 
 BUILDERS = {
     "GPipe": gpipe,

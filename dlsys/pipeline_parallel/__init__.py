@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dlsys.pipeline_parallel.partition import partition, piece_flops, piece_parameters
-from dlsys.pipeline_parallel.plan import Action, Plan, PlanError
+from dlsys.pipeline_parallel.plan import Action, Plan, PlanError, numbered
 from dlsys.pipeline_parallel.price import (
     Price,
     Span,
@@ -41,6 +41,7 @@ __all__ = [
     "interleaved",
     "message_bytes",
     "min_microbatches",
+    "numbered",
     "one_f_one_b",
     "partition",
     "piece_flops",
