@@ -3,16 +3,28 @@
 import dataclasses
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    parallelize_module,
+)
 
-from dlsys import memory_wall
-from dlsys.hardware import dgx_h100
+from dlsys import memory_wall, world
+from dlsys.hardware import Link, dgx_h100
 from dlsys.model import GPT
 from dlsys.tensor_parallel import (
     LayoutError,
+    TensorParallelGPT,
     activation_bytes,
     all_reduce_bytes,
     draw_activations,
@@ -20,6 +32,7 @@ from dlsys.tensor_parallel import (
     layout,
     step_bytes,
 )
+from dlsys.tensor_parallel.linear import part
 from dlsys.transformer import CATALOGUE, TransformerSpec
 
 GPT3, LLAMA = CATALOGUE["gpt3-175b"], CATALOGUE["llama3-70b"]
@@ -298,3 +311,155 @@ def test_the_pictures_show_the_prices():
     (axes,) = draw_activations(GPT3, 1, (1, 8)).axes
     assert [text.get_text() for text in axes.texts][2:] == ["579 MB", "359 MB"]
     assert "GB" in axes.get_ylabel()
+
+
+# --- against what runs ----------------------------------------------------------------------------
+
+
+def trained(comm, spec, sequence_parallel, batch, micro_batches=1, overlap=True, **options):
+    """Backward passes of a model, whose parameters' shapes are returned by name."""
+    model = TensorParallelGPT(spec, comm, sequence_parallel, overlap, **options)
+    tokens = torch.arange(batch * spec.sequence).view(batch, -1) % spec.vocab
+    for _ in range(micro_batches):
+        model(tokens, tokens).backward()
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("spec", [TINY, TINY_LLAMA], ids=["gpt", "llama"])
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+@pytest.mark.parametrize("t", [1, 2, 4])
+def test_the_model_holds_and_says_what_the_plan_says_in_its_order(t, sequence_parallel, spec):
+    plan = layout(spec, t, sequence_parallel)
+    run = world.simulate(trained, t, args=(spec, sequence_parallel, 2))
+    for rank, shapes in enumerate(run.results):
+        assert shapes == {name: plan[name].shard(rank) for name in shapes}
+        said = [(c.kind, c.nbytes) for c in run.traffic.calls if c.rank == rank]
+        # A record has what the rank passed: of an all-gather its part of the plan's full buffer.
+        planned = [
+            (c.kind, c.nbytes(2, 4) // (t if c.kind == "all_gather" else 1))
+            for c in plan.collectives()
+        ]
+        assert said == planned
+        assert run.traffic.sent[rank] == plan.price(2, itemsize=4).bytes_per_rank
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_micro_batches_take_the_seconds_and_bytes_of_the_price_each(sequence_parallel, overlap):
+    link = Link("without latency", 0.0, 1e9)
+    run = world.simulate(trained, 4, link=link, args=(TINY, sequence_parallel, 2, 3, overlap))
+    plan = layout(TINY, 4, sequence_parallel)
+    price = plan.price(2, link, itemsize=4, micro_batches=3)
+    # Nothing computes in this world, so nothing hides behind computing.
+    assert run.seconds == pytest.approx(price.seconds)
+    assert run.traffic.sent == [price.bytes_per_rank] * 4
+    assert run.traffic.count(rank=0) == price.calls
+
+
+def test_the_layers_of_a_run_send_2_t_minus_1_over_t_bsh_4_l():
+    sent = []
+    for layers in (1, 3):
+        spec = dataclasses.replace(TINY, layers=layers)
+        sent.append(world.simulate(trained, 4, args=(spec, False, 2)).traffic.sent[0])
+    assert sent[1] - sent[0] == step_bytes(2, 4, 2 * 8, 16, itemsize=4)
+
+
+def kept(comm, spec, sequence_parallel, dropout, flash):
+    """Bytes that one layer keeps: what a model with two keeps more than a model with one."""
+    everything = []
+    for layers in (1, 2):
+        one = dataclasses.replace(spec, layers=layers)
+        model = TensorParallelGPT(
+            one, comm, sequence_parallel, dropout=dropout, flash=flash, dtype=torch.bfloat16
+        )
+        tokens = torch.arange(2 * spec.sequence).view(2, -1) % spec.vocab
+        measured = memory_wall.measure_activations(model, tokens, tokens)
+        everything.append(measured.everything - sum(measured.statistics[0].values()) * layers)
+    return everything[1] - everything[0]
+
+
+@pytest.mark.parametrize("spec", [TINY, dataclasses.replace(TINY_LLAMA, norm="layer")], ids=["gpt", "llama"])  # fmt: skip
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+@pytest.mark.parametrize("t", [1, 2, 4])
+def test_a_layer_keeps_10_bytes_on_every_rank_and_24_cut_or_34_cut(t, sequence_parallel, spec):
+    for dropout in (0.0, 0.1):
+        run = world.simulate(kept, t, args=(spec, sequence_parallel, dropout, False))
+        formula = activation_bytes(spec, 2, t, sequence_parallel, dropout > 0)
+        assert run.results == [formula.total] * t
+    if spec == TINY:
+        bsh, shared = 2 * 8 * 16, t if sequence_parallel else 1
+        scores = 5 * 4 * 8 * 8 * 2 // t
+        assert run.results[0] == 10 * bsh // shared + 24 * bsh // t + scores
+    run = world.simulate(kept, t, args=(spec, sequence_parallel, 0.0, True))
+    flash = activation_bytes(spec, 2, t, sequence_parallel, dropout=False)
+    assert run.results == [flash.total - flash.scores] * t
+
+
+def by_torch(comm, sequence_parallel, together):
+    """A block cut by torch's own tensor parallelism, through which a pass goes."""
+    between = Shard(1) if sequence_parallel else Replicate()
+    plan = {f"attention.{name}": ColwiseParallel() for name in ("query", "key", "value")}
+    plan |= {"ffn.up": ColwiseParallel()}
+    plan |= {n: RowwiseParallel(output_layouts=between) for n in ("attention.output", "ffn.down")}
+    if together:  # queries, keys and values read one tensor, whose gradient is summed once
+        for branch, others in (("attention", (None,)), ("ffn", ())):
+            plan[branch] = PrepareModuleInput(
+                input_layouts=(between, *others),
+                desired_input_layouts=(Replicate(), *others),
+                use_local_output=False,
+            )
+    block = GPT(TINY, seed=1).layers[0]
+    return parallelize_module(block, init_device_mesh("cpu", (comm.size,)), plan)
+
+
+def test_torchs_tensor_parallelism_computes_and_says_the_same():
+    def program(comm):
+        def own(tensor):
+            return tensor.tensor_split(comm.size, 1)[comm.rank] if sequence_parallel else tensor
+
+        said = {}
+        whole = GPT(TINY, seed=1).layers[0]
+        x = torch.linspace(-3, 3, 2 * 8 * 16).sin().view(2, 8, 16).requires_grad_()
+        expected = whole(x)
+        expected.square().sum().backward()
+        for sequence_parallel, together in ((False, True), (False, False), (True, True)):
+            plan = layout(TINY, comm.size, sequence_parallel)
+            ours = TensorParallelGPT(TINY, comm, sequence_parallel, seed=1).layers[0]
+            torchs = by_torch(comm, sequence_parallel, together)
+            for block in (ours, torchs):
+                mine = own(x.detach()).clone().requires_grad_()
+                with CommDebugMode() as forward:
+                    y = block(mine)
+                with CommDebugMode() as backward:
+                    y.square().sum().backward()
+                # Sums in another order: float32's rounding, within torch's default tolerance.
+                torch.testing.assert_close(y, own(expected))
+                torch.testing.assert_close(mine.grad, own(x.grad))
+                for name, parameter in block.named_parameters():
+                    if block is torchs and sequence_parallel and name.startswith("norm"):
+                        continue  # torch leaves these sums to another style, SequenceParallel
+                    cut, grad = plan[f"layers.0.{name}"], parameter.grad
+                    grad = grad.to_local() if isinstance(grad, DTensor) else grad
+                    expected_grad = part(whole.get_parameter(name).grad, cut, comm.rank)
+                    torch.testing.assert_close(grad, expected_grad)
+            said[sequence_parallel, together] = [  # by the last block, torch's
+                {str(op).split(".")[1]: n for op, n in mode.get_comm_counts().items()}
+                for mode in (forward, backward)
+            ]
+        return said
+
+    said = world.launch(program, 2).results[0]
+    names = {
+        "all_reduce": "all_reduce",
+        "all_gather": "all_gather_into_tensor",
+        "reduce_scatter": "reduce_scatter_tensor",
+    }
+    for sequence_parallel in (False, True):
+        # torch keeps what it gathered, so it does not gather again.
+        planned = [
+            Counter(names[c.kind] for c in calls if not c.where.endswith(("again", "gradients")))
+            for calls in layout(TINY, 2, sequence_parallel).layer
+        ]
+        assert said[sequence_parallel, True] == planned
+    # Where queries, keys and values each have their input to themselves, each gradient is a sum.
+    assert said[False, False] == [{"all_reduce": 2}, {"all_reduce": 4}]
