@@ -231,7 +231,12 @@ class GPT(nn.Module):
         logits = self.head(self.norm(x))
         if targets is None:
             return logits
-        return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+        return F.cross_entropy(at_least_float32(logits).flatten(0, 1), targets.flatten())
+
+
+def at_least_float32(logits: Tensor) -> Tensor:
+    """Logits in the precision that a loss is computed in: float32, or float64 where they are."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def make_norm(spec: TransformerSpec) -> nn.Module:

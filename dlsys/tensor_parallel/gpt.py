@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dlsys import world
-from dlsys.model import GPT
+from dlsys.model import GPT, at_least_float32
 from dlsys.tensor_parallel.autograd import gather
 from dlsys.tensor_parallel.copied import Seed, Seeded, own_seed, same_seed, sum_gradients
 from dlsys.tensor_parallel.linear import (
@@ -60,12 +60,13 @@ class TensorParallelGPT(GPT):
         plan = layout(spec, comm.size, sequence_parallel)
         super().__init__(spec, dropout, flash, seed, "meta", dtype)
         self.comm, self.layout, self.sequence_parallel = comm, plan, sequence_parallel
-        shape = (spec.vocab, spec.hidden)
-        head = Parameter("head.weight", shape, comm.size, 0, comm.size)  # as the embedding's
+        words = plan["embedding.weight" if spec.tied else "head.weight"]
         with torch.device("meta"):
-            embedding = VocabParallelEmbedding(*shape, comm, sequence_parallel=sequence_parallel)
+            embedding = VocabParallelEmbedding(
+                *words.shape, comm, sequence_parallel=sequence_parallel
+            )
             self.add_module("embedding", embedding)
-            self.add_module("head", self._column(head, overlap, bias=False))
+            self.add_module("head", self._column(words, overlap, bias=False))
             for block in self.layers:
                 self._cut(block, overlap)
         if dropout and comm.size > 1:
@@ -91,7 +92,8 @@ class TensorParallelGPT(GPT):
         logits = self.head(self.norm(x))
         if targets is None:
             return gather(logits, self.comm, self.spec.vocab)
-        return vocab_parallel_cross_entropy(logits.float(), targets, self.comm, self.spec.vocab)
+        logits = at_least_float32(logits)
+        return vocab_parallel_cross_entropy(logits, targets, self.comm, self.spec.vocab)
 
     def initial(self, name: str, shape: Sequence[int], seed: int) -> Tensor:
         """This rank's part of the value that GPT gives the parameter."""

@@ -48,17 +48,19 @@ class ShardedModule(nn.Module):
     rank 0's, so that ranks whose seeds differ hold parts of one matrix all the same.
     """
 
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+
     def __init__(
         self, comm: Communicator | None, weight: Parameter, bias: Parameter | None
     ) -> None:
         super().__init__()
         self.comm = world.current() if comm is None else comm
-        self.cuts = {"weight": weight}
-        self.register_parameter("bias", None)
-        if bias is not None:
-            self.cuts["bias"] = bias
-        for name, cut in self.cuts.items():
-            self.register_parameter(name, nn.Parameter(torch.empty(cut.shard(self.comm.rank))))
+        self.cuts = {"weight": weight} | ({} if bias is None else {"bias": bias})
+        for name in ("weight", "bias"):
+            cut = self.cuts.get(name)
+            mine = None if cut is None else nn.Parameter(torch.empty(cut.shard(self.comm.rank)))
+            self.register_parameter(name, mine)
 
     def whole(self) -> nn.Module:
         """The module that this one is a part of, freshly drawn."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from dlsys.tensor_parallel.linear import part
+from dlsys.tensor_parallel.plan import Parameter
 
 if TYPE_CHECKING:
     from dlsys.tensor_parallel.gpt import TensorParallelGPT
@@ -27,7 +28,7 @@ def load(model: TensorParallelGPT, full_state: Mapping[str, Tensor]) -> None:
         kind, names = ("lacks", missing) if missing else ("has unknown", odd)
         raise ValueError(f"The state {kind} {', '.join(names[:5])}; give a GPT's state_dict().")
     for name, mine in state.items():
-        cut, whole = model.layout[name], full_state[name]
+        cut, whole = cut_of(model, name), full_state[name]
         if tuple(whole.shape) != cut.shape:
             raise ValueError(
                 f"{name} has the shape {tuple(whole.shape)}; the whole of this model's spec has "
@@ -44,7 +45,7 @@ def full_state(model: TensorParallelGPT) -> dict[str, Tensor]:
 @torch.no_grad()
 def gathered(model: TensorParallelGPT, name: str, mine: Tensor) -> Tensor:
     """The whole of which every rank passes its part, such as a gradient, laid out as `name` is."""
-    cut = model.layout[name]
+    cut = cut_of(model, name)
     if cut.dimension is None or cut.pieces == 1:
         return mine.detach().clone()
     rows = mine.movedim(cut.dimension, 0)
@@ -54,3 +55,9 @@ def gathered(model: TensorParallelGPT, name: str, mine: Tensor) -> Tensor:
         blocks = model.comm.all_gather(rows).unflatten(0, (cut.ranks, -1))
         rows = blocks[:: cut.ranks // cut.pieces].flatten(0, 1)
     return rows.movedim(0, cut.dimension).contiguous()
+
+
+def cut_of(model: TensorParallelGPT, name: str) -> Parameter:
+    """How the parameter of this name lies on the ranks; a tied head is the embedding."""
+    tied = model.spec.tied and name == "head.weight"
+    return model.layout["embedding.weight" if tied else name]
