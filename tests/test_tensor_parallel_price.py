@@ -51,7 +51,9 @@ def test_the_plan_names_every_parameter_of_the_model_with_its_shape_and_no_other
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     assert {name: plan[name].shape for name in shapes} == shapes
     assert sum(plan.times(p) for p in plan.parameters) == len(shapes)
-    with pytest.raises(KeyError):
+    with pytest.raises(
+        KeyError, match=r"'layers\.0\.norm3\.weight'; did you mean 'layers\.\*\.norm2"
+    ):
         plan["layers.0.norm3.weight"]
 
 
@@ -89,14 +91,8 @@ def test_whatever_can_be_laid_out_is_right_and_its_pieces_make_up_the_whole(
         assert p.shard(t - 1)[p.dimension or 0] == (bounds[-1][1] - bounds[-1][0] if p.dimension is not None else p.shape[0])  # fmt: skip
 
 
-def changed(plan, old, **fields):
-    """The plan with other fields of one parameter."""
-    parameters = [dataclasses.replace(p, **fields) if p.name == old else p for p in plan.parameters]
-    return dataclasses.replace(plan, parameters=tuple(parameters))
-
-
 @pytest.mark.parametrize(
-    ("name", "fields", "message"),
+    ("parameter", "fields", "message"),
     [
         (
             "layers.*.ffn.down.weight",
@@ -128,9 +124,9 @@ def changed(plan, old, **fields):
         ("norm.weight", {"shape": (3,)}, "covers 70,553,698,307 of the model's 70,553,706,496"),
     ],
 )
-def test_a_wrong_cut_is_found_with_what_would_be_right(name, fields, message):
+def test_a_wrong_cut_is_found_with_what_would_be_right(parameter, fields, message):
     with pytest.raises(LayoutError, match=message):
-        changed(layout(LLAMA, 16), name, **fields).check()
+        layout(LLAMA, 16).recut(parameter, **fields).check()
 
 
 @pytest.mark.parametrize(
@@ -354,6 +350,22 @@ def test_micro_batches_take_the_seconds_and_bytes_of_the_price_each(sequence_par
     assert run.seconds == pytest.approx(price.seconds)
     assert run.traffic.sent == [price.bytes_per_rank] * 4
     assert run.traffic.count(rank=0) == price.calls
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_dropout_adds_8_bytes_for_each_mask_that_ranks_must_share_and_nothing_else(
+    sequence_parallel,
+):
+    def program(comm):
+        trained(comm, TINY, sequence_parallel, 2, dropout=0.5)
+
+    calls = [c for c in world.simulate(program, 2).traffic.calls if c.rank == 0]
+    planned = [c.kind for c in layout(TINY, 2, sequence_parallel).collectives()]
+    seeds = [c.nbytes for c in calls if c.kind == "broadcast"]
+    assert [c.kind for c in calls if c.kind != "broadcast"] == planned
+    # Of the embedding and of both branches of each of two layers; with sequence parallelism ranks
+    # have different tokens there.
+    assert seeds == ([] if sequence_parallel else [8] * 5)
 
 
 def test_the_layers_of_a_run_send_2_t_minus_1_over_t_bsh_4_l():

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlsys.transformer import TransformerSpec
-from dlsys.units import divisor
+from dlsys.units import UnknownNameError, divisor, unknown
 
 if TYPE_CHECKING:
     from dlsys.hardware import Cluster, Link
@@ -113,8 +113,17 @@ class Layout:
 
     def __getitem__(self, name: str) -> Parameter:
         """The parameter of this name, with `*` or a number for the layer; raises KeyError."""
-        name = re.sub(r"^layers\.\d+\.", "layers.*.", name)
-        return {parameter.name: parameter for parameter in self.parameters}[name]
+        by_name = {parameter.name: parameter for parameter in self.parameters}
+        pattern = re.sub(r"^layers\.\d+\.", "layers.*.", name)
+        if pattern not in by_name:
+            raise UnknownNameError(unknown("parameter", name, by_name))
+        return by_name[pattern]
+
+    def recut(self, name: str, /, **changes: Any) -> Layout:
+        """The layout with one parameter's fields changed, for `check` to judge."""
+        old = self[name]
+        parameters = [replace(p, **changes) if p is old else p for p in self.parameters]
+        return replace(self, parameters=tuple(parameters))
 
     def collectives(self) -> Iterator[Collective]:
         """The collectives of one micro-batch, forward and then backward, in order."""
