@@ -9,50 +9,37 @@ differs from the sum of the gradients by one residual, which stays bounded.
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from dlsys.data_parallel.hooks import OneRank, Then
+from dlsys.data_parallel.price import step_bytes
 from dlsys.data_parallel.run import GradientBucket
 from dlsys.units import count, positive
 from dlsys.world import Communicator, Handle
 
-
-class Then:
-    """A handle that waits for others and finishes with `function` of their results."""
-
-    def __init__(self, handles: Sequence[Handle], function: Callable[..., Any]) -> None:
-        self._handles, self._function = handles, function
-
-    def wait(self) -> Any:
-        """Wait for all of them, then compute the result."""
-        return self._function(*(handle.wait() for handle in self._handles))
+Shapes = Sequence[Sequence[int]]
+"""Shapes of the gradients of a bucket."""
 
 
-class Compression:
+class Compression(OneRank):
     """What the hooks share: with `error_feedback`, a residual for each bucket, by its index.
 
-    A hook object belongs to one DataParallel of one rank: make it where the module is wrapped.
-    Raises ValueError where another rank uses it, whose residuals are not these.
+    Make one where the module is wrapped: a rank that uses another's object gets a ValueError.
     """
 
     def __init__(self, error_feedback: bool = True) -> None:
         self.error_feedback = error_feedback
         self.residuals: dict[int, Tensor] = {}
-        self._owner: int | None = None
 
     def _due(self, comm: Communicator, bucket: GradientBucket) -> Tensor:
         """What is to be sent: the bucket's gradients plus what earlier steps left out."""
-        if self._owner not in (None, comm.rank):
-            raise ValueError(
-                f"Ranks {self._owner} and {comm.rank} share one {type(self).__name__} object, but "
-                "each has residuals of its own: make it inside the rank program."
-            )
-        self._owner = comm.rank
+        self._claim(comm)
         residual = self.residuals.get(bucket.index)
         return bucket.flat.clone() if residual is None else bucket.flat + residual
 
@@ -81,6 +68,10 @@ class TopK(Compression):
     def kept(self, elements: int) -> int:
         """How many of a bucket's `elements` are sent."""
         return min(elements, max(1, round(self.fraction * elements)))
+
+    def sent_bytes(self, shapes: Shapes, ranks: int, itemsize: int = 4) -> float:
+        """Bytes that a rank sends for a bucket: (n-1) k (itemsize + 4)."""
+        return (ranks - 1) * self.kept(sum(map(math.prod, shapes))) * (itemsize + 4)
 
     def __call__(self, comm: Communicator, bucket: GradientBucket) -> Handle:
         """Start to gather every rank's choice; the sum over ranks / n is the result."""
@@ -120,6 +111,10 @@ class Int8(Compression):
     def __init__(self, error_feedback: bool = True) -> None:
         super().__init__(error_feedback)
         self.block_residuals: dict[int, Tensor] = {}
+
+    def sent_bytes(self, shapes: Shapes, ranks: int, itemsize: int = 4) -> float:
+        """Bytes that a rank sends for a bucket, on average; `itemsize` is no matter."""
+        return 2 * (ranks - 1) / ranks * sum(map(math.prod, shapes)) + 8 * (ranks - 1)
 
     def __call__(self, comm: Communicator, bucket: GradientBucket) -> Handle:
         """Start the all-to-all; `wait` averages and gathers."""
@@ -179,6 +174,15 @@ class LowRank(Compression):
         self.rank = count("rank", rank)
         self.seed = seed
         self.factors: dict[tuple[int, int], Tensor] = {}
+
+    def sent_bytes(self, shapes: Shapes, ranks: int, itemsize: int = 4) -> float:
+        """Bytes that a rank sends for a bucket, on average over the ranks."""
+        elements = 0
+        for shape in shapes:
+            rows, columns = shape[0] if shape else 1, math.prod(shape[1:])
+            thin = min(self.rank, rows, columns) * (rows + columns)
+            elements += thin if len(shape) > 1 else rows
+        return step_bytes(itemsize * elements, ranks)
 
     def __call__(self, comm: Communicator, bucket: GradientBucket) -> Handle:
         """Start the all-reduce of the left factors and vectors; `wait` does the right factors."""

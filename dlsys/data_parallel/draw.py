@@ -31,8 +31,9 @@ LINES = (
     ("#CC79A7", ":", "D"),
     ("#000000", (0, (5, 1, 1, 1, 1, 1)), "v"),
 )
+SHADES = ("#56B4E9", "#B4DDF4")
 LEVEL: Mapping[str, Any] = {"color": "#888888", "linewidth": 1}
-MOST_NAMED = 16
+NARROW = 0.022  # of the axis: a bar that is shorter has no room for its bucket's number
 
 
 def draw(plan: BucketPlan) -> Figure:
@@ -47,8 +48,7 @@ def draw(plan: BucketPlan) -> Figure:
     for row, bucket in enumerate(plan.buckets):
         start = 0
         for place, (name, size) in enumerate(zip(bucket.names, bucket.sizes, strict=True)):
-            style = (HIDDEN, FORWARD)[place % 2] | {"label": None, "hatch": None}
-            axes.barh(row, size * scale, 0.75, start * scale, edgecolor="white", **style)
+            axes.barh(row, size * scale, 0.75, start * scale, color=SHADES[place % 2])
             if size > 0.011 * len(name) * widest:
                 middle = (start + size / 2) * scale
                 axes.text(middle, row, name, ha="center", va="center", fontsize=7)
@@ -71,7 +71,9 @@ def draw_overlap(*steps: Overlap, names: Sequence[str] = ()) -> Figure:
     """
     figure, grid = _figure(7.5, 0.8 + 1.25 * len(steps), len(steps))
     unit, scale = _time_unit(max(step.seconds for step in steps))
+    width = 1.02 * max(step.seconds for step in steps) * scale
     for place, (axes, step) in enumerate(zip(grid, steps, strict=True)):
+        axes.set_xlim(0, width)
         _bars(axes, 1, [(-1, 0.0, step.forward_seconds)], FORWARD, scale)
         _bars(axes, 1, step.backward, BACKWARD, scale)
         ends = step.compute_seconds
@@ -80,7 +82,6 @@ def draw_overlap(*steps: Overlap, names: Sequence[str] = ()) -> Figure:
         axes.axvline(ends * scale, color="black", linestyle=":", linewidth=1.2)
         axes.set_yticks([1, 0], ["compute", "network"])
         axes.set_ylim(-0.55, 1.55)
-        axes.set_xlim(0, 1.02 * max(each.seconds for each in steps) * scale)
         title = f"{names[place]}: " if names else ""
         title += f"step {format_seconds(step.seconds)}, {step.hidden_fraction:.0%} hidden"
         axes.set_title(title, fontsize="medium", loc="left")
@@ -99,20 +100,19 @@ def draw_overlap(*steps: Overlap, names: Sequence[str] = ()) -> Figure:
 def _bars(
     axes: Axes, row: float, spans: Sequence[tuple[int, float, float]], style: Any, scale: float
 ) -> None:
-    """Bars of the spans (bucket, start, end) that have a length, their buckets' numbers on them."""
+    """Bars of the spans (bucket, start, end) that have a length, with their buckets' numbers."""
     spans = [span for span in spans if span[2] - span[1] > 1e-12 * abs(span[2])]
     if not spans:
         return
     starts = [start * scale for _, start, _ in spans]
     widths = [(end - start) * scale for _, start, end in spans]
     axes.barh(row, widths, 0.7, starts, edgecolor="white", linewidth=0.6, **style)
-    if len(spans) > MOST_NAMED:
-        return
+    least = NARROW * axes.get_xlim()[1]
     patch = {"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
     for (bucket, _, _), start, width in zip(spans, starts, widths, strict=True):
-        if bucket >= 0:
+        if bucket >= 0 and width > least:
             name = axes.text(start + width / 2, row, str(bucket), ha="center", va="center")
-            name.set(fontsize=8, bbox=patch, clip_on=True)
+            name.set(fontsize=8, bbox=patch)
 
 
 def draw_bucket_tradeoff(steps: Mapping[float, Overlap], best: float | None = None) -> Figure:
@@ -143,7 +143,9 @@ def draw_bucket_tradeoff(steps: Mapping[float, Overlap], best: float | None = No
         label=f"best: {format_bytes(found)}",
     )
     axes.set_xscale("log")
-    axes.set_ylim(bottom=0)
+    top = 3 * steps[found].seconds  # tiny buckets take without limit
+    axes.set_ylim(0, top * scale)
+    axes.set_xlim(left=0.7 * min(s for s in sizes if steps[s].seconds <= top) / MEGA)
     axes.set_xlabel("bucket (MB, 10⁶ bytes)")
     axes.set_ylabel(f"time ({unit})")
     axes.legend(fontsize="small")
@@ -192,10 +194,10 @@ def draw_scaling(curves: Mapping[str, Sequence[Scaling]]) -> Figure:
             (left, [each.speedup for each in curve]),
             (right, [100 * each.efficiency for each in curve]),
         ):
-            axes.plot(xs, ys, color=color, linestyle=style, label=name)
-            for each, y in zip(curve, ys, strict=True):
-                fill = "white" if each.network_bound else color
-                axes.plot(each.ranks, y, marker, ms=5, color=color, markerfacecolor=fill)
+            axes.plot(xs, ys, color=color, linestyle=style, marker=marker, ms=5, label=name)
+            bound = [(x, y) for x, y, each in zip(xs, ys, curve, strict=True) if each.network_bound]
+            for x, y in bound:
+                axes.plot(x, y, marker, ms=5, color=color, markerfacecolor="white")
     for axes in (left, right):
         _powers(axes, ranks)
         axes.set_xlabel("ranks n")
@@ -204,6 +206,7 @@ def draw_scaling(curves: Mapping[str, Sequence[Scaling]]) -> Figure:
     left.set_ylabel("speedup over one rank")
     right.set_ylabel("efficiency (%)")
     right.set_ylim(0, 105)
+    left.plot([], [], "ko", ms=5, markerfacecolor="white", label="beyond the network wall")
     handles, labels = left.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize="small")
     return figure

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dlsys.data_parallel.hooks import OneRank, Then
 from dlsys.units import positive
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def noise_scale(
     return NoiseScale(square, trace)
 
 
-class NoiseMeter:
+class NoiseMeter(OneRank):
     """A hook of DataParallel that all-reduces as usual and measures the noise scale meanwhile.
 
     A rank's own gradient is one of the small batch, their mean one of the large batch: both are
@@ -66,8 +67,7 @@ class NoiseMeter:
 
     def __call__(self, comm: Communicator, bucket: GradientBucket) -> Handle:
         """Start the all-reduce of the mean; `wait` adds its square."""
-        from dlsys.data_parallel.compression import Then
-
+        self._claim(comm)
         self.steps += bucket.index == 0
         self.own_square += float(bucket.flat.double().square().sum())
 
@@ -78,7 +78,7 @@ class NoiseMeter:
         return Then([comm.all_reduce(bucket.flat, op="mean", async_op=True)], squared)
 
     def estimate(self, comm: Communicator, batch: float) -> NoiseScale:
-        """The noise scale over all steps so far; `batch` is one rank's, in samples.
+        """The noise scale over all steps so far; `batch` is the samples behind one rank's gradient.
 
         All ranks call it: their own squares are averaged, 8 bytes in all. Raises ValueError where
         no step was measured, or for one rank, where both batches are the same.

@@ -131,7 +131,8 @@ def overlap(
     and earlier by at most the latencies of the buckets that wait.)
 
     plan_or_sizes: a BucketPlan, or bytes by bucket in the order in which backward completes them.
-    backward_seconds: of a step's last micro-batch, the one whose gradients are sent. shares: each
+    backward_seconds: of a step's last micro-batch, the one whose gradients are sent;
+    forward_seconds: of all that comes before it, earlier micro-batches included. shares: each
     bucket's part of backward, in any unit; proportional to its bytes where None. Raises ValueError
     where there are not as many shares as buckets.
     """
