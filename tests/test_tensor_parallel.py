@@ -515,23 +515,21 @@ def test_masks_agree_where_tensors_do_and_differ_where_they_differ(sequence_para
         assert torch.equal(norm, other[3])
 
 
-def test_dropout_follows_the_seed_and_a_checkpoint_draws_the_same_masks_again():
-    def program(comm, sequence_parallel):
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_dropout_follows_the_seed_and_a_checkpoint_draws_the_same_masks_again(sequence_parallel):
+    def program(comm):
         model = TensorParallelGPT(PLAIN, comm, sequence_parallel, dropout=0.5, dtype=torch.float64)
-        x = integers(2, 8 // (2 if sequence_parallel else 1), 16).requires_grad_()
-        for layer in (
-            model.layers[0],
-            lambda x: checkpoint(model.layers[0], x, use_reentrant=False),
-        ):
-            torch.manual_seed(comm.rank)
-            model.zero_grad()
-            (gradient,) = torch.autograd.grad(layer(x).square().sum(), x)
-            yield gradient
+        layer, x = model.layers[0], integers(2, 4, 16).requires_grad_()
 
-    for sequence_parallel in (False, True):
-        run = world.simulate(lambda comm: list(program(comm, sequence_parallel)), 2)
-        for plain, again in run.results:
-            assert torch.equal(plain, again)
+        def gradients(function):
+            torch.manual_seed(comm.rank)
+            return torch.autograd.grad(function(x).square().sum(), [x, *layer.parameters()])
+
+        again = gradients(lambda x: checkpoint(layer, x, use_reentrant=False))
+        return zip(gradients(layer), again, strict=True)
+
+    for pairs in world.simulate(program, 2).results:
+        assert all(torch.equal(plain, again) for plain, again in pairs)
 
 
 # -- errors --------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ class TensorParallelGPT(GPT):
         words = plan["embedding.weight" if spec.tied else "head.weight"]
         with torch.device("meta"):
             embedding = VocabParallelEmbedding(
-                *words.shape, comm, sequence_parallel=sequence_parallel
+                spec.vocab, spec.hidden, comm, sequence_parallel=sequence_parallel
             )
             self.add_module("embedding", embedding)
             self.add_module("head", self._column(words, overlap, bias=False))
