@@ -98,15 +98,19 @@ def test_whatever_can_be_laid_out_is_right_and_its_pieces_make_up_the_whole(
             "layers.*.ffn.down.weight",
             {"dimension": 0},
             r"forward, ffn: a rank has some features of all tokens, but layers\.\*\.ffn\.down\.weight "
-            "is column-parallel and takes all of the tensor: gather the features first",
+            r"\(column-parallel\) takes all of the tensor: gather the features first",
         ),
-        ("layers.*.ffn.up.weight", {"dimension": 1}, r"has all .*ffn\.up.* is row-parallel"),
+        ("layers.*.ffn.up.weight", {"dimension": 1}, r"has all .*ffn\.up.*row-parallel"),
         (
             "layers.*.ffn.up.weight",
             {"dimension": None, "pieces": 1},
-            r"has all .*ffn\.down.* is row-",
+            r"has all .*ffn\.down.*row-",
         ),
-        ("layers.*.attention.output.weight", {"dimension": None, "pieces": 1}, "output.* is copi"),
+        (
+            "layers.*.attention.output.weight",
+            {"dimension": None, "pieces": 1},
+            r"output.*\(copied\)",
+        ),
         (
             "layers.*.attention.key.weight",
             {"pieces": 4},
@@ -115,7 +119,7 @@ def test_whatever_can_be_laid_out_is_right_and_its_pieces_make_up_the_whole(
         ("layers.*.attention.query.weight", {"pieces": 8}, "but holds 0 to 1024 of that"),
         ("layers.*.attention.key.weight", {"pieces": 32}, "key.weight: the pieces that 16 ranks"),
         ("layers.*.norm2.weight", {"name": "norm.weight"}, "norm.weight is in the layout 2 times"),
-        ("embedding.weight", {"dimension": 1}, "embedding: a rank has some features .* column-par"),
+        ("embedding.weight", {"dimension": 1}, "embedding: a rank has some features .*column-par"),
         (
             "layers.*.attention.key.weight",
             {"summed": 1},
@@ -127,6 +131,24 @@ def test_whatever_can_be_laid_out_is_right_and_its_pieces_make_up_the_whole(
 def test_a_wrong_cut_is_found_with_what_would_be_right(parameter, fields, message):
     with pytest.raises(LayoutError, match=message):
         layout(LLAMA, 16).recut(parameter, **fields).check()
+
+
+@pytest.mark.parametrize(
+    ("parameter", "fields", "message"),
+    [
+        (
+            "layers.*.ffn.up.bias",
+            {"dimension": None, "pieces": 1},
+            r"is a copy .* all rows that .*up",
+        ),
+        ("layers.*.ffn.down.bias", {"dimension": 0, "pieces": 8}, "all numbers: copy it"),
+        ("norm.weight", {"dimension": 0, "pieces": 8}, "cut in dimension 0 into 8 pieces, but"),
+        ("norm.weight", {"summed": 1}, "norm.weight: 8 ranks find parts .*, but 1 are summed"),
+    ],
+)
+def test_a_wrong_bias_or_norm_is_found_too(parameter, fields, message):
+    with pytest.raises(LayoutError, match=message):
+        layout(GPT3, 8, True).recut(parameter, **fields).check()
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,8 @@ def check(layout: Layout) -> None:
     matrices is walked with what a rank holds at each place (`MOVES`): forward, and backward, where
     a matrix acts transposed, columns for rows. In a branch, between the two matrices, everything
     acts on single heads or neurons: a rank must have there just those that its next matrix reads.
-    Last, gradients of which ranks find parts are summed.
+    Last, biases are cut as what they are added to, everything else is copied, and gradients of
+    which ranks find parts are summed.
     """
     _check_parameters(layout)
     if layout.tp == 1:
@@ -54,6 +55,7 @@ def check(layout: Layout) -> None:
     # an embedding's rows are what a linear layer of torch calls columns.
     lookup = TRANSPOSED[_kind(layout, "embedding.weight")]
     _walk(layout, "embedding", [("embedding.weight", lookup)], "features", between)
+    walked = {"embedding.weight"}
     for branch, (reading, writing) in BRANCHES.items():
         for matrix in reading:
             if matrix != "gate" or layout.spec.gated:
@@ -61,8 +63,10 @@ def check(layout: Layout) -> None:
                 path = [(name, _kind(layout, name)) for name in names]
                 _walk(layout, branch, path, between, between)
                 _check_fit(layout, *names)
+                walked.update(names)
     head = "embedding.weight" if layout.spec.tied else "head.weight"
     _walk(layout, "head", [(head, _kind(layout, head))], between, "features")
+    _check_others(layout, walked | {head})
     _check_gradients(layout)
 
 
@@ -103,8 +107,8 @@ def _walk(layout: Layout, part: str, path: Sequence[tuple[str, str]], start: str
             if (held, kind) not in MOVES:
                 need = " or ".join(HELD[h] for h, k in MOVES if k == kind)
                 raise LayoutError(
-                    f"{words}, {part}: a rank has {HELD[held]}, but {name} is {kind} and takes "
-                    f"{need}: {ADVICE[held]}."
+                    f"{words}, {part}: a rank has {HELD[held]}, but {name} ({kind}) takes {need}: "
+                    f"{ADVICE[held]}."
                 )
             held = MOVES[held, kind]
         if held != target:
@@ -128,6 +132,19 @@ def _check_fit(layout: Layout, before: str, after: str) -> None:
                 f"{needed[0]} to {needed[1]}, but holds {leaving.bounds(rank)[0]} to "
                 f"{leaving.bounds(rank)[1]} of that."
             )
+
+
+def _check_others(layout: Layout, matrices: set[str]) -> None:
+    """Check that a column-parallel matrix's bias is cut like it, and all other vectors nowhere."""
+    for p in layout.parameters:
+        if p.name in matrices:
+            continue
+        weight = p.name.removesuffix("bias") + "weight"
+        like = layout[weight] if weight in matrices else None
+        dimension, pieces = (0, like.pieces) if like and like.dimension == 0 else (None, 1)
+        if (p.dimension, p.pieces) != (dimension, pieces):
+            needs = f"rows that {weight} has" if dimension == 0 else "numbers: copy it"
+            raise LayoutError(f"{p.name} is {p.cut}, but each rank needs all {needs}.")
 
 
 def _check_gradients(layout: Layout) -> None:

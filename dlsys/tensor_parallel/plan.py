@@ -61,7 +61,7 @@ class Parameter:
         if self.dimension is None or self.pieces == 1:
             return "a copy on every rank"
         copies = self.ranks // self.pieces
-        words = f"dimension {self.dimension} in {self.pieces} pieces"
+        words = f"cut in dimension {self.dimension} into {self.pieces} pieces"
         return words if copies == 1 else f"{words}, each on {copies} ranks"
 
 
