@@ -63,9 +63,10 @@ class GradientBucket:
     @torch.no_grad()
     def finish(self) -> None:
         """Wait for the mean, and put it where the gradients are."""
-        assert self.handle is not None
-        mean = self.handle.wait()
-        self.handle, self.missing = None, len(self.parameters)
+        handle, self.handle, self.missing = self.handle, None, len(self.parameters)
+        if handle is None:  # of a pass whose end has raised before
+            return
+        mean = handle.wait()
         if not isinstance(mean, Tensor) or mean.numel() != self.flat.numel():
             raise TypeError(
                 f"the hook's handle gave {type(mean).__name__} for bucket {self.index}; its wait() "
@@ -112,8 +113,8 @@ class DataParallel(nn.Module):
     At construction every rank takes over rank 0's parameters and buffers. In backward gradients
     fill buckets of at most `bucket_bytes` bytes (`plan` says which), and `hook` (None:
     `all_reduce`) averages each while backward goes on; .grad is then a view of its bucket. Buffers,
-    such as BatchNorm's running statistics, are taken from rank 0 before each forward pass in
-    training mode outside of `no_sync`; in evaluation a rank has its own.
+    such as BatchNorm's running statistics, are taken from rank 0 by the first forward pass in
+    training mode after one outside of `no_sync`; in evaluation a rank has its own.
 
     A parameter that this rank's pass did not use counts as zeros, so ranks may use different ones;
     what no rank used has a gradient of zeros too, not None, and weight decay shrinks it. One that
@@ -146,7 +147,7 @@ class DataParallel(nn.Module):
         self._has_buffers = any(True for _ in module.buffers())
         self.plan = plan_of(trained, bucket_bytes)
         self._buckets: list[GradientBucket] = []
-        self._sent, self._pass, self._syncs = 0, -1, True
+        self._sent, self._pass, self._syncs, self._step_begins = 0, -1, True, True
         _leave_old_wrappers(trained)
         if self.comm.size > 1 or hook is not None:  # alone, there is nothing to average
             self._listen(trained)
@@ -169,8 +170,10 @@ class DataParallel(nn.Module):
                     "for its gradient: build DataParallel after requires_grad_(True)."
                 )
             self._drop_unfinished()
-            if self._has_buffers and self.training and self._syncs:
-                broadcast(self.comm, dict(self.module.named_buffers()))
+            if self._has_buffers and self.training:
+                if self._step_begins:
+                    broadcast(self.comm, dict(self.module.named_buffers()))
+                self._step_begins = self._syncs
         return self.module(*args, **kwargs)
 
     @contextmanager

@@ -1,0 +1,713 @@
+"""Replicas that average their gradients: equal to one device, to torch's DDP, and to each other."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from dlsys import world
+from dlsys.data_parallel import Bucket, BucketPlan, DataParallel, all_reduce, buckets
+from dlsys.hardware import DEVICES, Link
+from dlsys.model import GPT
+from dlsys.transformer import TransformerSpec
+
+TINY = TransformerSpec(layers=2, hidden=16, heads=4, vocab=32, sequence=8)
+SPECS = {
+    "tied": TINY,
+    "bias": replace(TINY, bias=True),
+    "untied gated": replace(TINY, tied=False, gated=True, norm="rms", positions="rotary"),
+    "grouped queries": replace(TINY, kv_heads=2),
+}
+
+
+def batch(rows, seed=0):
+    stream = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(TINY.vocab, (rows, TINY.sequence + 1), generator=stream)
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def part(comm, tensors):
+    return [tensor.chunk(comm.size)[comm.rank] for tensor in tensors]
+
+
+def gradients(model):
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def whole_numbers(module, seed=0):
+    """The module with small whole numbers as parameters: sums are exact in any order."""
+    stream = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in module.parameters():
+            p.copy_(torch.randint(-2, 3, p.shape, generator=stream))
+    return module
+
+
+class Branches(nn.Module):
+    """Three layers, of which a pass uses those it is told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = (nn.Linear(2, 2, bias=False) for _ in range(3))
+
+    def forward(self, x, use):
+        return sum(getattr(self, name)(x).sum() for name in use)
+
+
+# -- equal to one device -------------------------------------------------------------------------
+
+
+def train(model, data, steps=4):
+    """Losses, the first gradients and the parameters at the end."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, eps=1e-4)
+    losses, first = [], None
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = model(*data)
+        loss.backward()
+        first = first or gradients(model)
+        optimizer.step()
+        losses.append(loss.item())
+    return torch.tensor(losses), first, {n: p.detach() for n, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_training_on_parts_of_a_batch_is_training_on_the_batch(name):
+    spec, data = SPECS[name], batch(6)
+
+    def program(comm):
+        # Every rank starts from other numbers, and takes over rank 0's.
+        model = DataParallel(GPT(spec, seed=comm.rank), bucket_bytes=5_000)
+        losses, first, last = train(model, part(comm, data))
+        return comm.all_reduce(losses, "mean"), first, last
+
+    one = world.simulate(lambda comm: train(GPT(spec), data), 1).results[0]
+    results = world.simulate(program, 3).results
+    # float32 sums in another order; a relative error of 1e-7 each, some of them cancelling.
+    torch.testing.assert_close(results[0][0], one[0], rtol=1e-5, atol=1e-6)
+    for mine, theirs in zip(results[0][1:], one[1:], strict=True):
+        assert [n.removeprefix("module.") for n in mine] == list(theirs)
+        for (name, a), b in zip(mine.items(), theirs.values(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=2e-5, msg=name)
+    for other in results[1:]:
+        for mine, theirs in zip(results[0], other, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_whole_numbers_give_exactly_the_mean(ranks):
+    inputs = torch.randint(-3, 4, (8, 5), generator=torch.Generator().manual_seed(1)).float()
+
+    def net():
+        return whole_numbers(nn.Sequential(nn.Linear(5, 3), nn.ReLU(), nn.Linear(3, 2)))
+
+    def program(comm):
+        model = DataParallel(net(), comm, bucket_bytes=40)
+        (x,) = part(comm, [inputs])
+        model(x).sum().backward()
+        return gradients(model.module)
+
+    one = net()
+    (one(inputs).sum() / ranks).backward()
+    for result in world.simulate(program, ranks).results:
+        torch.testing.assert_close(result, gradients(one), rtol=0, atol=0)
+
+
+def test_accumulated_micro_batches_are_one_large_batch_and_send_once():
+    data = batch(8)
+
+    def program(comm, micro_batches):
+        model = DataParallel(GPT(TINY), comm)
+        rows = part(comm, data)
+        for i in range(micro_batches):
+            tokens, targets = (tensor.chunk(micro_batches)[i] for tensor in rows)
+            with nullcontext() if i == micro_batches - 1 else model.no_sync():
+                (model(tokens, targets) / micro_batches).backward()
+        return gradients(model.module)
+
+    runs = [world.simulate(program, 2, args=(m,)) for m in (1, 4)]
+    for run in runs:
+        assert run.traffic.count("all_reduce", rank=0) == 1
+    torch.testing.assert_close(*(run.results for run in runs), rtol=1e-4, atol=1e-6)
+
+
+class Net(nn.Module):
+    """Batch norm, a tied layer, a branch that not every pass takes."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.side = nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 6)
+        self.last = nn.Linear(6, 6)
+        self.last.weight = self.first.weight
+
+    def forward(self, x, aside):
+        x = self.norm(self.first(x).tanh())  # else no gradient but noise reaches the bias
+        return self.last(self.side(x) if aside else x)
+
+
+def test_torchs_own_engine_gives_the_same_gradients_buffers_and_parameters():
+    def program(comm):
+        torch.manual_seed(comm.rank)
+        torch_net = nn.parallel.DistributedDataParallel(Net(), find_unused_parameters=True)
+        ours = Net()
+        ours.load_state_dict(torch_net.module.state_dict())
+        ours = DataParallel(ours, bucket_bytes=200)
+        outcomes = []
+        for model in (torch_net, ours):
+            torch.manual_seed(10 + comm.rank)
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+            seen = []
+            for step in range(4):
+                optimizer.zero_grad()
+                x = torch.randn(2, 4, 6)
+                with model.no_sync():
+                    model(x[0], True).square().mean().backward()
+                model(x[1], step > 1 and comm.rank == 1).square().mean().backward()
+                seen.append(gradients(model))
+                optimizer.step()
+            outcomes.append([seen, model.state_dict()])
+        return outcomes
+
+    for theirs, ours in world.launch(program, 2).results:
+        # The two sum over the ranks in other orders, and Adam divides by small numbers.
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_an_ordinary_torch_distributed_program_needs_no_world(tmp_path):
+    program = f"""
+import os, torch, torch.distributed as dist
+from dlsys.data_parallel import DataParallel
+rank = 1 if os.fork() == 0 else 0
+dist.init_process_group("gloo", "file://{tmp_path}/store", rank=rank, world_size=2)
+model = DataParallel(torch.nn.Linear(2, 1, bias=False))
+model(torch.full((1, 2), 4.0 * rank)).sum().backward()
+print(model.module.weight.grad.tolist(), flush=True)
+dist.barrier()
+dist.destroy_process_group()
+"""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=env, timeout=60
+    )
+    assert done.stdout == "[[2.0, 2.0]]\n" * 2, done.stderr
+
+
+# -- parameters of every kind --------------------------------------------------------------------
+
+
+def test_a_tied_parameter_is_sent_once_and_a_frozen_one_not_at_all():
+    def program(comm):
+        net = GPT(replace(TINY, tied=True))
+        net.positions.weight.requires_grad_(False)
+        model = DataParallel(net, comm)
+        model(*part(comm, batch(4))).backward()
+        assert net.positions.weight.grad is None
+        assert net.head.weight.grad is net.embedding.weight.grad
+        return model.plan
+
+    run = world.simulate(program, 2)
+    plan = run.results[0]
+    names = [name for bucket in plan.buckets for name in bucket.names]
+    assert "embedding.weight" in names
+    assert not {"head.weight", "positions.weight"} & set(names)
+    assert plan.nbytes == 4 * (TINY.parameters() - TINY.sequence * TINY.hidden)
+    assert run.traffic.by_kind()["all_reduce"] == sum(plan.sent(2)) == 2 * plan.nbytes
+
+
+def test_a_parameter_frozen_later_stays_and_one_thawed_later_is_refused():
+    def program(comm):
+        net = whole_numbers(Branches())
+        net.c.weight.requires_grad_(False)
+        model = DataParallel(net, comm)
+        net.a.weight.requires_grad_(False)
+        model(torch.ones(1, 2), "abc").backward()
+        assert net.a.weight.grad is None
+        assert net.b.weight.grad.tolist() == [[1, 1], [1, 1]]
+        net.c.weight.requires_grad_(True)
+        with pytest.raises(RuntimeError, match=r"'c.weight' was frozen when"):
+            model(torch.ones(1, 2), "abc")
+
+    world.simulate(program, 2)
+
+
+@pytest.mark.parametrize("bucket_bytes", [16, 32, 1000])
+def test_ranks_may_use_different_parameters(bucket_bytes):
+    def program(comm):
+        model = DataParallel(Branches(), comm, bucket_bytes)
+        model(torch.full((1, 2), 3.0), ["a", "ab", "b"][comm.rank]).backward()
+        return [p.grad[0, 0].item() for p in model.parameters()]
+
+    # What nobody used has a gradient, too: no rank knows that the others did not use it.
+    assert world.simulate(program, 3).results == [[2.0, 2.0, 0.0]] * 3
+
+
+def test_a_bucket_holds_one_dtype_and_gradients_keep_theirs():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(4, 4, dtype=d) for d in kinds)
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x.to(layer.weight.dtype))
+            return x
+
+    kinds = (torch.float32, torch.bfloat16, torch.float32, torch.float64, torch.bfloat16)
+
+    def program(comm):
+        model = DataParallel(whole_numbers(Mixed()), comm)
+        model(torch.full((1, 4), float(comm.rank))).sum().backward()
+        assert all(p.grad.dtype == p.dtype for p in model.parameters())
+        return gradients(model.module), model.plan
+
+    run = world.simulate(program, 2)
+    found, plan = run.results[0]
+    plan.check()
+    assert [bucket.dtype for bucket in plan.buckets] == ["float64", "bfloat16", "float32"]
+    assert tuple(run.traffic.sent) >= plan.sent(2)
+    ones = [whole_numbers(Mixed()) for _ in range(2)]
+    for rank, one in enumerate(ones):
+        one(torch.full((1, 4), float(rank))).sum().backward()
+    for name, mean in found.items():
+        both = sum(one.get_parameter(name).grad for one in ones) / 2
+        torch.testing.assert_close(mean, both, rtol=0, atol=0)
+
+
+def test_parameters_that_are_not_contiguous_have_gradients_laid_out_as_they_are():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            whole = torch.arange(24.0)
+            self.turned = nn.Parameter(whole.view(6, 4).T)
+            self.gaps = nn.Parameter(whole.view(6, 4)[:, ::2])
+
+        def forward(self, x):
+            return (x @ self.turned).sum() + (x[:2] @ self.gaps.T).square().sum()
+
+    def program(comm):
+        model = DataParallel(Net(), comm)
+        x = torch.arange(4.0) + comm.rank
+        for _ in range(2):
+            model.zero_grad()
+            (model.module.turned * x[:, None]).sum().backward(retain_graph=True)
+            (model.module.gaps * x[:2]).sum().backward()
+        assert model.module.turned.grad.stride() == model.module.turned.stride()
+        return gradients(model.module)
+
+    for found in world.simulate(program, 2).results:
+        assert found["turned"].tolist() == [[0.5] * 6, [1.5] * 6, [2.5] * 6, [3.5] * 6]
+        assert found["gaps"].tolist() == [[0.5, 1.5]] * 6
+
+
+def test_tensors_without_data_train_in_virtual_time():
+    def program(comm, device):
+        model = DataParallel(GPT(TINY, device=device), comm)
+        tokens = torch.zeros(2, 8, dtype=torch.int64, device=device)
+        model(tokens, tokens).backward()
+
+    sent = [world.simulate(program, 3, args=(d,)).traffic.by_kind() for d in ("cpu", "meta")]
+    assert sent[0] == sent[1]
+
+
+# -- construction --------------------------------------------------------------------------------
+
+
+def test_every_rank_takes_over_rank_0_in_few_messages():
+    def program(comm):
+        net = GPT(TINY, seed=comm.rank)
+        net.register_buffer("mask", torch.full((3,), comm.rank % 2 == 0))
+        model = DataParallel(net, comm)
+        assert model.module is net
+        return net.state_dict()
+
+    run = world.simulate(program, 3)
+    for found in run.results:
+        torch.testing.assert_close(found, run.results[0], rtol=0, atol=0)
+    # What the modules are takes two, and each dtype one.
+    assert run.traffic.count("broadcast", rank=0) == 4
+
+
+def named(dtype=torch.float32, **shapes):
+    """A module with parameters of these names and shapes."""
+    module = nn.Module()
+    for name, shape in shapes.items():
+        module.register_parameter(name, nn.Parameter(torch.ones(shape, dtype=dtype)))
+    return module
+
+
+UNLIKE = {
+    "shape": (named(w=(3, 2), b=4), "rank 1 has w, 3x2 float32 where rank 0 has w, 4x2 float32"),
+    "dtype": (named(torch.float64, w=(4, 2), b=4), "w, 4x2 float64 where rank 0 has w, 4x2 flo"),
+    "fewer": (named(w=(4, 2)), "nothing more where rank 0 has b, 4 float32"),
+    "more": (named(w=(4, 2), b=4, c=1), "c, 1 float32 where rank 0 has nothing more"),
+    "name": (named(w=(4, 2), bias=4), "rank 1 has bias, 4 float32 where rank 0 has b, 4 float32"),
+    "order": (named(b=4, w=(4, 2)), "rank 1 has b, 4 float32 where rank 0 has w, 4x2 float32"),
+    "frozen": (named(w=(4, 2), b=4).requires_grad_(False), "rank 1 has w, 4x2 float32, frozen"),
+}
+
+
+@pytest.mark.parametrize("what", UNLIKE)
+def test_unlike_modules_are_refused_on_every_rank(what):
+    def program(comm):
+        with pytest.raises(ValueError, match="needs the same module on every rank") as caught:
+            DataParallel(UNLIKE[what][0] if comm.rank == 1 else named(w=(4, 2), b=4), comm)
+        assert UNLIKE[what][1] in str(caught.value)
+
+    world.simulate(program, 3)
+
+
+def test_other_bucket_sizes_are_refused_too_and_so_is_none():
+    def program(comm):
+        with pytest.raises(ValueError, match="rank 1 has bucket_bytes = 2000 where rank 0 has"):
+            DataParallel(nn.Linear(2, 4), comm, bucket_bytes=1000 * (comm.rank + 1))
+        with pytest.raises(ValueError, match="bucket_bytes is 0"):
+            DataParallel(nn.Linear(2, 4), comm, bucket_bytes=0)
+
+    world.simulate(program, 2)
+
+
+def test_a_module_that_is_wrapped_again_is_averaged_once():
+    def program(comm):
+        net = nn.Linear(2, 1, bias=False)
+        old = DataParallel(net, comm)
+        new = DataParallel(net, comm, bucket_bytes=4)
+        new(torch.ones(1, 2)).sum().backward()
+        with old.no_sync():  # means nothing any more
+            new(torch.ones(1, 2)).sum().backward()
+        larger = DataParallel(nn.Sequential(net, nn.Linear(1, 1)), comm)
+        larger(torch.full((1, 2), 1.0 + comm.rank)).sum().backward()
+        with pytest.raises(ValueError, match=r"'weight' belongs to a larger module"):
+            DataParallel(net, comm)
+        del old, new, larger
+        gc.collect()
+        net(torch.ones(1, 2)).sum().backward()  # no wrapper, no messages
+        DataParallel(net, comm)
+
+    run = world.simulate(program, 2)
+    assert run.traffic.count("all_reduce", rank=0) == 3
+
+
+def test_alone_there_is_nothing_to_send_or_copy():
+    def program(comm):
+        one, model = GPT(TINY), DataParallel(GPT(TINY), comm)
+        for net in (one, model):
+            net(*batch(2)).backward()
+        torch.testing.assert_close(gradients(model.module), gradients(one), rtol=0, atol=0)
+
+    run = world.simulate(program, 1)
+    assert run.traffic.calls == []
+
+
+# -- passes of every kind ------------------------------------------------------------------------
+
+
+def test_several_backward_passes_add_up():
+    def program(comm):
+        model = DataParallel(whole_numbers(Branches()), comm, bucket_bytes=16)
+        x = torch.full((1, 2), float(comm.rank))
+        model(x, "ab").backward()
+        model(x, "b").backward()
+        (model(x, "a") + model(2 * x, "ac")).backward()
+        return [p.grad[0, 0].item() for p in model.parameters()]
+
+    assert world.simulate(program, 2).results == [[2.0, 1.0, 1.0]] * 2
+
+
+def test_outputs_of_any_kind_pass_through():
+    class Net(nn.Linear):
+        def forward(self, x, *, scale):
+            y = super().forward(x) * scale
+            return {"y": y, "parts": (y.sum(), [y.mean()])}
+
+    def program(comm):
+        model = DataParallel(whole_numbers(Net(2, 2)), comm)
+        out = model(torch.full((1, 2), float(comm.rank)), scale=2.0)
+        (out["parts"][0] + out["y"].sum()).backward()
+        return model.module.weight.grad.tolist()
+
+    assert world.simulate(program, 2).results == [[[2.0, 2.0]] * 2] * 2
+
+
+@pytest.mark.parametrize("where", ["inside", "around"])
+def test_checkpointing_changes_no_gradient_and_sends_nothing_twice(where):
+    class Recomputed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(
+                nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Tanh()) for _ in range(3)
+            )
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = checkpoint(layer, x, use_reentrant=False) if where == "inside" else layer(x)
+            return x
+
+    def program(comm, recompute):
+        torch.manual_seed(0)
+        model = DataParallel(Recomputed(), comm, bucket_bytes=100)
+        x = torch.arange(8.0).view(2, 4) + comm.rank
+        if where == "around" and recompute:
+            model = checkpoint(model, x, use_reentrant=False), model
+        else:
+            model = model(x), model
+        model[0].sum().backward()
+        return gradients(model[1].module), len(model[1].plan.buckets)
+
+    def plain(comm):
+        nonlocal where
+        where, before = "nowhere", where
+        try:
+            return program(comm, False)
+        finally:
+            where = before
+
+    run = world.simulate(program, 2, args=(True,))
+    found, number = run.results[0]
+    assert run.traffic.count("all_reduce", rank=0) == number > 3
+    torch.testing.assert_close(found, world.simulate(plain, 2).results[0][0])
+
+
+def test_a_pass_inside_a_pass_is_refused_not_halved():
+    class Reentrant(Branches):
+        def forward(self, x):
+            return self.b(checkpoint(self.a, x, use_reentrant=True))
+
+    def program(comm):
+        model = DataParallel(Reentrant(), comm)
+        with pytest.raises(RuntimeError, match="use_reentrant=False"):
+            model(torch.ones(1, 2, requires_grad=True)).sum().backward()
+
+    world.simulate(program, 2)
+
+
+class Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise ArithmeticError("no gradient")
+
+
+@pytest.mark.parametrize("ranks_that_fail", [{0, 1}, {1}])
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_after_a_backward_pass_that_raised_the_next_step_is_right(ranks_that_fail, set_to_none):
+    def program(comm):
+        net = whole_numbers(nn.Sequential(*(nn.Linear(2, 2, bias=False) for _ in range(3))))
+        model = DataParallel(net, comm, bucket_bytes=16)
+        x = torch.full((1, 2), 1.0 + comm.rank)
+        model(x).sum().backward()
+        expected = gradients(net)
+        model.zero_grad(set_to_none)
+        if comm.rank in ranks_that_fail:
+            out = net[2](Fails.apply(net[1](net[0](x))))
+            with pytest.raises(ArithmeticError, match="no gradient"):
+                out.sum().backward()
+        else:
+            model(x).sum().backward()
+        model.zero_grad(set_to_none)
+        model(x).sum().backward()
+        torch.testing.assert_close(gradients(net), expected, rtol=0, atol=0)
+
+    run = world.simulate(program, 2)
+    assert run.traffic.count("all_reduce", rank=0) == 9
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_gradients_lie_in_their_bucket_whatever_zero_grad_does(set_to_none):
+    seen = []
+
+    def hook(comm, bucket):
+        seen.append((comm.rank, bucket.index, bucket.flat.data_ptr()))
+        assert [g.shape for g in bucket.gradients()] == [p.shape for p in bucket.parameters]
+        assert all(p.grad is g for p, g in zip(bucket.parameters, bucket.gradients(), strict=True))
+        return all_reduce(comm, bucket)
+
+    def program(comm):
+        model = DataParallel(whole_numbers(nn.Linear(3, 2)), comm, hook=hook)
+        flats = []
+        for step in range(3):
+            model.zero_grad(set_to_none)
+            model(torch.full((1, 3), float(comm.rank + step))).sum().backward()
+            grad = model.module.bias.grad
+            flats.append(grad.untyped_storage().data_ptr())
+            assert model.module.weight.grad.tolist() == [[0.5 + step] * 3] * 2
+        assert len(set(flats)) == 1
+
+    world.simulate(program, 2)
+    assert len(seen) == 6
+
+
+def test_a_hook_that_gives_no_mean_is_refused():
+    class Nothing:
+        def wait(self):
+            return None
+
+    def program(comm):
+        model = DataParallel(nn.Linear(2, 1), comm, hook=lambda comm, bucket: Nothing())
+        model(torch.ones(1, 2)).sum().backward()
+
+    with pytest.raises(TypeError, match="the hook's handle gave NoneType for bucket 0"):
+        world.simulate(program, 1)
+
+
+# -- buffers -------------------------------------------------------------------------------------
+
+
+def test_statistics_come_from_rank_0_once_a_training_step():
+    def program(comm):
+        model = DataParallel(nn.BatchNorm1d(2), comm)
+        norm, x = model.module, torch.full((4, 2), 8.0 * comm.rank)
+        model(x)
+        own = norm.running_mean.clone()
+        (model(x) + model(x)).sum().backward()  # nor is what a pass has saved then out of date
+        norm.running_mean.fill_(comm.rank)
+        model.eval()
+        model(x)
+        assert norm.running_mean[0] == comm.rank
+        model.train()
+        with model.no_sync():
+            model(x)
+        assert norm.running_mean[0] == pytest.approx(0.8 * comm.rank)
+        model(x)  # the step's second micro-batch
+        assert norm.running_mean[0] == pytest.approx((0.9 * 0.8 + 0.8) * comm.rank)
+        return own[0].item(), norm.num_batches_tracked.item()
+
+    run = world.simulate(program, 2)
+    assert run.results == [(0.0, 5), (pytest.approx(0.8), 5)]
+    # What the module is takes two, and two dtypes take two: at construction and in four passes.
+    assert run.traffic.count("broadcast", rank=0) == 2 + 2 * 5
+
+
+# -- time ----------------------------------------------------------------------------------------
+
+
+def test_buckets_sent_under_backward_shorten_the_step():
+    link = Link("slow", latency=1e-9, bandwidth=1e11)
+
+    def program(comm, bucket_bytes):
+        net = nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(8)))
+        model = DataParallel(net, comm, bucket_bytes)
+        comm.barrier()
+        start = comm.seconds
+        model(torch.ones(256, 64)).sum().backward()
+        return comm.seconds - start
+
+    args = {"link": link, "device": DEVICES["h100-sxm"]}
+    one, eight = (
+        world.simulate(program, 4, args=(size,), **args).results[0] for size in (1e9, 64 * 64 * 4)
+    )
+    alone = world.simulate(program, 1, args=(1e9,), **args).results[0]
+    assert alone < eight < 0.9 * one
+
+
+# -- ranks that do something else ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", [world.simulate, world.launch])
+def test_a_rank_that_leaves_early_is_reported(run):
+    def program(comm):
+        model = DataParallel(nn.Linear(2, 1), comm)
+        loss = model(torch.ones(1, 2)).sum()
+        if comm.rank != 1:
+            loss.backward()
+
+    with pytest.raises(world.DeadlockError, match="all_reduce of 3 float32"):
+        run(program, 2)
+
+
+# -- the plan ------------------------------------------------------------------------------------
+
+SIZES = st.lists(
+    st.tuples(st.integers(0, 60), st.sampled_from(["float32", "bfloat16"])), max_size=9
+)
+
+
+@given(SIZES, st.integers(1, 200), st.integers(1, 5))
+@settings(max_examples=50, deadline=None)
+def test_plans_of_any_sizes_are_right_and_priced_as_they_run(sizes, bucket_bytes, ranks):
+    named = {f"p{i}": 4 * elements for i, (elements, _) in enumerate(sizes)}
+    plan = buckets(named, bucket_bytes, {f"p{i}": dtype for i, (_, dtype) in enumerate(sizes)})
+    plan.check()
+    assert plan.nbytes == sum(named.values())
+    for a, b in zip(plan.buckets, plan.buckets[1:], strict=False):  # none could be filled further
+        if a.dtype == b.dtype:
+            assert a.nbytes + b.sizes[0] > bucket_bytes
+
+    def program(comm):
+        for bucket in plan.buckets:
+            flat = torch.zeros(bucket.nbytes // bucket.itemsize, dtype=getattr(torch, bucket.dtype))
+            comm.all_reduce(flat, async_op=True).wait()
+
+    assert tuple(world.simulate(program, ranks).traffic.sent) == plan.sent(ranks)
+
+
+def test_buckets_of_a_small_model_by_hand():
+    plan = buckets([("a", 40), ("b", 80), ("c", 20), ("d", 400)], bucket_bytes=100)
+    assert [bucket.names for bucket in plan.buckets] == [("d",), ("c", "b"), ("a",)]
+    assert [bucket.nbytes for bucket in plan.buckets] == [400, 100, 40]
+
+
+def wrong(*groups, sizes=None, dtype="float32", index=None):
+    """A plan for a, b, c of 8 bytes each in these groups."""
+    made = [
+        Bucket(i if index is None else index, names, sizes or (8,) * len(names), dtype)
+        for i, names in enumerate(groups)
+    ]
+    return BucketPlan(tuple((name, 8, "float32") for name in "abc"), tuple(made), 16)
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (wrong(("c", "b")), "'a' is in no bucket: its gradient would stay local"),
+        (wrong(("c", "b"), ("b", "a")), "Bucket 1 holds 'b' again: it is in bucket 0"),
+        (wrong(("c", "b"), ("a", "d")), "Bucket 1 holds 'd', which is no parameter"),
+        (wrong(("b", "c"), ("a",)), "Bucket 0 holds 'c' after 'b', which is registered before it"),
+        (wrong(("b",), ("c", "a")), "Bucket 1 holds 'c' after 'b'"),
+        (wrong(("c", "b", "a")), "Bucket 0 has 24 bytes in 3 parameters; the limit is 16"),
+        (wrong(("c",), ("b", "a"), sizes=(8,)), "Bucket 1 has 2 names and 1 sizes"),
+        (wrong(("c",), ("b",), ("a",), sizes=(4,)), "with 4 bytes of float32; the parameter has 8"),
+        (wrong(("c",), ("b", "a"), dtype="bfloat16"), "8 bytes of bfloat16; the parameter has 8"),
+        (wrong(("c", "b"), ("a",), index=0), "Bucket 1 says that its index is 0"),
+    ],
+)
+def test_a_wrong_plan_is_refused_by_bucket_and_parameter(plan, message):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        plan.check()
+    assert message in str(caught.value)
+
+
+def test_a_bucket_sent_before_an_earlier_one_is_complete_is_refused():
+    halves = [("a", 4, "float16"), ("b", 4, "float32"), ("c", 4, "float16")]
+    late = Bucket(0, ("c", "a"), (4, 4), "float16")
+    early = Bucket(1, ("b",), (4,), "float32")
+    with pytest.raises(ValueError, match="Bucket 1 is complete before bucket 0"):
+        BucketPlan(tuple(halves), (late, early), 100).check()
+    assert [
+        b.dtype
+        for b in buckets({n: s for n, s, _ in halves}, 100, {n: d for n, _, d in halves}).buckets
+    ] == ["float32", "float16"]
+
+
+def test_impossible_buckets_are_refused():
+    with pytest.raises(ValueError, match="'a' has 6 bytes, not a whole number of float32 elements"):
+        buckets({"a": 6})
+    with pytest.raises(ValueError, match="'a' is given twice"):
+        buckets([("a", 4), ("a", 4)])
+    with pytest.raises(ValueError, match="write its name with its bits"):
+        buckets({"a": 4}, dtypes="half")
+    with pytest.raises(ValueError, match="bucket_bytes is 0"):
+        buckets({"a": 4}, 0)
