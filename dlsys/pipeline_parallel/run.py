@@ -41,7 +41,7 @@ class Pipeline:
         plan: Plan,
         stages: Mapping[int, Any],
         comm: world.Communicator | None = None,
-        ahead: SupportsIndex = 1,
+        ahead: SupportsIndex = 2,
     ) -> None:
         plan.check()
         comm = comm if comm is not None else world.current()

@@ -31,6 +31,9 @@ class DeferredWeights(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._later: list[tuple[Tensor, Callable[..., Tensor], tuple[Tensor, ...]]] = []
+        # Keeps a graph where x needs no gradient. The weights stay out of it: autograd would run
+        # their hooks in the first part, too.
+        self._anchor = torch.empty(0, requires_grad=True)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -40,7 +43,7 @@ class DeferredWeights(TorchFunctionMode):
         if func is F.linear and torch.is_grad_enabled():
             x, weight, bias = _linear_arguments(*args, **kwargs)
             if weight.is_leaf and weight.requires_grad:
-                return _Linear.apply(x, weight, bias, self)
+                return _Linear.apply(x, self._anchor, (weight, bias), self)
         return func(*args, **kwargs)
 
     def add(self, weight: Tensor, gradient: Callable[..., Tensor], *inputs: Tensor) -> None:
@@ -62,8 +65,13 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, deferred: DeferredWeights
+        ctx: Any,
+        x: Tensor,
+        anchor: Tensor,
+        parameters: tuple[Tensor, Tensor | None],
+        deferred: DeferredWeights,
     ) -> Tensor:
+        weight, bias = parameters
         ctx.save_for_backward(x, weight, bias)
         ctx.deferred = deferred
         return F.linear(x, weight, bias)
@@ -84,8 +92,12 @@ def _linear_arguments(
 
 
 def _weight_gradient(x: Tensor, grad: Tensor) -> Tensor:
-    return grad.flatten(0, -2).t() @ x.flatten(0, -2)
+    return _rows(grad).t() @ _rows(x)
 
 
 def _bias_gradient(grad: Tensor) -> Tensor:
-    return grad.flatten(0, -2).sum(0)
+    return _rows(grad).sum(0)
+
+
+def _rows(x: Tensor) -> Tensor:
+    return x.reshape(-1, x.shape[-1])
