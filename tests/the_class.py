@@ -22,14 +22,12 @@ from pathlib import Path
 
 from attacks import BLANK, GUESSED, SOLVED, Attack, points
 from attacks.malformed import BANK as MALFORMED
-from wrong_answers.notebooks import load
+from wrong_answers.notebooks import load, slugs
 
 REFUSED, MISSING = "refused", "missing"
-BANKS = {
-    slug: importlib.import_module(f"wrong_answers.{slug}").BANK
-    for slug in ("memory_wall", "collectives")
-}
-IN_WORDS = {"memory_wall": "batch", "collectives": "choice"}  # the questions to answer in words
+BANKS = {slug: importlib.import_module(f"wrong_answers.{slug}").BANK for slug in slugs()}
+# The questions to answer in words.
+IN_WORDS = {slug: load("solutions", slug)["cells"][-1]["id"] for slug in slugs()}
 STATE, FREE = "state_bytes = 208e9\ndevices = 3\n", "def free_bytes(parameters, memory_gib):\n    "
 
 
@@ -199,6 +197,7 @@ THE_CLASS = (
     memory("bibi", "bibi/memory_wall.ipynb", answers={"free": FREE + "import os\n    os.kill(-1, 9)\n    return 1"}, earns={"free": 0}),
 )  # fmt: skip
 
+ASSIGNMENTS = tuple(dict.fromkeys(each.slug for each in THE_CLASS))
 NOTHING = ("cleo",)  # on the roster alone
 PLATFORMS = {"dora": ("canvas_id", "1104"), "kofi": ("canvas_id", "1109")}
 PLATFORMS |= {"fatima": ("moodle_id", "1206"), "mira": ("moodle_id", "1213")}
@@ -216,7 +215,7 @@ def write(folder: Path) -> dict[tuple[str, str], dict[str, float] | str]:
             row = {"student": student, "name": student.capitalize()}
             table.writerow(row | dict([PLATFORMS[student]] if student in PLATFORMS else []))
     expected: dict[tuple[str, str], dict[str, float] | str] = {
-        (student, slug): MISSING for student in students for slug in BANKS
+        (student, slug): MISSING for student in students for slug in ASSIGNMENTS
     }
     return expected | {(each.student, each.slug): each.expected() for each in THE_CLASS}
 
@@ -225,7 +224,7 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     expected = write(folder)
     waiting = {(each.student, each.slug) for each in THE_CLASS if each.words}
-    questions = [question for slug in BANKS for question in [*points(slug), IN_WORDS[slug]]]
+    questions = [one for slug in ASSIGNMENTS for one in [*points(slug), IN_WORDS[slug]]]
     with (folder / "expected.csv").open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(["student", "assignment", "status", *questions])
