@@ -38,10 +38,14 @@ class Compression(OneRank):
         self.residuals: dict[int, Tensor] = {}
 
     def _due(self, comm: Communicator, bucket: GradientBucket) -> Tensor:
-        """What is to be sent: the bucket's gradients plus what earlier steps left out."""
+        """What is to be sent: the bucket's gradients plus what earlier steps left out.
+
+        In at least FP32: added up in 16 bits, small residuals would never grow.
+        """
         self._claim(comm)
+        due = bucket.flat.to(torch.promote_types(bucket.flat.dtype, torch.float32), copy=True)
         residual = self.residuals.get(bucket.index)
-        return bucket.flat.clone() if residual is None else bucket.flat + residual
+        return due if residual is None else due.add_(residual)
 
     def _keep(self, bucket: GradientBucket, residual: Tensor) -> None:
         if self.error_feedback:
@@ -77,8 +81,8 @@ class TopK(Compression):
         """Start to gather every rank's choice; the sum over ranks / n is the result."""
         due = self._due(comm, bucket)
         chosen = due.abs().topk(self.kept(due.numel())).indices
-        values = due[chosen]
-        due[chosen] = 0
+        values = due[chosen].to(bucket.flat.dtype)
+        due[chosen] -= values  # 0, or what rounding to 16 bits lost
         self._keep(bucket, due)
 
         def mean(values: Tensor, places: Tensor) -> Tensor:
@@ -186,7 +190,7 @@ class LowRank(Compression):
 
     def __call__(self, comm: Communicator, bucket: GradientBucket) -> Handle:
         """Start the all-reduce of the left factors and vectors; `wait` does the right factors."""
-        due = self._due(comm, bucket)
+        due, dtype = self._due(comm, bucket), bucket.flat.dtype
         pieces = _like_gradients(due, bucket)
         matrices = {i: x.flatten(1) for i, x in enumerate(pieces) if x.ndim > 1 and x.numel()}
         vectors = {i: x for i, x in enumerate(pieces) if i not in matrices}
@@ -194,11 +198,12 @@ class LowRank(Compression):
         left = {i: matrix @ right[i] for i, matrix in matrices.items()}
 
         def mean(joined: Tensor) -> Tensor:
-            found = unpacked(joined, {**left, **vectors})
-            basis = {i: torch.linalg.qr(found[i].float()).Q.to(due.dtype) for i in matrices}
+            found = unpacked(joined.to(due.dtype), {**left, **vectors})
+            basis = {i: torch.linalg.qr(found[i]).Q for i in matrices}
             right = {i: matrix.T @ basis[i] for i, matrix in matrices.items()}
             if right:
-                right = unpacked(comm.all_reduce(packed(right), op="mean"), right)
+                averaged = comm.all_reduce(packed(right).to(dtype), op="mean")
+                right = unpacked(averaged.to(due.dtype), right)
             for i, factor in right.items():
                 self.factors[bucket.index, i] = factor
                 found[i] = basis[i] @ factor.T
@@ -208,9 +213,10 @@ class LowRank(Compression):
             for i in vectors:
                 pieces[i].copy_(found[i])  # sent whole: nothing is left over
             self._keep(bucket, due - result)
-            return result
+            return result.to(dtype)
 
-        return Then([comm.all_reduce(packed({**left, **vectors}), op="mean", async_op=True)], mean)
+        joined = packed({**left, **vectors}).to(dtype)
+        return Then([comm.all_reduce(joined, op="mean", async_op=True)], mean)
 
     def _start(self, bucket: int, place: int, matrix: Tensor) -> Tensor:
         """The right factor to begin with: the last one, at first the same random one everywhere."""

@@ -21,15 +21,15 @@ class Then:
 
 
 class OneRank:
-    """A hook that remembers, and so belongs to one DataParallel of one rank."""
+    """A hook that remembers, and so belongs to one rank (of one group)."""
 
-    _owner: int | None = None
+    _owner: Communicator | None = None
 
     def _claim(self, comm: Communicator) -> None:
-        """Raise ValueError where another rank has used this object before."""
-        if self._owner not in (None, comm.rank):
+        """Raise ValueError where another rank, or this one in another group, has used it before."""
+        if self._owner not in (None, comm):
             raise ValueError(
-                f"Ranks {self._owner} and {comm.rank} share one {type(self).__name__} object, but "
+                f"One {type(self).__name__} object is used with {self._owner} and with {comm}, but "
                 "what it remembers is one rank's: make it inside the rank program."
             )
-        self._owner = comm.rank
+        self._owner = comm

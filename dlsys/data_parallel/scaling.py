@@ -78,7 +78,8 @@ def weak_scaling(
     Link or Cluster of that size. bucket_bytes: size of equal buckets that are all-reduced under
     backward (2/3 of compute); None sends everything in one after backward.
     """
-    return _scaling(ranks, compute_seconds, gradient_bytes, where, algorithm, bucket_bytes, False)
+    rest = (gradient_bytes, where, algorithm, bucket_bytes)
+    return [_scaled(n, compute_seconds, n * compute_seconds, *rest) for n in ranks]
 
 
 def strong_scaling(
@@ -94,29 +95,26 @@ def strong_scaling(
     compute_seconds: forward and backward of the WHOLE batch on one rank; the rest as in
     `weak_scaling`. Kernels are taken to lose nothing on smaller batches.
     """
-    return _scaling(ranks, compute_seconds, gradient_bytes, where, algorithm, bucket_bytes, True)
+    rest = (gradient_bytes, where, algorithm, bucket_bytes)
+    return [_scaled(n, compute_seconds / n, compute_seconds, *rest) for n in ranks]
 
 
-def _scaling(
-    ranks: Sequence[int],
-    compute_seconds: float,
+def _scaled(
+    n: int,
+    seconds: float,
+    alone: float,
     gradient_bytes: float,
     where: Where | Callable[[int], Where],
     algorithm: str,
     bucket_bytes: float | None,
-    shared: bool,
-) -> list[Scaling]:
-    positive("compute_seconds", compute_seconds)
-    found = []
-    for n in ranks:
-        mine = compute_seconds / n if shared else compute_seconds
-        sizes = equal_buckets(gradient_bytes, bucket_bytes or max(gradient_bytes, 1.0))
-        place = where(n) if callable(where) else where
-        backward = BACKWARD * mine
-        step = overlap(sizes, backward, n, place, algorithm, mine - backward)
-        work = 1 if shared else n
-        found.append(Scaling(n, step, work * compute_seconds / step.seconds))
-    return found
+) -> Scaling:
+    """n ranks that each compute for `seconds` what one rank would compute in `alone`."""
+    positive("compute_seconds", alone)
+    sizes = equal_buckets(gradient_bytes, bucket_bytes or max(gradient_bytes, 1.0))
+    place = where(n) if callable(where) else where
+    backward = BACKWARD * seconds
+    step = overlap(sizes, backward, n, place, algorithm, seconds - backward)
+    return Scaling(n, step, alone / step.seconds)
 
 
 def straggler_seconds(ranks: int, base_seconds: float, delay_seconds: float) -> float:
