@@ -293,6 +293,14 @@ def test_overlap_raises_efficiency_and_clusters_are_priced_by_their_two_levels()
     assert blocking[-1].step.communication_seconds < flat.communication_seconds
 
 
+def test_a_cluster_of_another_size_is_refused_whatever_the_algorithm():
+    for algorithm in ("ring", "hierarchical", "best"):
+        with pytest.raises(ValueError, match="8 ranks on a cluster of 16 devices"):
+            overlap([1e6], 1.0, 8, dgx_h100(2), algorithm)
+    with pytest.raises(ValueError, match="no all_reduce algorithm 'rign'; did you mean 'ring'"):
+        overlap([1e6], 1.0, 8, LINK, "rign")
+
+
 def test_stragglers_are_expected_where_a_run_of_many_steps_finds_them():
     ranks, steps, base, delay = 16, 150, 1.0, 0.2
     times = torch.empty(ranks, steps).exponential_(1 / delay, generator=torch.manual_seed(0)) + base

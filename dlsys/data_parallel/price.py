@@ -50,9 +50,11 @@ def all_reduce_seconds(nbytes: float, ranks: int, where: Where, algorithm: str =
     """Seconds of an all-reduce of `nbytes` among `ranks` ranks, as the collective's plan has it.
 
     algorithm: a flat one ("ring", "tree", ...), on a Cluster also "hierarchical", or "best", the
-    fastest of them for this size. Raises ValueError for another.
+    fastest of them for this size. Raises ValueError for another, or a Cluster of another size.
     """
     n = count("ranks", ranks)
+    if isinstance(where, Cluster) and where.size != n:
+        raise ValueError(f"{n} ranks on a cluster of {where.size} devices: give one of {n}.")
     if algorithm == "best" and where is not None:
         plan = collectives.best("all_reduce", nbytes, where, n)
     elif algorithm == "hierarchical" and isinstance(where, Cluster):
