@@ -13,6 +13,14 @@ from dlsys.collectives import ring_all_reduce, tree_all_reduce
 from dlsys.hardware import DEVICES, LINKS
 from dlsys.memory_wall import RECIPES, devices_needed, model_state, training_seconds
 from dlsys.notebook import quiz
+from dlsys.pipeline_parallel import (
+    bubble_fraction,
+    gpipe,
+    message_bytes,
+    min_microbatches,
+    one_f_one_b,
+    step_seconds,
+)
 from dlsys.transformer import CATALOGUE
 from dlsys.units import DAY, GIB
 
@@ -37,6 +45,11 @@ NUMBERS = {
     "nvlink-direction": LINKS["nvlink3"].bandwidth / 1e9,
     "hdr-port": LINKS["infiniband-hdr"].bandwidth / 1e9,
     "latencies": len(ring_all_reduce(64).rounds),
+    "bubble-total": gpipe(4, 12).price(1, 2).bubble_fraction * 100,
+    "fewest": min_microbatches(8, 0.05),
+    "in-flight": one_f_one_b(8, 32).peak_in_flight[5],
+    "both-passes": one_f_one_b(2, 8).price(120, 220).makespan,
+    "stage-message": message_bytes(1, 4096, 8192) / 1e6,
 }
 """The right answer to each numeric question, computed."""
 
@@ -61,6 +74,22 @@ MISCONCEPTIONS = {
         "over all eight": 8 * RING8.bytes_per_rank / 1e9,
     },
     "latencies": {"a tree": len(tree_all_reduce(64).rounds)},
+    "bubble-total": {"share of the time worked": gpipe(4, 12).price(1, 2).bubble_of_ideal * 100},
+    "fewest": {"exactly 5 %": 7 / 0.05 - 7, "exactly 5 % of the time worked": 7 / 0.05},
+    "in-flight": {
+        "That is GPipe": gpipe(8, 32).peak_in_flight[5],
+        "the first stage that holds": one_f_one_b(8, 32).peak_in_flight[2],
+    },
+    "both-passes": {
+        "longer of the two": step_seconds(2, 8, 0, 220),
+        "forward pass alone": step_seconds(2, 8, 120, 0),
+        "runs both stages": step_seconds(1, 8, 240, 440),
+    },
+    "stage-message": {
+        "four bytes": message_bytes(1, 4096, 8192, itemsize=4) / 1e6,
+        "inside of the feed-forward": message_bytes(1, 4096, 4 * 8192) / 1e6,
+        "in MiB": message_bytes(1, 4096, 8192) / 2**20,
+    },
 }
 """Wrong answers to numeric questions, computed from the mistake that their feedback names."""
 
@@ -98,6 +127,11 @@ def test_the_feedback_on_nvlink_gives_the_seconds_of_the_ring() -> None:
     assert round(RING8.seconds * 1e3) == 82
     assert round(RING8.seconds * 1e3 / 2) == 41
     assert LINKS["nvlink3"].bandwidth / LINKS["infiniband-hdr"].bandwidth == 12
+
+
+def test_the_feedback_on_the_fewest_micro_batches_gives_the_bubble_they_leave() -> None:
+    assert f"{bubble_fraction(8, 134):.2%}" == "4.96%"
+    assert bubble_fraction(8, 133) == 0.05
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
