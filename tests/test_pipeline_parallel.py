@@ -76,7 +76,7 @@ def trained(module, loss_of_step, steps):
 
 
 @functools.cache
-def one_device(spec, parts=1, steps=3):
+def one_device(spec, parts=1, steps=2):
     """The same of the unsplit model, its batch in `parts` that accumulate gradients."""
 
     def program(comm):  # in a world, for the same arithmetic: one thread
@@ -93,7 +93,7 @@ def one_device(spec, parts=1, steps=3):
     return world.simulate(program, 1).results[0]
 
 
-def pipelined(comm, plan, spec, steps=3, pieces=None):
+def pipelined(comm, plan, spec, steps=2, pieces=None):
     model = GPT(spec, device="meta")
     pipeline = Pipeline(plan, split(model, plan, comm.rank, pieces, device="cpu"), comm)
     losses, found = trained(pipeline, lambda: pipeline.step(*batch(spec)), steps)
@@ -115,7 +115,7 @@ def gathered(plan, results):
     return results[last][0], whole
 
 
-def assert_equal_one_device(plan, spec, results, steps=3):
+def assert_equal_one_device(plan, spec, results, steps=2):
     losses, found = gathered(plan, results)
     expected_losses, expected = one_device(spec, steps=steps)
     # The loss is computed in float32, and a mean of means rounds otherwise than one mean; AdamW
@@ -162,7 +162,7 @@ def test_a_pipeline_is_gradient_accumulation_to_the_last_bit(schedule):
 def test_stages_may_hold_any_number_of_layers():
     plan, pieces = one_f_one_b(3, 4), (range(1), range(1, 7), range(7, 8))
     assert_equal_one_device(
-        plan, LLAMA, world.simulate(pipelined, 3, args=(plan, LLAMA, 3, pieces)).results
+        plan, LLAMA, world.simulate(pipelined, 3, args=(plan, LLAMA, 2, pieces)).results
     )
 
 
@@ -283,7 +283,7 @@ def beside_torch(comm):
 
 
 def test_real_processes_give_the_bits_of_torchs_engine_and_train_as_one_device_does():
-    results = world.launch(beside_torch, 2, timeout=60).results
+    results = world.launch(beside_torch, 2, timeout=200).results
     for same, *_ in results:
         assert len(same) == 3
         assert all(same.values()), same
@@ -340,20 +340,43 @@ def timed(comm, plan, seconds, ahead):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_step_takes_the_seconds_of_its_price(schedule, p):
     # A receive is posted `ahead` receives early, which hides transfers of that many actions.
-    for m, unequal, (transfer, ahead) in itertools.product(
-        (p, 2 * p), (False, True), ((0, 0), (0.5, 1), (2, 2), (3, 3))
+    for (m, unequal), (transfer, ahead) in itertools.product(
+        ((p, False), (2 * p, True)), ((0, 0), (0.5, 1), (2, 2))
     ):
         plan = SCHEDULES[schedule](p, m)
         seconds = [
             (1 + s % 3, 2 + 2 * s % 3, 1 + (s + 1) % 2) if unequal else (1, 1, 1)
             for s in range(plan.stages)
         ]
-        link = Link("latency alone", transfer, 1e30) if transfer else None
+        # Messages are of 4 bytes: half a transfer is latency, half is the port's to send it.
+        link = Link("", transfer / 2, 4 / (transfer / 2)) if transfer else None
         run = world.simulate(timed, p, link=link, args=(plan, seconds, ahead))
         forward, backward, weights = zip(*seconds, strict=True)
         price = plan.price(forward, backward, transfer, weights)
         assert run.seconds == pytest.approx(price.makespan, rel=1e-12), (m, unequal, transfer)
         assert tuple(run.results) == price.peak_in_flight
+
+
+@settings(max_examples=40, deadline=None)
+@given(random=st.randoms(use_true_random=False), split_backward=st.booleans())
+def test_any_plan_that_passes_its_check_runs_to_the_end(random, split_backward):
+    p, number, m = random.randint(1, 3), random.randint(1, 4), random.randint(1, 3)
+    placement = [random.randrange(p) for _ in range(number)]
+    kinds = "FBW" if split_backward else "FB"
+    left = [Action(*a) for a in itertools.product(kinds, range(number), range(m))]
+    orders = [[] for _ in range(p)]
+    empty = Plan("empty", number, m, orders)
+    while left:  # in any order in which one device could run them
+        action = random.choice([a for a in left if not set(left) & set(empty.needs(a))])
+        left.remove(action)
+        orders[placement[action.stage]].append(action)
+    plan, ahead = Plan("random", number, m, orders), random.randint(0, 3)
+    seconds = [tuple(random.randint(0, 3) + 1 for _ in range(3)) for _ in range(number)]
+    run = world.simulate(timed, p, args=(plan, seconds, ahead))
+    forward, backward, weights = zip(*seconds, strict=True)
+    price = plan.price(forward, backward, 0, weights)
+    assert (run.seconds, tuple(run.results)) == (price.makespan, price.peak_in_flight)
+    world.simulate(timed, p, link=Link("slow", 5, 1), args=(plan, seconds, ahead))
 
 
 def test_a_receive_posted_only_when_it_is_needed_does_not_overlap():
@@ -382,7 +405,7 @@ def test_every_boundary_between_ranks_is_crossed_once_per_micro_batch_and_direct
 
 
 def peak_of_rank_0(plan):
-    spec = TransformerSpec(layers=4, hidden=16, heads=4, vocab=32, sequence=8)
+    spec = TransformerSpec(layers=2, hidden=16, heads=4, vocab=32, sequence=8)
     tokens = torch.zeros(4 * plan.m, spec.sequence, dtype=torch.long)
 
     def program(comm):

@@ -26,10 +26,10 @@ class Pipeline:
     for it alone. Its `message(tokens)` is an empty tensor such as is passed between stages. `tied`,
     on first and last stage, is a parameter of which each holds a copy. `Stage` is all that.
 
-    While a rank works on one message, the receives of the next `ahead` are posted; a send is waited
-    for when its message must have been used, so it never blocks. What a backward pass needs is let
-    go as soon as the plan allows. Dropout draws from each rank's own random state: its masks are
-    not those that one device would draw.
+    While a rank works on one message, the receives of the next `ahead` are posted, which hides
+    transfers that take as long as `ahead` actions. Sends are waited for once their messages must
+    have been used, or at the end. What a backward pass needs is let go as soon as the plan allows.
+    Dropout draws from each rank's own random state: its masks are not those of one device.
 
     peak_in_flight: the most (stage, micro-batch) pairs that the last step held at once.
 
