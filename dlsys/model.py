@@ -213,6 +213,10 @@ class GPT(nn.Module):
             )
         return torch.arange(tokens.shape[1], device=tokens.device)
 
+    def stream_shape(self, tokens: Tensor) -> tuple[int, ...]:
+        """The shape of x between layers, (b, s, hidden), for tokens (b, s)."""
+        return *tokens.shape, self.spec.hidden
+
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """tokens (b, s) -> x (b, s, hidden), what the first layer reads."""
         x = self.embedding(tokens)

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from dlsys import world
 from dlsys.hardware import DEVICES, LINKS, Cluster
 from dlsys.model import GPT
+from dlsys.pipeline_parallel import Pipeline, one_f_one_b, split
 from dlsys.tensor_parallel import (
     ColumnParallelLinear,
     RowParallelLinear,
@@ -350,7 +351,7 @@ def test_loss_gradients_and_three_steps_are_those_of_one_device(spec):
 
 
 def test_real_processes_train_as_one_device_does():
-    spec = SPECS["multi-query with biases"]
+    spec = dataclasses.replace(SPECS["multi-query with biases"], layers=1)
     run = world.launch(train_split, 2, args=(spec, True))
     for found, _ in run.results:
         assert_equal(found, one_device(spec))
@@ -440,6 +441,25 @@ def test_gradients_of_two_micro_batches_add_up_as_on_one_device(sequence_paralle
 
     for found in world.simulate(program, 4).results:
         torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_stages_of_a_pipeline_can_be_cut_too(sequence_parallel):
+    spec = SPECS["multi-query with biases"]
+    tokens, whole, plan = text(spec), GPT(spec, dtype=torch.float64), one_f_one_b(2, 2)
+    whole(tokens, tokens).backward()
+    expected = {name: p.grad for name, p in whole.named_parameters()}
+
+    def program(comm):
+        layers, inside = comm.split(comm.rank % 2), comm.split(comm.rank // 2)
+        model = TensorParallelGPT(spec, inside, sequence_parallel, dtype=torch.float64)
+        pipeline = Pipeline(plan, split(model, plan, layers.rank), layers)
+        pipeline.step(tokens, tokens)
+        return {name: gathered(model, name, p.grad) for name, p in pipeline.named_parameters()}
+
+    results = world.simulate(program, 4).results
+    for first, last in (results[::2], results[1::2]):
+        torch.testing.assert_close(first | last, expected)
 
 
 def test_a_published_model_trains_on_the_meta_device_in_virtual_time():

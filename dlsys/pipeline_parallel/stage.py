@@ -21,7 +21,8 @@ class Stage(nn.Module):
     """The `pieces` of a GPT-like model: 0 is its embedding, 1 to L its layers, L + 1 its head.
 
     Parameters have the names they have in the whole model, whose modules these are. A model is
-    GPT-like that has GPT's children and its methods positions_of, embed, rotation and read_out.
+    GPT-like that has GPT's children and its methods positions_of, stream_shape, embed, rotation
+    and read_out.
     """
 
     def __init__(self, model: Any, pieces: range) -> None:

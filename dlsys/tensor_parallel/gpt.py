@@ -79,12 +79,19 @@ class TensorParallelGPT(GPT):
             self.head.weight = self.embedding.weight
         self.initialize(seed)
 
+    def stream_shape(self, tokens: Tensor) -> tuple[int, ...]:
+        """The shape of x between layers: (b, s, hidden), or (b, s/t, hidden)."""
+        b, s, h = super().stream_shape(tokens)
+        if not self.sequence_parallel:
+            return b, s, h
+        t = divisor("sequence-parallel degree", self.comm.size, {"tokens of a sequence": s})
+        return b, s // t, h
+
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """tokens (b, s) -> x (b, s, hidden), or this rank's (b, s/t, hidden)."""
+        _, length, _ = self.stream_shape(tokens)
         if self.sequence_parallel:
-            t, length = self.comm.size, tokens.shape[1]
-            divisor("sequence-parallel degree", t, {"tokens of a sequence": length})
-            positions = positions.tensor_split(t)[self.comm.rank]
+            positions = positions.split(length)[self.comm.rank]
         return super().embed(tokens, positions)
 
     def read_out(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
