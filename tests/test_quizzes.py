@@ -21,6 +21,7 @@ from dlsys.pipeline_parallel import (
     one_f_one_b,
     step_seconds,
 )
+from dlsys.tensor_parallel import activation_bytes, layout, step_bytes
 from dlsys.transformer import CATALOGUE
 from dlsys.units import DAY, GIB
 
@@ -35,6 +36,10 @@ QUESTIONS = [
 RING8 = ring_all_reduce(8).price(14e9, LINKS["nvlink3"])
 GPT3 = 3.14e23
 A100 = DEVICES["a100-80"].rate("bf16")
+CUT = layout(CATALOGUE["gpt3-175b"], 8)
+LAYER = CUT.layer.forward + CUT.layer.backward
+BRANCH = ring_all_reduce(8).price(LAYER[0].nbytes(1), LINKS["nvlink4"]).bytes_per_rank / 1e6
+KEPT = activation_bytes(CUT.spec, 1, 8)
 
 NUMBERS = {
     "bytes-per-parameter": RECIPES["mixed-adamw"].total,
@@ -50,6 +55,9 @@ NUMBERS = {
     "in-flight": one_f_one_b(8, 32).peak_in_flight[5],
     "both-passes": one_f_one_b(2, 8).price(120, 220).makespan,
     "stage-message": message_bytes(1, 4096, 8192) / 1e6,
+    "tp-message": BRANCH,
+    "tp-count": CUT.spec.layers * len(LAYER),
+    "tp-layer-memory": KEPT.total / 1e9,
 }
 """The right answer to each numeric question, computed."""
 
@@ -89,6 +97,24 @@ MISCONCEPTIONS = {
         "four bytes": message_bytes(1, 4096, 8192, itemsize=4) / 1e6,
         "inside of the feed-forward": message_bytes(1, 4096, 4 * 8192) / 1e6,
         "in MiB": message_bytes(1, 4096, 8192) / 2**20,
+    },
+    "tp-message": {
+        "the size of a weight matrix": BRANCH * CUT.spec.hidden / CUT.spec.sequence,
+        "That is the buffer": LAYER[0].nbytes(1) / 1e6,
+        "one phase": BRANCH / 2,
+        "the whole layer": BRANCH * len(LAYER),
+    },
+    "tp-count": {
+        "the forward pass alone": CUT.spec.layers * len(CUT.layer.forward),
+        "full recomputation": CUT.spec.layers * len(LAYER + CUT.layer.forward),
+    },
+    "tp-layer-memory": {
+        "as with sequence parallelism": activation_bytes(CUT.spec, 1, 8, True).total / 1e9,
+        "scores are missing": (KEPT.between + KEPT.inside) / 1e9,
+        "scores are divided and nothing else": (
+            activation_bytes(CUT.spec, 1)._replace(scores=KEPT.scores).total / 1e9
+        ),
+        "what they keep with them": activation_bytes(CUT.spec, 1).total / 1e9,
     },
 }
 """Wrong answers to numeric questions, computed from the mistake that their feedback names."""
@@ -132,6 +158,12 @@ def test_the_feedback_on_nvlink_gives_the_seconds_of_the_ring() -> None:
 def test_the_feedback_on_the_fewest_micro_batches_gives_the_bubble_they_leave() -> None:
     assert f"{bubble_fraction(8, 134):.2%}" == "4.96%"
     assert bubble_fraction(8, 133) == 0.05
+
+
+def test_the_feedback_on_nodes_gives_the_bytes_of_both_kinds_of_parallelism() -> None:
+    gradients = 2 * 12 * 96 * 8192**2 / 8
+    assert f"{step_bytes(96, 8, 2048, 8192) / 1e9:.1f}" == "22.5"
+    assert f"{2 * gradients / 1e9:.1f}" == "38.7"  # round a ring of many groups
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
