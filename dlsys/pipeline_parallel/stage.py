@@ -73,15 +73,8 @@ class Stage(nn.Module):
         return part.read_out(x, targets) if self.reads_out else x
 
     def message(self, tokens: Tensor) -> Tensor:
-        """An empty tensor (b, s, hidden), such as stages pass on for tokens (b, s).
-
-        Of a model that is `sequence_parallel` it is (b, s/t, hidden), for the t ranks of its comm.
-        """
-        (part,) = self._part
-        batch, length = tokens.shape
-        if getattr(part, "sequence_parallel", False):
-            length //= part.comm.size
-        return next(self.parameters()).new_empty(batch, length, part.spec.hidden)
+        """An empty tensor of the shape in which stages pass x on for tokens (b, s)."""
+        return next(self.parameters()).new_empty(self._part[0].stream_shape(tokens))
 
     def initialize(self, seed: int) -> None:
         """Fill the parameters with the values that they have in the whole model of this seed."""
