@@ -193,6 +193,20 @@ def means(comm):
     return [f(x, op="mean") for f in (comm.all_reduce, comm.reduce, comm.reduce_scatter)]
 
 
+def results_that_lie_where_the_caller_wants_them(comm):
+    found = []
+    for plan in (None, "ring"):
+        for op in ("sum", "mean"):
+            x, there = torch.full((3, 2), comm.rank * comm.size * 2.0), torch.zeros(3, 2)
+            assert comm.all_reduce(x, op, plan=plan, out=there) is there
+            kept = x.clone()
+            handle = comm.all_reduce(x, op, plan=plan, async_op=True, out=x)
+            assert handle.wait() is x
+            assert handle.wait() is x
+            found += [kept, there, x]
+    return found
+
+
 def uneven_parts_join_again(comm):
     x = whole(comm, 2 * comm.size + 1, 2)
     part = comm.reduce_scatter(x)
@@ -244,6 +258,8 @@ def errors_at_the_call(comm):
         lambda: comm.all_reduce([1.0]),
         lambda: comm.all_reduce(torch.ones(1), op="average"),
         lambda: comm.all_reduce(torch.ones(1, dtype=torch.int64), op="mean"),
+        lambda: comm.all_reduce(torch.ones(1), out=torch.ones(2)),
+        lambda: comm.all_reduce(torch.ones(2, 2), out=torch.ones(2, 2).T),
         lambda: comm.broadcast(torch.ones(1), src=comm.size),
         lambda: comm.all_reduce(torch.ones(1), plan="rings"),
         lambda: comm.all_reduce(torch.ones(1), plan=FLAT["all_reduce"]["ring"](comm.size + 1)),

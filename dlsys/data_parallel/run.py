@@ -87,21 +87,8 @@ Hook = Callable[[Communicator, GradientBucket], Handle]
 
 
 def all_reduce(comm: Communicator, bucket: GradientBucket) -> Handle:
-    """The hook that DataParallel uses by default: an all-reduce, divided by n once, at its end."""
-    return _Mean(comm, bucket.flat)
-
-
-class _Mean:
-    """A sum under way that is divided on its way back into the bucket: op="mean" would divide it
-    in a place of its own, and a copy would follow."""
-
-    def __init__(self, comm: Communicator, flat: Tensor) -> None:
-        self._flat, self._size = flat, comm.size
-        self._sum = comm.all_reduce(flat, async_op=True)
-
-    def wait(self) -> Tensor:
-        """The mean over the ranks."""
-        return torch.div(self._sum.wait(), self._size, out=self._flat)
+    """The hook that DataParallel uses by default: a sum over the ranks, divided by n at its end."""
+    return comm.all_reduce(bucket.flat, "mean", async_op=True, out=bucket.flat)
 
 
 class DataParallel(nn.Module):

@@ -27,6 +27,23 @@ class Handle(Protocol):
         """Wait for it and return its result: a tensor, or None where this rank gets none."""
 
 
+class Into:
+    """A collective under way whose result comes to lie in `out`."""
+
+    def __init__(self, handle: Handle, out: torch.Tensor) -> None:
+        self._handle: Handle | None = handle
+        self._out = out
+
+    @torch.no_grad()
+    def wait(self) -> torch.Tensor:
+        """Wait for it and return `out`; may be called again."""
+        if self._handle is not None:
+            result, self._handle = self._handle.wait(), None
+            if result.data_ptr() != self._out.data_ptr():
+                self._out.copy_(result)
+        return self._out
+
+
 @dataclass(frozen=True)
 class Call:
     """One rank's call of a collective: what must agree between ranks, and this rank's tensor."""
@@ -38,6 +55,7 @@ class Call:
     root: int = 0
     length: int | None = None
     async_op: bool = False
+    out: torch.Tensor | None = None
 
     def describe(self) -> str:
         """The call as a reader would write it: `all_reduce of 4x2 float32, sum`."""
@@ -148,9 +166,14 @@ class Communicator(ABC):
         *,
         plan: Plan | str | None = None,
         async_op: bool = False,
+        out: torch.Tensor | None = None,
     ) -> Any:
-        """The reduction of all ranks' tensors, on every rank."""
-        return self._call("all_reduce", tensor, plan, async_op, op=op)
+        """The reduction of all ranks' tensors, on every rank.
+
+        `out`, contiguous and like `tensor`, takes the result and is returned. It may be `tensor`
+        itself, which then needs no copy, and which nobody may touch before `wait()` has returned.
+        """
+        return self._call("all_reduce", tensor, plan, async_op, op=op, out=out)
 
     def reduce_scatter(
         self,
@@ -274,7 +297,17 @@ class Communicator(ABC):
             plan = plan_for(kind, self.size, plan, root=root)
         elif plan is not None:
             self._check_plan(kind, plan, root)
+        out = more.get("out")
+        if out is not None and not (
+            out.is_contiguous() and (out.shape, out.dtype) == (tensor.shape, tensor.dtype)
+        ):
+            raise ValueError(
+                f"{kind} of {in_words(tensor)} got out={in_words(out)}; it must be contiguous and "
+                "have the same shape and dtype"
+            )
         handle = self._collective(Call(kind, tensor, plan, async_op=async_op, **more))
+        if out is not None:
+            handle = Into(handle, out)
         return handle if async_op else handle.wait()
 
     def _check_tensor(self, name: str, tensor: object) -> None:

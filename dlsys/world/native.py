@@ -1,4 +1,5 @@
-"""torch.distributed's own collectives, as functions: the argument stays, the result is new.
+"""torch.distributed's own collectives, as functions: the argument stays, the result is new, or
+lies where the caller wants it.
 
 What only moves data is handed over as bytes, so that every type can be sent; what reduces is
 limited to the types that gloo knows.
@@ -72,7 +73,12 @@ def start(call: Call, group: dist.ProcessGroup, rank: int, size: int) -> tuple[A
 def _all_reduce(
     call: Call, tensor: torch.Tensor, rows: torch.Tensor, group: Any, rank: int, size: int
 ) -> tuple[Any, Finish]:
-    out = tensor.clone(memory_format=torch.contiguous_format)
+    if call.out is None:
+        out = tensor.clone(memory_format=torch.contiguous_format)
+    else:
+        out = call.out.detach()
+        if call.out is not call.tensor:
+            out.copy_(tensor)
     work = dist.all_reduce(out, _OPS[call.op], group, async_op=True)
     return work, lambda: _averaged(out, call, size)
 
