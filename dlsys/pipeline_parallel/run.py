@@ -81,7 +81,7 @@ class Pipeline:
         """
         tied, before = self._tied(), None
         if tied is not None:
-            before, tied.grad = tied.grad, None  # of which the other rank has been told
+            before, tied.grad = tied.grad, None  # the sum is to be of this step's alone
         step = _Step(self, tokens, targets)
         step.run()
         self.peak_in_flight = step.peak
