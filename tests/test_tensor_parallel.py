@@ -46,6 +46,15 @@ SPECS = {
 H100S = Cluster(DEVICES["h100-sxm"], 1, 4, LINKS["nvlink4"], LINKS["infiniband-ndr"])
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    # Tensors this small gain nothing from a second thread, and threads wait long on a busy machine.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def text(spec, batch=2):
     generator = torch.Generator().manual_seed(1)
     return torch.randint(spec.vocab, (batch, spec.sequence), generator=generator)
@@ -343,18 +352,29 @@ def assert_equal(found, expected):
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_loss_gradients_and_three_steps_are_those_of_one_device(spec):
     expected = one_device(spec)
-    for ranks, sequence_parallel in [(1, True), (2, False), (2, True), (4, False), (4, True)]:
+    for ranks, sequence_parallel in [(1, True), (2, False), (4, False), (4, True)]:
         run = world.simulate(train_split, ranks, args=(spec, sequence_parallel))
         for rank, (found, held) in enumerate(run.results):
             assert_equal(found, expected)
             assert held == layout(spec, ranks, sequence_parallel).held(rank)
 
 
-def test_real_processes_train_as_one_device_does():
+def test_real_processes_find_the_gradients_of_one_device():
     spec = dataclasses.replace(SPECS["multi-query with biases"], layers=1)
-    run = world.launch(train_split, 2, args=(spec, True))
-    for found, _ in run.results:
-        assert_equal(found, one_device(spec))
+    tokens, whole = text(spec), GPT(spec, dtype=torch.float64)
+    loss = whole(tokens, tokens)
+    loss.backward()
+    expected = {name: p.grad for name, p in whole.named_parameters()}
+
+    def program(comm):  # without an optimizer, which takes a new process a second to load
+        model = TensorParallelGPT(spec, sequence_parallel=True, dtype=torch.float64)
+        loss = model(tokens, tokens)
+        loss.backward()
+        found = {name: gathered(model, name, p.grad) for name, p in model.named_parameters()}
+        return loss.detach(), found
+
+    for found in world.launch(program, 2).results:
+        torch.testing.assert_close(found, (loss.detach(), expected))
 
 
 def test_flash_attention_on_a_ranks_heads_is_that_of_one_device():
