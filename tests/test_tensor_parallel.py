@@ -464,6 +464,24 @@ def test_gradients_of_two_micro_batches_add_up_as_on_one_device(sequence_paralle
 
 
 @pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_under_autocast_gradients_are_near_those_of_float32(sequence_parallel):
+    def program(comm):
+        model, found = TensorParallelGPT(LLAMA, comm, sequence_parallel), []
+        for enabled in (False, True):
+            with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+                loss = model(text(LLAMA), text(LLAMA))
+            model.zero_grad()
+            loss.backward()
+            found.append([p.grad for p in model.parameters()])
+        return zip(*found, strict=True)
+
+    for exact, rounded in world.simulate(program, 2).results[0]:
+        assert rounded.dtype == torch.float32
+        # bfloat16 has 8 bits, and a gradient is the result of a dozen products.
+        torch.testing.assert_close(rounded, exact, rtol=0, atol=0.05 * exact.abs().max().item())
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True])
 def test_stages_of_a_pipeline_can_be_cut_too(sequence_parallel):
     spec = SPECS["multi-query with biases"]
     tokens, whole, plan = text(spec), GPT(spec, dtype=torch.float64), one_f_one_b(2, 2)

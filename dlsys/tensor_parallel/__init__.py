@@ -15,6 +15,14 @@ from dlsys.tensor_parallel.price import (
 )
 
 if TYPE_CHECKING:
+    from dlsys.tensor_parallel.autograd import (
+        copy,
+        gather,
+        gather_sequence,
+        reduce,
+        scatter,
+        scatter_sequence,
+    )
     from dlsys.tensor_parallel.draw import draw_activations, draw_layer, draw_share
     from dlsys.tensor_parallel.gpt import TensorParallelGPT
     from dlsys.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
@@ -22,7 +30,7 @@ if TYPE_CHECKING:
         VocabParallelEmbedding,
         vocab_parallel_cross_entropy,
     )
-    from dlsys.tensor_parallel.weights import full_state, load
+    from dlsys.tensor_parallel.weights import full_state, gathered, load
 
 # What computes imports torch and what draws Matplotlib: loaded where first asked for (PEP 562).
 _HOME = {
@@ -30,11 +38,18 @@ _HOME = {
     "RowParallelLinear": "linear",
     "TensorParallelGPT": "gpt",
     "VocabParallelEmbedding": "vocabulary",
+    "copy": "autograd",
     "draw_activations": "draw",
     "draw_layer": "draw",
     "draw_share": "draw",
     "full_state": "weights",
+    "gather": "autograd",
+    "gather_sequence": "autograd",
+    "gathered": "weights",
     "load": "weights",
+    "reduce": "autograd",
+    "scatter": "autograd",
+    "scatter_sequence": "autograd",
     "vocab_parallel_cross_entropy": "vocabulary",
 }
 
@@ -51,12 +66,19 @@ __all__ = [
     "VocabParallelEmbedding",
     "activation_bytes",
     "all_reduce_bytes",
+    "copy",
     "draw_activations",
     "draw_layer",
     "draw_share",
     "full_state",
+    "gather",
+    "gather_sequence",
+    "gathered",
     "layout",
     "load",
+    "reduce",
+    "scatter",
+    "scatter_sequence",
     "step_bytes",
     "vocab_parallel_cross_entropy",
 ]

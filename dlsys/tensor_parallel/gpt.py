@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from dlsys import world
 from dlsys.model import GPT, at_least_float32
 from dlsys.tensor_parallel.autograd import gather
-from dlsys.tensor_parallel.copied import Seed, Seeded, own_seed, same_seed, sum_gradients
+from dlsys.tensor_parallel.copied import sum_gradients
+from dlsys.tensor_parallel.dropout import Seed, Seeded, own_seed, same_seed
 from dlsys.tensor_parallel.linear import (
     ColumnParallelLinear,
     RowParallelLinear,

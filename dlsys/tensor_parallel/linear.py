@@ -209,23 +209,25 @@ class _Read(torch.autograd.Function):
         needs_x, _, _, _, *needs = ctx.needs_input_grad
         under_way = _as_it_is if ctx.overlap else _at_once
         rows = [grad.flatten(0, -2) for grad in grads]
+        dtype = rows[0].dtype  # not that of the weights under autocast
         dx, all_x = None, lambda: x
         # The tokens come in while the input's gradient is computed, ...
         if ctx.sequence and any(needs[::2]):
             all_x = under_way(start_joining(x, comm))
         if needs_x:
-            product = rows[0] @ weights[0]
+            product = rows[0] @ weights[0].to(dtype)
             for row, weight in zip(rows[1:], weights[1:], strict=True):
-                product.addmm_(row, weight)
+                product.addmm_(row, weight.to(dtype))
             x = all_x()
             start = start_sharing if ctx.sequence else start_sum
             dx = under_way(start(product.view(*grads[0].shape[:-1], -1), comm))
         else:
             x = all_x()
         # ... and that is summed over the ranks while the weights' gradients are computed.
+        x = x.flatten(0, -2).to(dtype)
         found: list[Tensor | None] = []
         for row, weight, bias in zip(rows, needs[::2], needs[1::2], strict=True):
-            found.append(row.t() @ x.flatten(0, -2) if weight else None)
+            found.append(row.t() @ x if weight else None)
             found.append(row.sum(0) if bias else None)
         return dx and dx(), None, None, None, *found
 
