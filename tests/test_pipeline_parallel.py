@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dlsys import world
-from dlsys.hardware import Link
+from dlsys.hardware import Device, Link
 from dlsys.model import GPT
 from dlsys.pipeline_parallel import (
     Action,
@@ -32,6 +32,7 @@ from dlsys.pipeline_parallel import (
     piece_flops,
     piece_parameters,
     split,
+    stage_seconds,
     zero_bubble,
     zero_bubble_v,
 )
@@ -386,6 +387,24 @@ def test_a_receive_posted_only_when_it_is_needed_does_not_overlap():
         world.simulate(timed, 2, link=link, args=(plan, seconds, ahead)).seconds for ahead in (0, 1)
     )
     assert early == plan.price([1, 1], [2, 2], 0.5).makespan < late
+
+
+@pytest.mark.parametrize("spec", [LLAMA, TIED], ids=["llama", "gpt"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_gpt_takes_the_seconds_that_its_flops_say(schedule, spec):
+    plan, rate, latency = SCHEDULES[schedule](2, 4), 1e9, 1e-5
+    pieces = partition(piece_flops(spec), plan.stages)
+    cost = plan.price(**stage_seconds(spec, pieces, rate, batch=BATCH // 4), transfer=latency)
+    device = Device("products alone", {"fp32": rate}, 1e9, 1e30)
+
+    def program(comm):
+        pipeline = Pipeline(plan, split(GPT(spec), plan, comm.rank, pieces), comm)
+        pipeline.step(*batch(spec))
+
+    run = world.simulate(program, 2, link=Link("latency", latency, 1e30), device=device)
+    # Both copies of a tied matrix are exchanged after the step, one message each way at once.
+    both = latency * (spec.tied and plan.placement[0] != plan.placement[-1])
+    assert run.seconds == pytest.approx(cost.makespan + both, rel=1e-9)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

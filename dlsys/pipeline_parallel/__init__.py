@@ -5,7 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dlsys.pipeline_parallel.partition import partition, piece_flops, piece_parameters
+from dlsys.pipeline_parallel.partition import (
+    partition,
+    piece_flops,
+    piece_parameters,
+    stage_seconds,
+)
 from dlsys.pipeline_parallel.plan import Action, Plan, PlanError, numbered
 from dlsys.pipeline_parallel.price import (
     Price,
@@ -47,6 +52,7 @@ __all__ = [
     "piece_flops",
     "piece_parameters",
     "split",
+    "stage_seconds",
     "step_seconds",
     "zero_bubble",
     "zero_bubble_v",

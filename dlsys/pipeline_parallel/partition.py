@@ -7,7 +7,10 @@ from itertools import accumulate
 from typing import SupportsIndex
 
 from dlsys.transformer import TransformerSpec
-from dlsys.units import at_least, count
+from dlsys.units import at_least, count, positive
+
+_NO_WEIGHTS = ("scores", "position_scores", "weighted_sum")
+"""Operations of a layer whose two operands are both activations."""
 
 
 def partition(costs: Sequence[float], p: SupportsIndex) -> tuple[range, ...]:
@@ -50,6 +53,32 @@ def piece_flops(spec: TransformerSpec) -> list[int]:
     """
     layers = [sum(spec.operations(1, layer).values()) for layer in range(spec.layers)]
     return [0, *layers, spec.operations(1)["head"]]
+
+
+def stage_seconds(
+    spec: TransformerSpec, pieces: Sequence[range], rate: float, batch: SupportsIndex = 1
+) -> dict[str, list[float]]:
+    """What every stage takes for a micro-batch of `batch` sequences: `plan.price(**this)`.
+
+    pieces: those of every stage, as `partition` gives them; rate: FLOP/s of a rank. A product x w
+    costs as much again for the gradient of x ("backward") and for that of w ("weight_backward").
+    Attention multiplies no weights, so its whole backward pass is in the first of the two.
+    """
+    positive("rate, in FLOP/s,", rate)
+    per_flop = count("batch", batch) / rate
+    flops = piece_flops(spec)
+    without = [0] * len(flops)
+    for layer in range(spec.layers):
+        operations = spec.operations(1, layer)
+        without[layer + 1] = sum(operations.get(name, 0) for name in _NO_WEIGHTS)
+    forward = [sum(flops[piece] for piece in part) * per_flop for part in pieces]
+    attention = [sum(without[piece] for piece in part) * per_flop for part in pieces]
+    pairs = list(zip(forward, attention, strict=True))
+    return {
+        "forward": forward,
+        "backward": [f + a for f, a in pairs],
+        "weight_backward": [f - a for f, a in pairs],
+    }
 
 
 def piece_parameters(spec: TransformerSpec) -> list[int]:
