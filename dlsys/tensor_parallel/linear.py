@@ -8,6 +8,7 @@ Shoeybi et al. 2019 (arXiv 1909.08053), section 3.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,7 +41,7 @@ def part(whole: Tensor, cut: Parameter, rank: int) -> Tensor:
     return whole.narrow(cut.dimension, first, stop - first)
 
 
-class ShardedModule(nn.Module):
+class ShardedModule(nn.Module, ABC):
     """A module whose `weight`, and maybe `bias`, are parts of wholes; `cuts` says which.
 
     Unless it is on the meta device it starts from what rank 0 would have drawn for the whole: every
@@ -62,9 +63,9 @@ class ShardedModule(nn.Module):
             mine = None if cut is None else nn.Parameter(torch.empty(cut.shard(self.comm.rank)))
             self.register_parameter(name, mine)
 
+    @abstractmethod
     def whole(self) -> nn.Module:
         """The module that this one is a part of, freshly drawn."""
-        raise NotImplementedError
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
