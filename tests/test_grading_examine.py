@@ -317,6 +317,23 @@ def test_knowing_the_numbers_of_the_notebook_by_heart_earns_nothing(square: Any)
     assert (known.earned, known.status) == (0, WRONG)
 
 
+def test_a_drawn_check_accepts_a_list_for_an_array_as_the_shown_one_does(
+    boxes: Boxes, tmp_path: Path
+) -> None:
+    doubled = (
+        "def doubled(n):\n    ...",
+        "def doubled(n):\n    return torch.ones(2) * 2 * n",
+        "same(doubled(3), [6.0, 6.0])",
+        "same([doubled(7), 1], [[14.0, 14.0], 1], vary={7: [11, 12, 13]})",
+    )
+    prepared = prepare(make(tmp_path, IMPORTS, {"doubled": doubled}), boxes, seed=1)
+    for answer in ("[2 * n, 2 * n]", "(2.0 * n,) * 2", "torch.full((2,), 2 * n)"):
+        source = f"def doubled(n):\n    return {answer}"
+        assert only(grade(prepared, tmp_path, boxes, {"doubled": source})).earned == 2
+    one = only(grade(prepared, tmp_path, boxes, {"doubled": "def doubled(n):\n    return [2 * n]"}))
+    assert one.earned == 0
+
+
 def test_the_blank_answer_earns_nothing_though_it_passes_a_check(square: Any) -> None:
     blank = square("def square(n):\n    ...  ")
     assert [check.passed for check in blank.checks] == [False, True, False, False]

@@ -160,16 +160,16 @@ def show(value: Any, most: int = 200) -> str:
         if type(value) is int or (type(value) is float and abs(value) < 1e16):
             text = f"{value:,}"
         else:
-            text = repr(_bare(value))
+            text = repr(bare(value))
     except ValueError:  # Python writes no whole number of more than 4,300 digits
         return "a number too long to show"
     return text if len(text) <= most else text[: most - 4] + " ..."
 
 
-def _bare(value: Any) -> Any:
+def bare(value: Any) -> Any:
     """The value with each array in it as lists."""
     if isinstance(value, Array):
         return value.values
     if isinstance(value, dict):
-        return {key: _bare(item) for key, item in value.items()}
-    return [_bare(item) for item in value] if isinstance(value, list) else value
+        return {key: bare(item) for key, item in value.items()}
+    return [bare(item) for item in value] if isinstance(value, list) else value
