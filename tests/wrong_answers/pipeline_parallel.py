@@ -47,6 +47,7 @@ BANK = {
             "interleaved", PICTURE.format("interleaved", 2, ("F", 2, 2), 20), "two stages or more"
         ),
         Wrong("zero bubble", PICTURE.format("zero_bubble", 2, ("F", 2, 2), 20), "would be split"),
+        Wrong("in capitals", PICTURE.format("1F1B", 2, ("F", 2, 2), 20), "in small letters"),
         Wrong("who waits", PICTURE.format("1f1b", 3, ("F", 2, 2), 20), "Whom does it wait for"),
         Wrong("who ends last", PICTURE.format("1f1b", 0, ("F", 2, 2), 20), "ends last"),
         Wrong("what runs next", PICTURE.format("1f1b", 2, ("F", 3, 2), 20), "what it runs next"),
@@ -130,6 +131,12 @@ BANK = {
             "Nothing is repaired yet",
             FIRST_OUT,
         ),
+        Wrong(
+            "the rows of the first micro-batch for all",
+            "len(inputs[0]) / rows * (x.T @ grads[k])",
+            "weighs four times as much",
+            SHARE,
+        ),
         Wrong("the sum of the means", "(x.T @ grads[k])", "the sum of four means", SHARE),
         Wrong(
             "divided by the number of micro-batches",
@@ -170,7 +177,7 @@ BANK = {
         Wrong(
             "whole batch at once",
             "micro_batches, each = 1, rows",
-            "the batch was not cut",
+            "The batch was not cut",
             "each = rows // micro_batches",
         ),
         Wrong(
@@ -227,6 +234,32 @@ BANK = {
             return x.T @ g
             """,
             "could travel at the same time",
+        ),
+        Wrong(
+            "whole batch in one message, and empty ones",
+            """
+            first, last = comm.rank == 0, comm.rank == comm.size - 1
+            empty = [torch.empty(0) for _ in range(micro_batches - 1)]
+
+            def get(columns, src):
+                whole = comm.recv(torch.empty(rows, columns), src)
+                for each in empty:
+                    comm.recv(each, src)
+                return whole
+
+            def put(tensor, dst):
+                return [comm.isend(each, dst) for each in (tensor, *empty)]
+
+            x = inputs if first else get(len(weight), comm.rank - 1)
+            y = x @ weight
+            sending = [] if last else put(y, comm.rank + 1)
+            g = (y - targets) / rows if last else get(len(y[0]), comm.rank + 1)
+            sending += [] if first else put(g @ weight.T, comm.rank - 1)
+            for handle in sending:
+                handle.wait()
+            return x.T @ g
+            """,
+            "one message for each micro-batch",
         ),
         Wrong(
             "1F1B with sends that wait",
