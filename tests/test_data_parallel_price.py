@@ -725,6 +725,14 @@ def test_pictures_show_what_was_priced_with_units_and_are_closed():
     assert sum(bar.get_width() for bar in exposed[0]) == pytest.approx(step.exposed_seconds)
 
 
+def test_pictures_drop_no_curve_however_many_there_are():
+    curves = {f"run {i}": ([1e6, 2e6], [2.0, 1.0 + i]) for i in range(9)}
+    figure = draw_compression(curves)
+    assert figure.axes[0].get_legend_handles_labels()[1] == list(curves)
+    figure = draw_taxes([i / 10 for i in range(9)])
+    assert [len(axes.lines) for axes in figure.axes] == [10, 10]
+
+
 def test_prices_need_neither_torch_nor_matplotlib():
     code = (
         "import sys; from dlsys.data_parallel import overlap, step_bytes, weak_scaling, noise_scale;"

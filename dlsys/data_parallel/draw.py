@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -30,6 +31,7 @@ LINES = (
     ("#009E73", "-.", "^"),
     ("#CC79A7", ":", "D"),
     ("#000000", (0, (5, 1, 1, 1, 1, 1)), "v"),
+    ("#E69F00", (0, (1, 1)), "P"),
 )
 SHADES = ("#56B4E9", "#B4DDF4")
 LEVEL: Mapping[str, Any] = {"color": "#888888", "linewidth": 1}
@@ -129,7 +131,7 @@ def draw_bucket_tradeoff(steps: Mapping[float, Overlap], best: float | None = No
         "step without overlap": [step.blocking_seconds for step in steps.values()],
         "communication alone": [step.communication_seconds for step in steps.values()],
     }
-    for (label, values), (color, style, _) in zip(lines.items(), LINES, strict=False):
+    for (label, values), (color, style, _) in zip(lines.items(), cycle(LINES), strict=False):
         shown = [value * scale for value in values]
         axes.plot([s / MEGA for s in sizes], shown, color=color, linestyle=style, label=label)
     compute = next(iter(steps.values())).compute_seconds * scale
@@ -165,7 +167,7 @@ def draw_taxes(fractions: Sequence[float] = (0.05, 0.15, 0.40), most: int = 256)
         (panels[1], constant_fraction_speedup, "r of every step: (1-r) n"),
     ):
         axes.plot(ranks, ranks, label="n", **LEVEL)
-        for r, (color, style, marker) in zip(fractions, LINES, strict=False):
+        for r, (color, style, marker) in zip(fractions, cycle(LINES), strict=False):
             ys = [speedup(n, r) for n in ranks]
             label = f"r = {r:.0%}: {ys[-1]:.3g} at {ranks[-1]}"
             axes.plot(ranks, ys, color=color, linestyle=style, marker=marker, ms=4, label=label)
@@ -188,7 +190,7 @@ def draw_scaling(curves: Mapping[str, Sequence[Scaling]]) -> Figure:
     figure, (left, right) = _figure(8.5, 4, 1, 2)
     ranks = sorted({each.ranks for curve in curves.values() for each in curve})
     left.plot(ranks, ranks, label="n", **LEVEL)
-    for (name, curve), (color, style, marker) in zip(curves.items(), LINES, strict=False):
+    for (name, curve), (color, style, marker) in zip(curves.items(), cycle(LINES), strict=False):
         xs = [each.ranks for each in curve]
         for axes, ys in (
             (left, [each.speedup for each in curve]),
@@ -217,7 +219,9 @@ def draw_compression(
 ) -> Figure:
     """Loss over bytes that a rank has sent, a line for each named (bytes, losses) of a run."""
     figure, (axes,) = _figure(7, 4)
-    for (name, (sent, losses)), (color, style, marker) in zip(curves.items(), LINES, strict=False):
+    for (name, (sent, losses)), (color, style, marker) in zip(
+        curves.items(), cycle(LINES), strict=False
+    ):
         xs = [nbytes / MEGA for nbytes in sent]
         every = max(1, len(xs) // 8)
         axes.plot(
@@ -249,7 +253,8 @@ def draw_batch_tradeoff(tradeoff: BatchTradeoff) -> Figure:
     named = [(2.0**i * b, "o") for i in (-4, -2, 2, 4)] + [(b, "s")]
     for batch, marker in named:
         axes.plot(tradeoff.steps(batch), tradeoff.samples(batch), marker, color="#0072B2")
-        text = f"B = {batch:,.4g}" + (" (critical)" if batch == b else "")
+        size = f"{batch:,.0f}" if batch >= 100 else f"{batch:.3g}"
+        text = f"B = {size}" + (" (critical)" if batch == b else "")
         where = (tradeoff.steps(batch), tradeoff.samples(batch))
         axes.annotate(text, where, xytext=(7, 4), textcoords="offset points", fontsize="small")
     axes.axvline(tradeoff.least_steps, linestyle="--", label="fewest steps", **LEVEL)
