@@ -142,6 +142,23 @@ def test_accumulated_micro_batches_are_one_large_batch_and_send_once():
     torch.testing.assert_close(*(run.results for run in runs), rtol=1e-4, atol=1e-6)
 
 
+def test_gradients_of_passes_that_end_at_any_time_are_averaged_when_asked():
+    def program(comm):
+        model = DataParallel(whole_numbers(nn.Linear(3, 2)), comm, bucket_bytes=8)
+        for _ in range(2):  # the second time into gradients that lie in their buckets
+            model.zero_grad(set_to_none=False)
+            with model.no_sync():
+                for part_of_model in (lambda x: x @ model.module.weight.T, model):
+                    part_of_model(torch.full((1, 3), float(comm.rank))).sum().backward()
+            local = model.module.weight.grad.clone()
+            model.average()
+        return local.unique().tolist(), model.module.weight.grad.unique().tolist()
+
+    run = world.simulate(program, 2)
+    assert run.results == [([0.0], [1.0]), ([2.0], [1.0])]
+    assert run.traffic.count("all_reduce", rank=0) == 2 * 2  # a call for each bucket and step
+
+
 class Net(nn.Module):
     """Batch norm, a tied layer, a branch that not every pass takes."""
 
@@ -236,6 +253,21 @@ def test_a_parameter_frozen_later_stays_and_one_thawed_later_is_refused():
         assert net.b.weight.grad.tolist() == [[1, 1], [1, 1]]
         net.c.weight.requires_grad_(True)
         with pytest.raises(RuntimeError, match=r"'c.weight' was frozen when"):
+            model(torch.ones(1, 2), "abc")
+
+    world.simulate(program, 2)
+
+
+def test_a_parameter_that_was_replaced_is_refused_not_left_out():
+    def program(comm):
+        model = DataParallel(Branches(), comm)
+        state = {name: value.clone() for name, value in model.state_dict().items()}
+        model.load_state_dict(state)
+        model(torch.ones(1, 2), "abc").backward()
+        model.load_state_dict(state, assign=True)
+        with torch.no_grad():  # whoever only looks at the outputs needs no gradients
+            model(torch.ones(1, 2), "abc")
+        with pytest.raises(RuntimeError, match=r"'a.weight' is not the parameter"):
             model(torch.ones(1, 2), "abc")
 
     world.simulate(program, 2)
@@ -550,16 +582,21 @@ def test_gradients_lie_in_their_bucket_whatever_zero_grad_does(set_to_none):
     assert len(seen) == 6
 
 
-def test_a_hook_that_gives_no_mean_is_refused():
-    class Nothing:
-        def wait(self):
-            return None
+class Nothing:
+    def wait(self):
+        return None
 
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [(Nothing(), "the hook's handle gave NoneType for bucket 0"), (None, "the hook returned None")],
+)
+def test_a_hook_that_gives_no_mean_is_refused(given, says):
     def program(comm):
-        model = DataParallel(nn.Linear(2, 1), comm, hook=lambda comm, bucket: Nothing())
+        model = DataParallel(nn.Linear(2, 1), comm, hook=lambda comm, bucket: given)
         model(torch.ones(1, 2)).sum().backward()
 
-    with pytest.raises(TypeError, match="the hook's handle gave NoneType for bucket 0"):
+    with pytest.raises(TypeError, match=says):
         world.simulate(program, 1)
 
 

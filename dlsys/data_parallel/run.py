@@ -131,6 +131,11 @@ class DataParallel(nn.Module):
         named = dict(module.named_parameters())
         trained = {name: p for name, p in named.items() if p.requires_grad}
         self._frozen = {name: p for name, p in named.items() if not p.requires_grad}
+        self._places = [
+            (owner._parameters, leaf, f"{path}.{leaf}".lstrip("."), parameter)
+            for path, owner in module.named_modules()
+            for leaf, parameter in owner._parameters.items()
+        ]
         self._has_buffers = any(True for _ in module.buffers())
         self.plan = plan_of(trained, bucket_bytes)
         self._buckets: list[GradientBucket] = []
@@ -150,18 +155,30 @@ class DataParallel(nn.Module):
         """The module's own output, whatever it is."""
         # Where a checkpoint calls this again in backward, everything is as it was.
         if torch._C._current_graph_task_id() == -1:
-            thawed = next((name for name, p in self._frozen.items() if p.requires_grad), None)
-            if thawed is not None:
-                raise RuntimeError(
-                    f"{thawed!r} was frozen when DataParallel was built and no bucket has a place "
-                    "for its gradient: build DataParallel after requires_grad_(True)."
-                )
+            if torch.is_grad_enabled():
+                self._check_parameters()
             self._drop_unfinished()
             if self._has_buffers and self.training:
                 if self._step_begins:
                     broadcast(self.comm, dict(self.module.named_buffers()))
                 self._step_begins = self._syncs
         return self.module(*args, **kwargs)
+
+    def _check_parameters(self) -> None:
+        """Raise RuntimeError for one of which no bucket would get the gradient."""
+        for name, parameter in self._frozen.items():
+            if parameter.requires_grad:
+                raise RuntimeError(
+                    f"{name!r} was frozen when DataParallel was built and no bucket has a place "
+                    "for its gradient: build DataParallel after requires_grad_(True)."
+                )
+        for table, leaf, name, parameter in self._places:
+            if table.get(leaf) is not parameter:
+                raise RuntimeError(
+                    f"{name!r} is not the parameter that DataParallel was built with: build it "
+                    "after what replaces parameters, such as to_empty() or "
+                    "load_state_dict(assign=True)."
+                )
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -172,6 +189,15 @@ class DataParallel(nn.Module):
             yield
         finally:
             self._syncs = before
+
+    def average(self) -> None:
+        """Average what is in .grad, as the end of backward does; all ranks call it.
+
+        For gradients that come in under `no_sync` from passes that do not end one by one, such as
+        those of a pipeline's stages.
+        """
+        self._drop_unfinished()
+        self._finish()
 
     def _ready(self, index: int) -> None:
         """A parameter of bucket `index` has its gradient of this pass."""
@@ -194,6 +220,11 @@ class DataParallel(nn.Module):
         bucket = self._buckets[self._sent]
         bucket.collect()
         bucket.handle = self.hook(self.comm, bucket)
+        if not hasattr(bucket.handle, "wait"):
+            raise TypeError(
+                f"the hook returned {bucket.handle!r} for bucket {bucket.index}; it returns a "
+                "handle whose wait() gives the mean gradient."
+            )
         self._sent += 1
 
     def _finish(self) -> None:
