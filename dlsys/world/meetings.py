@@ -146,9 +146,9 @@ class Collective(Meeting):
             self._bytes_before = [unit * edge for edge in share.buffers.edges]
             if call.kind == "scatter":
                 rows = as_rows(tensor)
-                self._template, self._rows = rows[:0], rows.shape[0]
-                for early in self._early:
-                    self._begin(early, Call("scatter", None))
+                self._template, self._rows = rows[:0].clone(), rows.shape[0]
+                while self._early:
+                    self._begin(self._early.pop(0), Call("scatter", None))
         self.execution.enter(share.rank, share.entered)
 
     def _sizes(self, first: int, stop: int) -> int:
@@ -194,6 +194,9 @@ class Collective(Meeting):
         assert share is not None
         simulation = self.group.simulation
         nbytes = self._buffers(rank).passed_bytes
+        # Nobody reads its buffers any more: they live as long as the handle, not as this circle of
+        # objects, which would keep them until the garbage collector comes by.
+        self.shares[rank] = None
         simulation.traffic.calls.append(
             CallRecord(share.owner.number, self.kind, self.group.axis, nbytes, share.entered, time)
         )
