@@ -584,6 +584,18 @@ def test_local_sgd_that_averages_after_every_step_is_data_parallelism():
     assert (parallel.results[0] - local.results[0][1]).abs().max() > 1e-2
 
 
+def test_local_sgd_averages_parameters_that_are_not_contiguous():
+    def program(comm):
+        net = nn.Conv2d(2, 3, 2).to(memory_format=torch.channels_last)
+        model = LocalSGD(net, comm)
+        with torch.no_grad():
+            net.weight.copy_(torch.arange(24.0).view(3, 2, 2, 2) + 2 * comm.rank)
+        model.step()
+        return torch.equal(net.weight, torch.arange(24.0).view(3, 2, 2, 2) + 1)
+
+    assert world.simulate(program, 2).results == [True, True]
+
+
 def test_local_sgd_sends_one_part_in_every_of_the_bytes_and_lets_ranks_drift_between():
     runs = {k: world.simulate(local_training, 2, args=(k,)) for k in (1, 2, 4, 3)}
     sent = {k: run.traffic.by_kind()["all_reduce"] for k, run in runs.items()}

@@ -47,7 +47,8 @@ class LocalSGD(nn.Module):
         self._fill(self.comm.all_reduce(self._flat(), op="mean"))
 
     def _flat(self) -> torch.Tensor:
-        return nn.utils.parameters_to_vector(self.module.parameters()).detach()
+        # nn.utils.parameters_to_vector refuses parameters that are not contiguous.
+        return torch.cat([p.detach().reshape(-1) for p in self.module.parameters()])
 
     @torch.no_grad()
     def _fill(self, flat: torch.Tensor) -> None:
