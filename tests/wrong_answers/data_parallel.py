@@ -64,6 +64,28 @@ BANK = {
             "for i in reversed(range(len(sizes))):",
         ),
         Wrong(
+            "one limit for all",
+            "room = limit",
+            "limit of its own",
+            "room = limit if cut else first",
+        ),
+        Wrong(
+            "the first limit for all",
+            "room = first",
+            "limit of the first bucket alone",
+            "room = limit if cut else first",
+        ),
+        Wrong(
+            "the library's buckets",
+            """
+            from dlsys.data_parallel import buckets
+
+            plan = buckets({str(i): 4 * x for i, x in enumerate(sizes)}, 4 * limit)
+            return [[int(name) for name in bucket.names] for bucket in plan.buckets]
+            """,
+            "limit of its own",
+        ),
+        Wrong(
             "a bucket for each gradient",
             "return [[i] for i in reversed(range(len(sizes)))]",
             "pays the latency",
@@ -79,7 +101,7 @@ BANK = {
             """
             cut, bucket, filled = [], [], 0
             for i in reversed(range(len(sizes))):
-                if bucket and filled + sizes[i] > limit:
+                if bucket and filled + sizes[i] > (limit if cut else first):
                     cut.append(bucket)
                     bucket, filled = [], 0
                 bucket.append(i)
@@ -117,7 +139,7 @@ BANK = {
         Wrong(
             "an empty bucket before one that is too large",
             """
-            cut, room = [[]], limit
+            cut, room = [[]], first
             for i in reversed(range(len(sizes))):
                 if sizes[i] > room:
                     cut.append([])
