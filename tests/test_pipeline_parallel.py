@@ -181,6 +181,39 @@ def test_gradients_accumulate_over_steps_also_of_tied_copies():
             torch.testing.assert_close(after[name], 2 * gradient, rtol=1e-5, atol=1e-8, msg=name)
 
 
+@pytest.mark.parametrize("ahead", [0, 2])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_without_gradients_only_the_forward_passes_run_and_give_the_loss(schedule, ahead):
+    plan = SCHEDULES[schedule](2, 4)
+
+    def program(comm):
+        model = GPT(TIED, device="meta")
+        pipeline = Pipeline(plan, split(model, plan, comm.rank, device="cpu"), comm, ahead)
+        with torch.no_grad():
+            loss = pipeline.step(*batch(TIED))
+        assert all(p.grad is None for p in pipeline.parameters())
+        return loss, pipeline.peak_in_flight
+
+    run = world.simulate(program, 2)
+    losses = [loss for loss, _ in run.results]
+    (whole, *_), _ = one_device(TIED)
+    torch.testing.assert_close(losses[plan.placement[-1]], whole)
+    assert [peak for _, peak in run.results] == [0, 0]
+    assert len(run.traffic.messages) == sum(plan.messages) / 2
+
+
+def test_a_tied_matrix_that_is_one_no_longer_is_refused():
+    def program(comm):
+        plan = one_f_one_b(2, 2)
+        stages = split(GPT(TIED, device="meta"), plan, comm.rank)
+        for stage in stages.values():
+            stage.to_empty(device="cpu")
+        Pipeline(plan, stages, comm).step(*batch(TIED))
+
+    with pytest.raises(RuntimeError, match="head and embedding must be one parameter"):
+        world.simulate(program, 2)
+
+
 @pytest.mark.parametrize("schedule", ["1f1b", "zero bubble V"])
 def test_frozen_layers_get_no_gradient_and_others_the_same(schedule):
     def freeze(name):

@@ -76,10 +76,11 @@ class Pipeline:
 
         tokens, targets (b, ...) are cut into m micro-batches of b/m, whose losses weigh alike. Only
         the first stage reads the values of `tokens` (others their shape), and only the last needs
-        `targets`. Returns the loss on the rank of the last stage, None elsewhere. Raises ValueError
-        where b does not divide by m.
+        `targets`. Returns the loss on the rank of the last stage, None elsewhere. Under
+        torch.no_grad(), on all ranks, the forward passes run alone. Raises ValueError where b does
+        not divide by m.
         """
-        tied, before = self._tied(), None
+        tied, before = self._tied() if torch.is_grad_enabled() else None, None
         if tied is not None:
             before, tied.grad = tied.grad, None  # the sum is to be of this step's alone
         step = _Step(self, tokens, targets)
@@ -105,7 +106,11 @@ class Pipeline:
         first, last = self.plan.placement[0], self.plan.placement[-1]
         other = last if self.comm.rank == first else first
         number = tag(self.plan, Action("F", self.plan.stages, 0))
-        assert tied.grad is not None
+        if tied.grad is None:
+            raise RuntimeError(
+                f"Rank {self.comm.rank} got no gradient of the tied matrix from its stage: head and "
+                "embedding must be one parameter. (to_empty() parts them; give split a `device`.)"
+            )
         receiving = self.comm.irecv(torch.empty_like(tied.grad), other, number)
         self.comm.isend(tied.grad, other, number).wait()
         return receiving.wait().add_(tied.grad)
@@ -145,14 +150,17 @@ class _Step:
             "B": self._backward,
             "W": self._backward_for_weights,
         }
+        runs = kinds if torch.is_grad_enabled() else "F"
         for place, action in enumerate(self.plan.ranks[self.comm.rank]):
             for message in self.routes.posts.get(place, ()):
-                _, stage, k = message.user
-                space = self.stages[stage].message(self.tokens[k])
-                self.coming[message.user] = self.comm.irecv(space, message.peer, message.tag)
-            result = kinds[action.kind](action, self._take(action))
-            if result is not None:
-                self._pass_on(action, result)
+                kind, stage, k = message.user
+                if kind in runs:
+                    space = self.stages[stage].message(self.tokens[k])
+                    self.coming[message.user] = self.comm.irecv(space, message.peer, message.tag)
+            if action.kind in runs:
+                result = kinds[action.kind](action, self._take(action))
+                if result is not None:
+                    self._pass_on(action, result)
         for handle in self.going.values():
             handle.wait()
 
@@ -185,10 +193,11 @@ class _Step:
             out = self.stages[stage](self.tokens[k], x, targets)
             if last:
                 out = out / self.plan.m
-        # Frozen first stages have nothing to differentiate.
-        end = None if not out.requires_grad else out if last else get_gradient_edge(out)
-        self.held[stage, k] = _Held(x, end, deferred)
-        self.peak = max(self.peak, len(self.held))
+        if torch.is_grad_enabled():
+            # Frozen first stages have nothing to differentiate.
+            end = None if not out.requires_grad else out if last else get_gradient_edge(out)
+            self.held[stage, k] = _Held(x, end, deferred)
+            self.peak = max(self.peak, len(self.held))
         if not last:
             return out.detach()
         self.loss = out.detach() if self.loss is None else self.loss + out.detach()
