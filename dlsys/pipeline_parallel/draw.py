@@ -206,12 +206,14 @@ def _held(axes: Axes, plan: Plan, cost: Price, until: float) -> None:
         steps += [(end, -1) for (kind, *_), _, end in cost.spans[rank] if kind == frees]
         times, held = [0.0], [0]
         for time, change in sorted(steps):
-            times.append(time)
-            held.append(held[-1] + change)
+            if time > times[-1]:
+                times.append(time)
+                held.append(held[-1])
+            held[-1] += change  # where one pass ends and the next starts there is no dip
         axes.step(times, held, where="post", color=color, linestyle=style, label=f"rank {rank}")
     axes.set_xlim(0, until)
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_ylabel("held (pairs)")
+    axes.set_ylabel("in flight")
     axes.grid(color="#EEEEEE")
     axes.legend(loc="upper right", fontsize=8)
