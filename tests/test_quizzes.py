@@ -10,6 +10,13 @@ from typing import Any
 import pytest
 
 from dlsys.collectives import ring_all_reduce, tree_all_reduce
+from dlsys.data_parallel import (
+    BatchTradeoff,
+    TopK,
+    amdahl_speedup,
+    constant_fraction_speedup,
+)
+from dlsys.data_parallel import step_bytes as gradient_bytes
 from dlsys.hardware import DEVICES, LINKS
 from dlsys.memory_wall import RECIPES, devices_needed, model_state, training_seconds
 from dlsys.notebook import quiz
@@ -58,6 +65,9 @@ NUMBERS = {
     "tp-message": BRANCH,
     "tp-count": CUT.spec.layers * len(LAYER),
     "tp-layer-memory": KEPT.total / 1e9,
+    "dp-bytes": gradient_bytes(8e9, 32) / 1e9,
+    "dp-amdahl": amdahl_speedup(256, 0.15),
+    "dp-topk": TopK(0.01).sent_bytes([(10**9,)], 8) / 1e6,
 }
 """The right answer to each numeric question, computed."""
 
@@ -116,6 +126,20 @@ MISCONCEPTIONS = {
         ),
         "what they keep with them": activation_bytes(CUT.spec, 1).total / 1e9,
     },
+    "dp-bytes": {
+        "reduce-scatter alone": gradient_bytes(8e9, 32) / 2e9,
+        "over all ranks": 32 * gradient_bytes(8e9, 32) / 1e9,
+        "What a rank receives": 2 * gradient_bytes(8e9, 32) / 1e9,
+    },
+    "dp-amdahl": {
+        "15 % of its own step": constant_fraction_speedup(256, 0.15),
+        "efficiency in percent": amdahl_speedup(256, 0.15) / 256 * 100,
+        "very many ranks": 1 / 0.15,
+    },
+    "dp-topk": {
+        "All seven others need it": TopK(0.01).sent_bytes([(10**9,)], 2) / 1e6,
+        "One percent of an all-reduce": gradient_bytes(4e9, 8) / 1e8,
+    },
 }
 """Wrong answers to numeric questions, computed from the mistake that their feedback names."""
 
@@ -158,6 +182,12 @@ def test_the_feedback_on_nvlink_gives_the_seconds_of_the_ring() -> None:
 def test_the_feedback_on_the_fewest_micro_batches_gives_the_bubble_they_leave() -> None:
     assert f"{bubble_fraction(8, 134):.2%}" == "4.96%"
     assert bubble_fraction(8, 133) == 0.05
+
+
+def test_the_feedback_on_the_noise_scale_gives_steps_and_samples() -> None:
+    training = BatchTradeoff(least_steps=1, least_samples=1)  # a critical batch of 1
+    assert training.steps(8) / training.steps(4) == pytest.approx(0.9)
+    assert training.samples(8) / training.samples(4) == pytest.approx(1.8)
 
 
 def test_the_feedback_on_nodes_gives_the_bytes_of_both_kinds_of_parallelism() -> None:
