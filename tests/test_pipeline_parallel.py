@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dlsys import world
+from dlsys.data_parallel import DataParallel
 from dlsys.hardware import Device, Link
 from dlsys.model import GPT
 from dlsys.pipeline_parallel import (
@@ -36,7 +37,7 @@ from dlsys.pipeline_parallel import (
     zero_bubble,
     zero_bubble_v,
 )
-from dlsys.tensor_parallel import TensorParallelGPT
+from dlsys.tensor_parallel import TensorParallelGPT, weights
 from dlsys.transformer import CATALOGUE, TransformerSpec
 
 SCHEDULES = {
@@ -259,6 +260,40 @@ def test_stages_of_a_tensor_parallel_model_train_as_one_device_does(sequence_par
     sent = [m.nbytes for m in run.traffic.messages if m.axis == "pp"]
     rows = LLAMA.sequence // (2 if sequence_parallel else 1)
     assert sent == [BATCH // 4 * rows * LLAMA.hidden * 4] * (2 * 2 * 4)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zero bubble V"])
+def test_8_ranks_on_three_axes_train_as_one_device_does(schedule):
+    plan = SCHEDULES[schedule](2, 2)
+
+    def program(comm):
+        tp = comm.split(comm.rank // 2, axis="tp")
+        pp = comm.split((comm.rank // 4, comm.rank % 2), axis="pp")
+        dp = comm.split(comm.rank % 4, axis="dp")
+        model = TensorParallelGPT(LLAMA, tp, sequence_parallel=True, device="meta")
+        stages = split(model, plan, pp.rank, device="cpu")
+        pipeline = Pipeline(plan, stages, pp)
+        replica = DataParallel(nn.ModuleList(stages.values()), dp)
+        mine = [x.chunk(2)[dp.rank] for x in batch(LLAMA)]
+
+        def loss_of_step():
+            with replica.no_sync():
+                loss = pipeline.step(*mine)
+            replica.average()
+            return loss if loss is None else dp.all_reduce(loss, "mean")
+
+        losses, found = trained(pipeline, loss_of_step, 2)
+        return losses, {
+            name: tuple(weights.gathered(model, name, x) for x in pair)
+            for name, pair in found.items()
+        }
+
+    run = world.simulate(program, 8)
+    for first in (0, 1, 4, 5):  # the pipelines: ranks (0, 2), (1, 3), (4, 6) and (5, 7)
+        assert_equal_one_device(plan, LLAMA, run.results[first : first + 4 : 2])
+    # Gradients cross once a step, though each comes from 2 micro-batches, or from W after W.
+    middle = 2 if plan.placement[-1] == 0 else 0  # a rank that sums no losses
+    assert run.traffic.count("all_reduce", axis="dp", rank=middle) == 2
 
 
 # --- torch's engine -------------------------------------------------------------------------------

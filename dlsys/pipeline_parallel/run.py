@@ -108,8 +108,8 @@ class Pipeline:
         number = tag(self.plan, Action("F", self.plan.stages, 0))
         if tied.grad is None:
             raise RuntimeError(
-                f"Rank {self.comm.rank} got no gradient of the tied matrix from its stage: head and "
-                "embedding must be one parameter. (to_empty() parts them; give split a `device`.)"
+                f"Rank {self.comm.rank} got no gradient of the tied matrix from its stage: head "
+                "and embedding must be one parameter (to_empty() parts them: give split a device)."
             )
         receiving = self.comm.irecv(torch.empty_like(tied.grad), other, number)
         self.comm.isend(tied.grad, other, number).wait()
