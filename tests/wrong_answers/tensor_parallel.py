@@ -159,7 +159,7 @@ BANK = {
         ),
     ],
     "loss": [
-        Wrong("all logits gathered", GATHERED_LOGITS, "all logits were gathered"),
+        Wrong("all logits gathered", GATHERED_LOGITS, "All logits were gathered"),
         Wrong(
             "its own words alone",
             "total = powers.sum(dim=1)",
@@ -190,6 +190,7 @@ BANK = {
             "The sign of the loss",
             "losses = top + total.log() - target",
         ),
+        Wrong("a list", "return losses.tolist(),", "a tensor is wanted", "return losses,"),
         Wrong("the mean", "return losses.mean(),", "not their mean or sum", "return losses,"),
         Wrong(
             "gradient of the mean",
@@ -218,6 +219,12 @@ BANK = {
             'top = comm.all_reduce(logits.max(dim=1).values, op="max")',
         ),
         Wrong(
+            "nothing subtracted, and a message for nothing",
+            "top = torch.zeros(len(targets))\n    comm.all_reduce(top)",
+            "exp(800) is infinite",
+            'top = comm.all_reduce(logits.max(dim=1).values, op="max")',
+        ),
+        Wrong(
             "each subtracts its own",
             "top = logits.max(dim=1).values",
             "Every token's target is on one rank",
@@ -231,9 +238,7 @@ BANK = {
         ),
     ],
     "fault": [
-        Wrong(
-            "bias", 'wrong_gradient = "bias"', "the program does that", 'wrong_gradient = "scale"'
-        ),
+        Wrong("bias", 'wrong_gradient = "bias"', "it is whole", 'wrong_gradient = "scale"'),
         Wrong("up", 'wrong_gradient = "up"', "its own columns of up", 'wrong_gradient = "scale"'),
         Wrong(
             "down", 'wrong_gradient = "down"', "its own rows of down", 'wrong_gradient = "scale"'
@@ -272,13 +277,20 @@ BANK = {
         Wrong(
             "bias summed twice",
             'return found | {n: comm.all_reduce(found[n]) for n in ("scale", "bias")}',
-            "bias was summed already",
+            "bias added up all tokens already",
             'return found | {"scale": comm.all_reduce(found["scale"])}',
         ),
         Wrong(
             "times the number of ranks",
             'return found | {"scale": comm.size * found["scale"]}',
             "Change the wrong gradient only",
+            'return found | {"scale": comm.all_reduce(found["scale"])}',
+        ),
+        Wrong(
+            "step run twice",
+            "step(comm, x, grad_y, scale, up, down, bias)\n    "
+            'return found | {"scale": comm.all_reduce(found["scale"])}',
+            "`step` is run twice",
             'return found | {"scale": comm.all_reduce(found["scale"])}',
         ),
         Wrong(
@@ -334,7 +346,7 @@ BANK = {
             "first = rank // copies\n"
             '    return {"query": query, "key_value": sorted({q // sharing for q in query}),\n'
             '            "summed_over": list(range(first, t, kv_heads)) if copies > 1 else [rank]}',
-            "are neighbours, as query heads are",
+            "are neighbors, as query heads are",
             "first = rank // copies * copies",
         ),
         Wrong(
