@@ -399,34 +399,33 @@ def test_the_layers_of_a_run_send_2_t_minus_1_over_t_bsh_4_l():
 
 
 def kept(comm, spec, sequence_parallel, dropout, flash):
-    """Bytes that one layer keeps: what a model with two keeps more than a model with one."""
-    everything = []
-    for layers in (1, 2):
-        one = dataclasses.replace(spec, layers=layers)
-        model = TensorParallelGPT(
-            one, comm, sequence_parallel, dropout=dropout, flash=flash, dtype=torch.bfloat16
-        )
-        tokens = torch.arange(2 * spec.sequence).view(2, -1) % spec.vocab
-        measured = memory_wall.measure_activations(model, tokens, tokens)
-        everything.append(measured.everything - sum(measured.statistics[0].values()) * layers)
-    return everything[1] - everything[0]
+    """What the layers keep, by term."""
+    model = TensorParallelGPT(
+        spec, comm, sequence_parallel, dropout=dropout, flash=flash, dtype=torch.bfloat16
+    )
+    tokens = torch.arange(2 * spec.sequence).view(2, -1) % spec.vocab
+    return memory_wall.measure_activations(model, tokens, tokens)
 
 
 @pytest.mark.parametrize("spec", [TINY, dataclasses.replace(TINY_LLAMA, norm="layer")], ids=["gpt", "llama"])  # fmt: skip
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 @pytest.mark.parametrize("t", [1, 2, 4])
 def test_a_layer_keeps_10_bytes_on_every_rank_and_24_cut_or_34_cut(t, sequence_parallel, spec):
-    for dropout in (0.0, 0.1):
-        run = world.simulate(kept, t, args=(spec, sequence_parallel, dropout, False))
+    for dropout, flash in [(0.0, False), (0.1, False), (0.0, True)]:
+        run = world.simulate(kept, t, args=(spec, sequence_parallel, dropout, flash))
         formula = activation_bytes(spec, 2, t, sequence_parallel, dropout > 0)
-        assert run.results == [formula.total] * t
+        layer = formula.total - flash * formula.scores
+        terms = memory_wall.activations(
+            spec, 2, t, sequence_parallel, flash=flash, dropout=dropout > 0
+        ).terms
+        for measured in run.results:
+            assert measured.layers == (terms,) * 2
+            assert measured.total == 2 * layer
     if spec == TINY:
+        formula = activation_bytes(spec, 2, t, sequence_parallel)
         bsh, shared = 2 * 8 * 16, t if sequence_parallel else 1
         scores = 5 * 4 * 8 * 8 * 2 // t
-        assert run.results[0] == 10 * bsh // shared + 24 * bsh // t + scores
-    run = world.simulate(kept, t, args=(spec, sequence_parallel, 0.0, True))
-    flash = activation_bytes(spec, 2, t, sequence_parallel, dropout=False)
-    assert run.results == [flash.total - flash.scores] * t
+        assert formula.total == 10 * bsh // shared + 24 * bsh // t + scores
 
 
 def by_torch(comm, sequence_parallel, together):

@@ -101,10 +101,12 @@ ORDER: Mapping[str, tuple[str, ...]] = {
     "norm1": ("attention.norm_input",),
     "norm2": ("ffn.norm_input",),
     "attention.query": ("attention.input",),
+    "attention.read": ("attention.input",),  # where several layers read it at once
     "attention.core.dropout": ("attention.probabilities_mask",),
     "attention.output": ("attention.output_input",),
     "dropout1": ("attention.dropout_mask",),
     "ffn.gate": ("ffn.input",),
+    "ffn.read": ("ffn.input",),
     "ffn.up": ("ffn.input",),
     "ffn.down": ("ffn.down_input",),
     "dropout2": ("ffn.dropout_mask",),
@@ -220,7 +222,9 @@ def _names_of_running_modules(model: nn.Module, names: list[str]) -> Iterator[No
         names.pop()
 
     handles = []
-    for name, module in model.named_modules():
+    for path, module in model.named_modules():
+        # Wrappers, torch's too, call what they wrap `module`: the wrapper's name stands for both.
+        name = ".".join(part for part in path.split(".") if part != "module")
         handles.append(module.register_forward_pre_hook(enter(name)))
         handles.append(module.register_forward_hook(leave))
     try:

@@ -15,9 +15,9 @@ from dlsys.tensor_parallel.copied import sum_gradients
 from dlsys.tensor_parallel.dropout import Seed, Seeded, own_seed, same_seed
 from dlsys.tensor_parallel.linear import (
     ColumnParallelLinear,
+    ReadTogether,
     RowParallelLinear,
     part,
-    read_together,
 )
 from dlsys.tensor_parallel.plan import BRANCHES, Parameter, layout
 from dlsys.tensor_parallel.vocabulary import VocabParallelEmbedding, vocab_parallel_cross_entropy
@@ -125,7 +125,7 @@ class TensorParallelGPT(GPT):
                 sequence_parallel=self.sequence_parallel,
             )
             setattr(module, writer, row)
-            module.read = read_together
+            module.read = ReadTogether()
 
     def _column(self, cut: Parameter, overlap: bool, bias: bool) -> ColumnParallelLinear:
         out_features, in_features = cut.shape

@@ -189,6 +189,14 @@ def read_together(layers: Sequence[ColumnParallelLinear], x: Tensor) -> tuple[Te
     return _Read.apply(x, first.comm, first.sequence_parallel, first.overlap, *matrices)
 
 
+class ReadTogether(nn.Module):
+    """`read_together` as a module: hooks see it run, and its name tells what it keeps."""
+
+    def forward(self, layers: Sequence[ColumnParallelLinear], x: Tensor) -> tuple[Tensor, ...]:
+        """What the layers make of x."""
+        return read_together(layers, x)
+
+
 class _Read(torch.autograd.Function):
     """x A^T + a, x B^T + b, ... forward; backward, the gradient of x is summed over the ranks."""
 
@@ -209,7 +217,7 @@ class _Read(torch.autograd.Function):
         (x, *weights), comm = ctx.saved_tensors, ctx.comm
         needs_x, _, _, _, *needs = ctx.needs_input_grad
         under_way = _as_it_is if ctx.overlap else _at_once
-        rows = [grad.flatten(0, -2) for grad in grads]
+        rows = [_rows(grad) for grad in grads]
         dtype = rows[0].dtype  # not that of the weights under autocast
         dx, all_x = None, lambda: x
         # The tokens come in while the input's gradient is computed, ...
@@ -221,16 +229,21 @@ class _Read(torch.autograd.Function):
                 product.addmm_(row, weight.to(dtype))
             x = all_x()
             start = start_sharing if ctx.sequence else start_sum
-            dx = under_way(start(product.view(*grads[0].shape[:-1], -1), comm))
+            dx = under_way(start(product.view(*grads[0].shape[:-1], product.shape[-1]), comm))
         else:
             x = all_x()
         # ... and that is summed over the ranks while the weights' gradients are computed.
-        x = x.flatten(0, -2).to(dtype)
+        x = _rows(x).to(dtype)
         found: list[Tensor | None] = []
         for row, weight, bias in zip(rows, needs[::2], needs[1::2], strict=True):
             found.append(row.t() @ x if weight else None)
             found.append(row.sum(0) if bias else None)
         return dx and dx(), None, None, None, *found
+
+
+def _rows(x: Tensor) -> Tensor:
+    """x (..., features) as a matrix."""
+    return x.reshape(-1, x.shape[-1])
 
 
 def _as_it_is(finish: Finish) -> Finish:
