@@ -313,6 +313,19 @@ def test_every_rank_looks_up_the_words_that_it_has(sequence_parallel):
     assert torch.equal(torch.cat([mine, other]), whole.weight.grad)
 
 
+@pytest.mark.parametrize("word", [-1, 7, 99])
+def test_a_word_that_is_not_in_the_vocabulary_is_refused_as_on_one_device(word):
+    # Ranks that each leave it to the others would make zeros of it.
+    with pytest.raises(IndexError, match="out of range"):
+        world.simulate(lambda comm: VocabParallelEmbedding(7, 2)(torch.tensor([word])), 2)
+
+    def program(comm):
+        vocab_parallel_cross_entropy(torch.zeros(1, 3 + comm.rank), torch.tensor([word]), vocab=7)
+
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        world.simulate(program, 2)
+
+
 # -- the whole model -----------------------------------------------------------------------------
 
 

@@ -60,7 +60,7 @@ class VocabParallelEmbedding(ShardedModule):
         if self.comm.size == 1:
             return F.embedding(tokens, self.weight)
         first, stop = self.cuts["weight"].bounds(self.comm.rank)
-        others = (tokens < first) | (tokens >= stop)
+        others = _of_others(tokens, first, stop, self.num_embeddings)
         rows = F.embedding((tokens - first).masked_fill(others, 0), self.weight)
         rows = rows.masked_fill(others.unsqueeze(-1), 0.0)
         return (scatter_sequence if self.sequence_parallel else reduce)(rows, self.comm)
@@ -82,23 +82,31 @@ def vocab_parallel_cross_entropy(
     comm = world.current() if comm is None else comm
     if vocab is None:
         vocab = comm.size * logits.shape[-1]
-    first = comm.rank * vocab // comm.size
-    losses = _TokenLosses.apply(logits, targets - first, comm)
     kept = targets != ignore_index
+    losses = _TokenLosses.apply(logits, targets.masked_fill(~kept, 0), vocab, comm)
     return losses.masked_fill(~kept, 0.0).sum() / kept.sum()
+
+
+def _of_others(words: Tensor, first: int, stop: int, vocab: int) -> Tensor:
+    """Which of the words other ranks hold. No rank does those that are not in the vocabulary: all
+    of them look for one among their own, which raises as on one device."""
+    return ((words < first) & (words >= 0)) | ((words >= stop) & (words < vocab))
 
 
 class _TokenLosses(torch.autograd.Function):
     """log(sum_v exp(z_v)) - z_target for every token; its gradient is softmax(z) - onehot."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, comm: Communicator) -> Tensor:
+    def forward(
+        ctx: Any, logits: Tensor, targets: Tensor, vocab: int, comm: Communicator
+    ) -> Tensor:
         largest = logits.amax(-1, keepdim=True)
         if comm.size > 1:
             largest = comm.all_reduce(largest, "max")
         shifted = logits - largest
-        others = (targets < 0) | (targets >= logits.shape[-1])
-        column = targets.masked_fill(others, 0).unsqueeze(-1)
+        first = comm.rank * vocab // comm.size
+        others = _of_others(targets, first, first + logits.shape[-1], vocab)
+        column = (targets - first).masked_fill(others, 0).unsqueeze(-1)
         mine = shifted.gather(-1, column).squeeze(-1).masked_fill(others, 0.0)
         powers = shifted.exp_()
         total, target = (start_sum(x, comm) for x in (powers.sum(-1), mine))
@@ -108,8 +116,8 @@ class _TokenLosses(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         softmax, column, others = ctx.saved_tensors
         grad = grad.unsqueeze(-1)
         mine = grad.masked_fill(others.unsqueeze(-1), 0.0)
-        return (softmax * grad).scatter_add_(-1, column, -mine), None, None
+        return (softmax * grad).scatter_add_(-1, column, -mine), None, None, None
