@@ -181,6 +181,18 @@ def test_a_column_and_a_row_layer_are_exactly_two_linear_layers(sequence_paralle
     assert torch.equal(sum(biases) if sequence_parallel else biases[1], down.bias.grad)
 
 
+@pytest.mark.parametrize("shape", [(), (0,), (0, 3), (1, 2, 3)], ids=str)
+def test_a_layer_takes_inputs_of_any_shape_as_torchs_does(shape):
+    def program(comm):
+        column, row = pair_of(comm)
+        x = torch.ones(*shape, 4, dtype=torch.double, requires_grad=True)
+        out = row(column(x))
+        out.sum().backward()
+        return out.shape, x.grad.shape, column.weight.grad.shape
+
+    assert world.simulate(program, 2).results == [((*shape, 4), (*shape, 4), (6, 4))] * 2
+
+
 def test_gathered_outputs_and_scattered_inputs_are_those_of_whole_layers():
     x = integers(2, 3, 4, seed=8)
     up, down = nn.Linear(4, 12).double(), nn.Linear(12, 4).double()
