@@ -212,8 +212,8 @@ def _held(axes: Axes, plan: Plan, cost: Price, until: float) -> None:
             held[-1] += change  # where one pass ends and the next starts there is no dip
         axes.step(times, held, where="post", color=color, linestyle=style, label=f"rank {rank}")
     axes.set_xlim(0, until)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.3 * max(plan.peak_in_flight))  # the legend stands above the lines
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("in flight")
     axes.grid(color="#EEEEEE")
-    axes.legend(loc="upper right", fontsize=8)
+    axes.legend(loc="upper right", ncols=4, fontsize=8)
