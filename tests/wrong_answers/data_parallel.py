@@ -335,7 +335,7 @@ BANK = {
         Wrong(
             "no error feedback",
             "return total / comm.size, torch.zeros_like(due)",
-            "is lost",
+            "neither sent nor kept",
             "return total / comm.size, kept",
         ),
         Wrong(
@@ -351,8 +351,8 @@ BANK = {
             "what IT has not sent",
             "return total / comm.size, kept",
         ),
-        Wrong("by value", "due.topk(k)", "larger in size than 3", "due.abs().topk(k)"),
-        Wrong("the smallest", "topk(k, largest=False)", "These are the smallest", "topk(k)"),
+        Wrong("by value", "due.topk(k)", "-5 is larger", "due.abs().topk(k)"),
+        Wrong("the smallest", "topk(k, largest=False)", "choose the largest by abs()", "topk(k)"),
         Wrong(
             "a place that comes twice is set",
             "total[all_places] = all_values",
@@ -362,7 +362,7 @@ BANK = {
         Wrong(
             "what was kept is not used",
             "due = gradient.clone()",
-            "what was kept is not used",
+            "later ones are not",
             "due = gradient + residual",
         ),
         Wrong(
