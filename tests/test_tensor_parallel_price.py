@@ -197,6 +197,7 @@ def test_one_reduction_for_each_branch_and_pass():
         (lambda: layout(TINY, 2)["norm.weight"].bounds(2), "There is no rank 2"),
         (lambda: step_bytes(96, 0, 2048, 8192), "tp is 0"),
         (lambda: layout(LLAMA, 2).price(1, dgx_h100(1), algorithm="rings"), "'ring'"),
+        (lambda: layout(LLAMA, 2).price(1, algorithm="rings"), "'ring'"),
         (lambda: layout(LLAMA, 16).price(1, dgx_h100(1)), "16 ranks on 1 nodes of 8 devices"),
         (lambda: layout(GPT3, 6).price(1, dgx_h100(2)), "where its size divides 8"),
         (lambda: activation_bytes(GPT3, 1, 5), "degree of 5; the nearest that work: 4 and 6"),

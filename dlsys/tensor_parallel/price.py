@@ -121,7 +121,7 @@ def _plan(
     kind: str, nbytes: float, where: Link | Cluster | None, ranks: int, algorithm: str
 ) -> Plan:
     if where is None:
-        return plan_for(kind, ranks)
+        return plan_for(kind, ranks, None if algorithm == "best" else algorithm)
     plans = candidates(kind, where, ranks)
     if algorithm == "best":
         return best(kind, nbytes, where, ranks, plans)
