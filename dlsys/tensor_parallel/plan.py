@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlsys.transformer import TransformerSpec
@@ -106,10 +106,10 @@ class Layout:
     spec: TransformerSpec
     tp: int
     sequence_parallel: bool
-    parameters: tuple[Parameter, ...]
-    embedding: Talk
-    layer: Talk
-    head: Talk
+    parameters: tuple[Parameter, ...] = field(repr=False)
+    embedding: Talk = field(repr=False)
+    layer: Talk = field(repr=False)
+    head: Talk = field(repr=False)
 
     def __getitem__(self, name: str) -> Parameter:
         """The parameter of this name, with `*` or a number for the layer; raises KeyError."""
