@@ -106,9 +106,9 @@ class DataParallel(nn.Module):
     A parameter that this rank's pass did not use counts as zeros, so ranks may use different ones;
     what no rank used has a gradient of zeros too, not None, and weight decay shrinks it. One that
     is frozen later still takes its bytes, as zeros, and gets no gradient; one that is thawed or
-    replaced later is refused. A module that is wrapped again leaves its old wrapper. The gradients of a backward
-    pass that raised are dropped by the next forward pass, which sends zeros for what this rank had
-    not sent: so ranks stay in step.
+    replaced later is refused. A module that is wrapped again leaves its old wrapper. The gradients
+    of a backward pass that raised are dropped by the next forward pass, which sends zeros for what
+    this rank had not sent: so ranks stay in step.
 
     comm=None means the world that the caller is in. Raises ValueError on every rank where modules
     differ. Source: Li et al. 2020 (PyTorch Distributed, arXiv 2006.15704).
