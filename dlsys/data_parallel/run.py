@@ -41,24 +41,18 @@ class GradientBucket:
         return self._views
 
     @torch.no_grad()
-    def collect(self) -> None:
-        """Bring every gradient into `flat`; of a parameter without one, zeros."""
-        targets, sources, absent = [], [], []
-        for parameter, view in zip(self.parameters, self._views, strict=True):
-            gradient = parameter.grad
-            if gradient is view:  # autograd has added to it where it is
-                continue
-            if gradient is None:
-                absent.append(view)
-            else:
-                targets.append(view)
-                sources.append(gradient)
-            if parameter.requires_grad:
-                parameter.grad = view
-        if targets:
-            torch._foreach_copy_(targets, sources)
-        if absent:
-            torch._foreach_zero_(absent)
+    def take(self, place: int) -> None:
+        """Bring one parameter's gradient into `flat`, or zeros where it has none."""
+        parameter, view = self.parameters[place], self._views[place]
+        gradient = parameter.grad
+        if gradient is view:  # autograd has added to it where it is
+            return
+        if gradient is None:
+            view.zero_()
+        else:
+            view.copy_(gradient)
+        if parameter.requires_grad:
+            parameter.grad = view
 
     @torch.no_grad()
     def finish(self) -> None:
@@ -148,8 +142,8 @@ class DataParallel(nn.Module):
         for bucket in self.plan.buckets:
             parameters = [trained[name] for name in bucket.names]
             self._buckets.append(GradientBucket(bucket, parameters))
-            for parameter in parameters:
-                parameter.register_post_accumulate_grad_hook(_Ready(self, bucket.index))
+            for place, parameter in enumerate(parameters):
+                parameter.register_post_accumulate_grad_hook(_Ready(self, bucket.index, place))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's own output, whatever it is."""
@@ -199,8 +193,8 @@ class DataParallel(nn.Module):
         self._drop_unfinished()
         self._finish()
 
-    def _ready(self, index: int) -> None:
-        """A parameter of bucket `index` has its gradient of this pass."""
+    def _ready(self, index: int, place: int) -> None:
+        """The parameter in this place of bucket `index` has its gradient of this pass."""
         if not self._syncs:
             return
         if self._pass != (task := torch._C._current_graph_task_id()):
@@ -211,6 +205,7 @@ class DataParallel(nn.Module):
                 )
             self._pass = task
             Variable._execution_engine.queue_callback(self._finish)
+        self._buckets[index].take(place)  # now, as it is still in the cache
         self._buckets[index].missing -= 1
         while self._sent < len(self._buckets) and not self._buckets[self._sent].missing:
             self._send()
@@ -218,7 +213,8 @@ class DataParallel(nn.Module):
     def _send(self) -> None:
         """Start to average the next bucket."""
         bucket = self._buckets[self._sent]
-        bucket.collect()
+        for place in range(len(bucket.parameters)):
+            bucket.take(place)
         bucket.handle = self.hook(self.comm, bucket)
         if not hasattr(bucket.handle, "wait"):
             raise TypeError(
@@ -251,13 +247,13 @@ class DataParallel(nn.Module):
 class _Ready:
     """What a parameter calls when its gradient is there. It does not keep the wrapper alive."""
 
-    def __init__(self, owner: DataParallel, bucket: int) -> None:
-        self.owner, self.bucket = weakref.ref(owner), bucket
+    def __init__(self, owner: DataParallel, bucket: int, place: int) -> None:
+        self.owner, self.bucket, self.place = weakref.ref(owner), bucket, place
 
     def __call__(self, parameter: Tensor) -> None:
         owner = self.owner()
         if owner is not None:
-            owner._ready(self.bucket)
+            owner._ready(self.bucket, self.place)
 
 
 def _leave_old_wrappers(trained: Mapping[str, nn.Parameter]) -> None:
