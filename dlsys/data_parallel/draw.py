@@ -46,7 +46,7 @@ def draw(plan: BucketPlan) -> Figure:
     rows = [bucket.nbytes for bucket in plan.buckets]
     figure, (axes,) = _figure(7.5, 1.2 + 0.34 * len(rows))
     widest = max([*rows, 1])
-    scale = 1 / next(unit for unit in (1e9, 1e6, 1e3, 1) if widest >= unit)
+    scale, unit = _byte_unit(widest)
     for row, bucket in enumerate(plan.buckets):
         start = 0
         for place, (name, size) in enumerate(zip(bucket.names, bucket.sizes, strict=True)):
@@ -61,8 +61,7 @@ def draw(plan: BucketPlan) -> Figure:
         axes.legend(fontsize="small", loc="lower right")
     axes.set_yticks(range(len(rows)), [f"bucket {i}" for i in range(len(rows))])
     axes.invert_yaxis()
-    unit = {1: "bytes", 1e-3: "kB, 10³ bytes", 1e-6: "MB, 10⁶ bytes", 1e-9: "GB, 10⁹ bytes"}
-    axes.set_xlabel(f"gradients ({unit[scale]})")
+    axes.set_xlabel(f"gradients ({unit})")
     return figure
 
 
@@ -108,8 +107,10 @@ def _bars(
         return
     starts = [start * scale for _, start, _ in spans]
     widths = [(end - start) * scale for _, start, end in spans]
-    axes.barh(row, widths, 0.7, starts, edgecolor="white", linewidth=0.6, **style)
     least = NARROW * axes.get_xlim()[1]
+    # A white edge would cover a very short bar; it gets one of its own color.
+    edges = ["white" if width > least / 4 else style["facecolor"] for width in widths]
+    axes.barh(row, widths, 0.7, starts, edgecolor=edges, linewidth=0.6, **style)
     patch = {"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
     for (bucket, _, _), start, width in zip(spans, starts, widths, strict=True):
         if bucket >= 0 and width > least:
@@ -155,21 +156,21 @@ def draw_bucket_tradeoff(steps: Mapping[float, Overlap], best: float | None = No
 
 
 def draw_taxes(fractions: Sequence[float] = (0.05, 0.15, 0.40), most: int = 256) -> Figure:
-    """Speedup over ranks for two meanings of one r: of ONE rank's step, and of EVERY step.
+    """Speedup over ranks for two meanings of one part x: of ONE rank's step, and of EVERY step.
 
-    Left n/(1+(n-1)r), which ends at 1/r; right (1-r)n, which does not end. Same axes, so that the
+    Left n/(1+(n-1)x), which ends at 1/x; right (1-x)n, which does not end. Same axes, so that the
     two cannot be taken for each other.
     """
     figure, panels = _figure(8.5, 4, 1, 2)
     ranks = [2**i for i in range(most.bit_length()) if 2**i <= most]
     for axes, speedup, title in (
-        (panels[0], amdahl_speedup, "r of the one-rank step: n / (1 + (n-1) r)"),
-        (panels[1], constant_fraction_speedup, "r of every step: (1-r) n"),
+        (panels[0], amdahl_speedup, "part x of the one-rank step: n / (1 + (n-1) x)"),
+        (panels[1], constant_fraction_speedup, "part x of every step: (1-x) n"),
     ):
         axes.plot(ranks, ranks, label="n", **LEVEL)
         for r, (color, style, marker) in zip(fractions, cycle(LINES), strict=False):
             ys = [speedup(n, r) for n in ranks]
-            label = f"r = {r:.0%}: {ys[-1]:.3g} at {ranks[-1]}"
+            label = f"x = {r:.0%}: {ys[-1]:.3g} at {ranks[-1]}"
             axes.plot(ranks, ys, color=color, linestyle=style, marker=marker, ms=4, label=label)
         _powers(axes, ranks)
         axes.set_yscale("log", base=2)
@@ -219,10 +220,11 @@ def draw_compression(
 ) -> Figure:
     """Loss over bytes that a rank has sent, a line for each named (bytes, losses) of a run."""
     figure, (axes,) = _figure(7, 4)
+    scale, unit = _byte_unit(max(max(sent) for sent, _ in curves.values()))
     for (name, (sent, losses)), (color, style, marker) in zip(
         curves.items(), cycle(LINES), strict=False
     ):
-        xs = [nbytes / MEGA for nbytes in sent]
+        xs = [nbytes * scale for nbytes in sent]
         every = max(1, len(xs) // 8)
         axes.plot(
             xs,
@@ -236,7 +238,7 @@ def draw_compression(
         )
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlabel("sent by a rank so far (MB, 10⁶ bytes)")
+    axes.set_xlabel(f"sent by a rank so far ({unit})")
     axes.set_ylabel(label)
     axes.grid(color="#EEEEEE")
     axes.legend(fontsize="small")
@@ -279,6 +281,14 @@ def _time_unit(seconds: float) -> tuple[str, float]:
     if seconds >= 1:
         return "s", 1.0
     return ("ms", 1e3) if seconds >= 1e-3 else ("µs", 1e6)
+
+
+def _byte_unit(most: float) -> tuple[float, str]:
+    """How many of the unit in which `most` reads well a byte is, and the unit's name."""
+    for size, unit in ((1e9, "GB, 10⁹ bytes"), (1e6, "MB, 10⁶ bytes"), (1e3, "kB, 10³ bytes")):
+        if most >= size:
+            return 1 / size, unit
+    return 1.0, "bytes"
 
 
 def _powers(axes: Axes, ranks: Sequence[int]) -> None:
