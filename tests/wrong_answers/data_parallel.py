@@ -200,6 +200,12 @@ BANK = {
             "sums[:-1] / sums[-1]",
         ),
         Wrong(
+            "divided by the rows that the shown batches have",
+            "sums[:-1] / 8",
+            "another in each batch",
+            "sums[:-1] / sums[-1]",
+        ),
+        Wrong(
             "weighted means, and a rank without rows",
             "rows * (2 / rows * (x.T @ error))",
             "A rank without rows divides by zero",
@@ -230,13 +236,13 @@ BANK = {
         Wrong(
             "waits for each",
             "handles[i] = comm.all_reduce(totals[i])\n    count = len(gradients) * comm.size\n    return [total / count for total in handles]",
-            "nothing is hidden",
+            "Nothing is hidden",
             "handles[i] = comm.all_reduce(totals[i], async_op=True)\n    count = len(gradients) * comm.size\n    return [handle.wait() / count for handle in handles]",
         ),
         Wrong(
             "all after backward",
             "pass\n    handles = [comm.all_reduce(t, async_op=True) for t in totals]",
-            "nothing is hidden",
+            "Nothing is hidden",
             "handles[i] = comm.all_reduce(totals[i], async_op=True)",
         ),
         Wrong(
@@ -304,6 +310,12 @@ BANK = {
         Wrong("part of the step", READ.format([2, 3], "9 / 16", 1), "not of the step"),
         Wrong("half as much", READ.format([2, 3], "9 / 13", 2), "Half of 4?"),
         Wrong("all hidden", READ.format([2, 3], "9 / 13", 0), "hidden under nothing"),
+        Wrong(
+            "the network never stops after the first bucket",
+            "return max(network[-1], sum(network) + backward[0] - sum(backward))",
+            "does not begin at 0",
+            "return free - ready",
+        ),
         Wrong("end of the step", "return free", "when the step ends", "return free - ready"),
         Wrong(
             "all after backward",
@@ -355,21 +367,71 @@ BANK = {
         Wrong("the smallest", "topk(k, largest=False)", "choose the largest by abs()", "topk(k)"),
         Wrong(
             "a place that comes twice is set",
-            "total[all_places] = all_values",
+            "total[pairs[:, 0].long()] = pairs[:, 1]",
             "keeps one of them only",
-            "total.index_add_(0, all_places, all_values)  # a place may come twice",
+            "total.index_add_(0, pairs[:, 0].long(), pairs[:, 1])",
         ),
         Wrong(
             "what was kept is not used",
             "due = gradient.clone()",
-            "later ones are not",
+            "over three steps",
             "due = gradient + residual",
         ),
         Wrong(
             "whole vectors with zeros",
-            "total = comm.all_reduce(due - kept)\n    return total / comm.size, kept",
+            """
+            due = gradient + residual
+            kept = due.clone()
+            kept[due.abs().topk(k).indices] = 0.0
+            return comm.all_reduce(due - kept, op="mean"), kept
+            """,
             "whole vectors",
-            "all_places = comm.all_gather(places.to(torch.int32)).long()\n    all_values = comm.all_gather(values)\n    total = torch.zeros_like(due)\n    total.index_add_(0, all_places, all_values)  # a place may come twice\n    return total / comm.size, kept",
+        ),
+        Wrong(
+            "two messages",
+            """
+            due = gradient + residual
+            places = due.abs().topk(k).indices
+            kept = due.clone()
+            kept[places] = 0.0
+            values = comm.all_gather(due[places])
+            places = comm.all_gather(places.to(torch.int32))
+            total = torch.zeros_like(due).index_add_(0, places, values)
+            return total / comm.size, kept
+            """,
+            "each time pays the latency",
+        ),
+        Wrong(
+            "two messages, and long places",
+            """
+            due = gradient + residual
+            places = due.abs().topk(k).indices
+            kept = due.clone()
+            kept[places] = 0.0
+            values, places = comm.all_gather(due[places]), comm.all_gather(places)
+            total = torch.zeros_like(due).index_add_(0, places, values)
+            return total / comm.size, kept
+            """,
+            "places as 64-bit numbers",
+        ),
+        Wrong(
+            "the package's hook",
+            """
+            from types import SimpleNamespace
+            from dlsys.data_parallel import TopK
+
+            hook = TopK(k / len(gradient))
+            hook.residuals[0] = residual
+            bucket = SimpleNamespace(flat=gradient, index=0)
+            return hook(comm, bucket).wait(), hook.residuals[0]
+            """,
+            "each time pays the latency",
+        ),
+        Wrong(
+            "numbers of 64 bits",
+            "pairs = comm.all_gather(pairs.double()).float()",
+            "32 are enough",
+            "pairs = comm.all_gather(pairs)",
         ),
     ],
     "design": [
@@ -418,6 +480,11 @@ BANK = {
             "many ranks",
             DESIGN.format(2048, 64, 4, 25e6, "infiniband-hdr"),
             "With fewer ranks",
+        ),
+        Wrong(
+            "many ranks with a large batch",
+            DESIGN.format(2048, 128, 4, 25e6, "infiniband-ndr"),
+            "at the noise scale",
         ),
         Wrong(
             "a choice that there is not",
