@@ -1,0 +1,239 @@
+"""Seconds of a training step, ours beside torch's own engine, in the same four real processes;
+and of pricing large pipelines.
+
+    python bench/axes.py              all of it, about three minutes
+    python bench/axes.py data         one part: data, tensor, pipeline or events
+
+A model, its weights and its batch are the same on both sides, whose steps alternate. A figure is
+the median over steps of the slowest rank's seconds; a ratio below 1 means that ours is faster.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.distributed import pipelining
+from torch.distributed.tensor import Replicate, Shard, init_device_mesh
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from dlsys import pipeline_parallel as pp
+from dlsys import world
+from dlsys.data_parallel import DataParallel
+from dlsys.model import GPT
+from dlsys.tensor_parallel import TensorParallelGPT
+from dlsys.transformer import TransformerSpec
+
+RANKS, REPEATS = 4, 12
+SPEC = TransformerSpec(layers=8, hidden=256, heads=8, vocab=1024, sequence=64, tied=False)
+Step = Callable[[], object]
+
+
+def alternate(comm: world.Communicator, ways: Mapping[str, Step]) -> dict[str, list[float]]:
+    """The seconds of each way's steps on this rank; the first two steps warm up."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for repeat in range(REPEATS + 2):
+        turn = list(ways.items())
+        for name, step in turn if repeat % 2 else reversed(turn):
+            comm.barrier()
+            begin = time.perf_counter()
+            step()
+            if repeat >= 2:
+                seconds[name].append(time.perf_counter() - begin)
+    return seconds
+
+
+def show(title: str, program: Callable[..., object], *args: object) -> None:
+    """Run a program that returns `alternate`'s lists, ours and torch's, and print both."""
+    run = world.launch(program, RANKS, args=args, check=False, timeout=300)
+    names = list(run.results[0])
+    medians = [
+        statistics.median(map(max, zip(*(mine[name] for mine in run.results), strict=True)))
+        for name in names
+    ]
+    figures = "   ".join(f"{n} {s * 1e3:7.1f} ms" for n, s in zip(names, medians, strict=True))
+    print(f"{title:28} {figures}   ratio {medians[0] / medians[1]:.2f}", flush=True)
+
+
+def batch(seed: int, samples: int = 8) -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(seed)
+    words = torch.randint(SPEC.vocab, (samples, SPEC.sequence + 1), generator=random)
+    return words[:, :-1].contiguous(), words[:, 1:].contiguous()
+
+
+# -- data parallelism ----------------------------------------------------------------------------
+
+
+def data_steps(comm: world.Communicator, at_most: float, from_: float) -> dict[str, list[float]]:
+    """We send a bucket before it exceeds `at_most` MiB, DDP once it has `from_`."""
+    tokens, targets = batch(comm.rank, 2)
+    ours = DataParallel(GPT(SPEC), comm, bucket_bytes=at_most * 2**20)
+    theirs = DistributedDataParallel(GPT(SPEC), bucket_cap_mb=from_, gradient_as_bucket_view=True)
+
+    def stepper(model: nn.Module) -> Step:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            model(tokens, targets).backward()
+            optimizer.step()
+
+        return step
+
+    return alternate(comm, {"ours": stepper(ours), "DDP": stepper(theirs)})
+
+
+def data() -> None:
+    """Limits under which both make equally many buckets, and at last the same limit."""
+    for buckets, at_most, from_ in ((2, 25, 25), (7, 4.25, 4), (26, 1.02, 1), ("43 and 26", 1, 1)):
+        show(f"data, {buckets} buckets", data_steps, at_most, from_)
+
+
+# -- tensor parallelism --------------------------------------------------------------------------
+
+
+def with_dtensor(sequence_parallel: bool) -> nn.Module:
+    """The GPT as DTensor's recipe cuts it; norms on whole tokens, or on sequence shards."""
+    model = GPT(SPEC)
+    mesh = init_device_mesh("cpu", (RANKS,))
+    between = Shard(1) if sequence_parallel else Replicate()
+    plan = {
+        "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Replicate()),
+        "head": ColwiseParallel(
+            input_layouts=between, output_layouts=Shard(-1), use_local_output=False
+        ),
+    }
+    if sequence_parallel:
+        plan |= {"dropout": SequenceParallel(use_local_output=True), "norm": SequenceParallel()}
+    for i in range(SPEC.layers):
+        for name in ("attention.query", "attention.key", "attention.value", "ffn.up"):
+            plan[f"layers.{i}.{name}"] = ColwiseParallel(input_layouts=between)
+        for name in ("attention.output", "ffn.down"):
+            plan[f"layers.{i}.{name}"] = RowwiseParallel(output_layouts=between)
+        if sequence_parallel:
+            plan |= {f"layers.{i}.norm{k}": SequenceParallel(use_local_output=True) for k in (1, 2)}
+    return parallelize_module(model, mesh, plan)
+
+
+def tensor_steps(comm: world.Communicator) -> dict[str, list[float]]:
+    tokens, targets = batch(0)
+    ours, theirs = TensorParallelGPT(SPEC, comm), with_dtensor(False)
+
+    def our_step() -> None:
+        ours.zero_grad()
+        ours(tokens, targets).backward()
+
+    def their_step() -> None:
+        theirs.zero_grad()
+        with loss_parallel():
+            logits = theirs(tokens)
+            F.cross_entropy(logits.flatten(0, 1), targets.flatten()).backward()
+
+    return alternate(comm, {"ours": our_step, "DTensor": their_step})
+
+
+def tensor() -> None:
+    show("tensor", tensor_steps)
+
+
+# -- pipeline parallelism ------------------------------------------------------------------------
+
+
+class Bare(nn.Module):
+    """A stage as torch's engine calls it: with what the stage before has sent, alone."""
+
+    def __init__(self, stage: pp.Stage, tokens: Tensor) -> None:
+        super().__init__()
+        self.stage, self.shape = stage, tokens
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.stage(x) if self.stage.embeds else self.stage(self.shape, x)
+
+
+PIPELINES = {
+    "gpipe": (pp.gpipe, pipelining.ScheduleGPipe, ()),
+    "1F1B": (pp.one_f_one_b, pipelining.Schedule1F1B, ()),
+    "interleaved": (pp.interleaved, pipelining.ScheduleInterleaved1F1B, (2,)),
+    "breadth first": (pp.breadth_first, pipelining.ScheduleLoopedBFS, (2,)),
+    "zero bubble H1": (pp.zero_bubble, pipelining.ScheduleInterleavedZeroBubble, ()),
+    "zero bubble V": (pp.zero_bubble_v, pipelining.ScheduleZBVZeroBubble, ()),
+}
+
+
+def pipeline_steps(comm: world.Communicator, name: str) -> dict[str, list[float]]:
+    build, engine, more = PIPELINES[name]
+    m = 8
+    plan, (tokens, targets) = build(RANKS, m, *more), batch(0, 2 * m)
+    ours = pp.Pipeline(plan, pp.split(GPT(SPEC), plan, comm.rank), comm)
+    stages = pp.split(GPT(SPEC), plan, comm.rank)
+
+    def their_stage(number: int) -> pipelining.PipelineStage:
+        bare = Bare(stages[number], tokens[:2])
+        return pipelining.PipelineStage(bare, number, plan.stages, torch.device("cpu"))
+
+    def loss(logits: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    single = issubclass(engine, pipelining.schedules.PipelineScheduleSingle)
+    theirs = [their_stage(number) for number in stages]
+    schedule = engine(theirs[0] if single else theirs, m, loss_fn=loss)
+    last = plan.stages - 1
+
+    def our_step() -> None:
+        for parameter in ours.parameters():
+            parameter.grad = None
+        ours.step(tokens, targets)
+
+    def their_step() -> None:
+        for stage in stages.values():
+            stage.zero_grad()
+        given = (tokens,) if 0 in stages else ()
+        schedule.step(*given, **({"target": targets} if last in stages else {}))
+
+    return alternate(comm, {"ours": our_step, "torch": their_step})
+
+
+def pipeline() -> None:
+    for name in PIPELINES:
+        show(f"pipeline, {name}", pipeline_steps, name)
+
+
+# -- prices --------------------------------------------------------------------------------------
+
+
+def events() -> None:
+    for build, more in ((pp.one_f_one_b, ()), (pp.interleaved, (4,)), (pp.zero_bubble, ())):
+        times = []
+        for _ in range(5):
+            begin = time.perf_counter()
+            plan = build(64, 512, *more)
+            built = time.perf_counter()
+            plan.check()
+            checked = time.perf_counter()
+            plan.price(1.0, 2.0, 0.1)
+            times.append((built - begin, checked - built, time.perf_counter() - checked))
+        build_s, check_s, price_s = map(statistics.median, zip(*times, strict=True))
+        print(
+            f"{plan.name:28} 64 ranks, 512 micro-batches: built {build_s:.2f} s, "
+            f"checked {check_s:.2f} s, priced {price_s:.2f} s"
+        )
+
+
+PARTS = {f.__name__: f for f in (data, tensor, pipeline, events)}
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    for part in sys.argv[1:] or PARTS:
+        PARTS[part]()
