@@ -64,6 +64,11 @@ BANK = {
             "for i in reversed(range(len(sizes))):",
         ),
         Wrong(
+            "one bucket, not a list of them",
+            "return list(reversed(range(len(sizes))))",
+            "a bucket is a list of numbers",
+        ),
+        Wrong(
             "one limit for all",
             "room = limit",
             "limit of its own",
@@ -169,6 +174,13 @@ BANK = {
         Wrong("its weight", "1 / 3", "This is what it weighs", "(1 / 3) / (1 / 8)"),
         Wrong("against the first rank", "5", "a row of the first rank", "(1 / 3) / (1 / 8)"),
         Wrong("inverse", "3 / 8", "The other way", "(1 / 3) / (1 / 8)"),
+        Wrong("the rank alone", "8", "that rank is one of three", "(1 / 3) / (1 / 8)"),
+        Wrong(
+            "right on one rank only",
+            "sums if comm.rank == 0 else 0 * sums",
+            "every rank needs both sums",
+            "comm.all_reduce(sums)",
+        ),
         Wrong(
             "missing 1/n",
             "gradient = 2 / len(x) * (x.T @ error)\n    return w - 0.0625 * comm.all_reduce(gradient)",
