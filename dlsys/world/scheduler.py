@@ -89,7 +89,9 @@ class Scheduler:
             first = self._next()
             assert first is not None
             first.baton.release()
-            self._finished.acquire()
+            # An interrupt between the last look for one and the wait would be seen after the wait.
+            while not self._finished.acquire(timeout=1):
+                pass
         finally:
             self._abort()
             self._generator.set_state(random)
