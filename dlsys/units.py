@@ -110,7 +110,10 @@ def gigabits_per_second(number: float) -> float:
 
 
 def divisor(
-    name: str, value: SupportsIndex, split: Mapping[str, int], shared: Mapping[str, int] | None = None
+    name: str,
+    value: SupportsIndex,
+    split: Mapping[str, int],
+    shared: Mapping[str, int] | None = None,
 ) -> int:
     """`value` as an int, a number of parts that everything in `split` divides into evenly.
 
