@@ -19,17 +19,11 @@ from dlsys.collectives.check import states
 from dlsys.collectives.choose import candidates, crossovers
 from dlsys.collectives.plan import REDUCING, Plan, Transfer
 from dlsys.hardware import Cluster, Link
+from dlsys.palette import LINES
 
 # Okabe and Ito's palette; the fill, a darker blue that white text can be read on, runs from light
 # to dark, and arrows differ in shape.
 FILL, ARROW = (0.0, 0.30, 0.56), "#D55E00"
-LINES = (
-    ("#0072B2", "-"),
-    ("#D55E00", "--"),
-    ("#009E73", "-."),
-    ("#CC79A7", ":"),
-    ("#000000", (0, (5, 1, 1, 1, 1, 1))),
-)
 CELL = 0.66  # of the distance from one cell to the next; the arrows run in the gaps
 MOST_RANKS, MOST_CHUNKS, MOST_PANELS, MOST_NAMED = 32, 64, 16, 100
 
@@ -201,7 +195,7 @@ def draw_crossovers(
     axes.plot(
         xs, [min(ys) for ys in zip(*every.values(), strict=True)], color="#DDDDDD", linewidth=9
     )
-    for (name, ys), (color, style) in zip(every.items(), LINES * len(every), strict=False):
+    for (name, ys), (color, style, _) in zip(every.items(), LINES * len(every), strict=False):
         axes.plot(xs, ys, color=color, linestyle=style, label=name.replace("_", "-"))
     for size, _ in crossovers(kind, link_or_cluster, ranks, plans, high)[1:]:
         axes.axvline(size, color="#888888", linewidth=0.8)
@@ -222,7 +216,7 @@ def draw_node_boundary(
     figure = plt.figure(figsize=(7, 4), layout="constrained")
     plt.close(figure)
     axes = figure.subplots()
-    for cluster, (color, style) in zip(clusters, LINES * len(clusters), strict=False):
+    for cluster, (color, style, _) in zip(clusters, LINES * len(clusters), strict=False):
         plans: Any = candidates(kind, cluster).values()
         ys = [max(plan.price(x, cluster).busbw for plan in plans) / 1e9 for x in xs]
         name = f"{cluster.nodes} node{'s' * (cluster.nodes > 1)} of {cluster.devices_per_node}"

@@ -14,6 +14,7 @@ from dlsys.data_parallel.noise import BatchTradeoff
 from dlsys.data_parallel.plan import BucketPlan
 from dlsys.data_parallel.price import Overlap
 from dlsys.data_parallel.scaling import Scaling, amdahl_speedup, constant_fraction_speedup
+from dlsys.palette import LINES
 from dlsys.units import MEGA, format_bytes, format_seconds
 
 # Okabe and Ito's palette; hatches and line styles tell the same things apart in grey.
@@ -25,14 +26,6 @@ EXPOSED: Mapping[str, Any] = {
     "hatch": "xxx",
     "label": "all-reduce, exposed",
 }
-LINES = (
-    ("#0072B2", "-", "o"),
-    ("#D55E00", "--", "s"),
-    ("#009E73", "-.", "^"),
-    ("#CC79A7", ":", "D"),
-    ("#000000", (0, (5, 1, 1, 1, 1, 1)), "v"),
-    ("#E69F00", (0, (1, 1)), "P"),
-)
 SHADES = ("#56B4E9", "#B4DDF4")
 LEVEL: Mapping[str, Any] = {"color": "#888888", "linewidth": 1}
 NARROW = 0.022  # of the axis: a bar that is shorter has no room for its bucket's number

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from dlsys.palette import LINES
 from dlsys.pipeline_parallel.plan import KINDS, Plan
 from dlsys.pipeline_parallel.price import Price, Seconds, bubble_fraction, min_microbatches
 
@@ -19,14 +20,6 @@ from dlsys.pipeline_parallel.price import Price, Seconds, bubble_fraction, min_m
 # later of a rank's stages are paler.
 COLORS = {"F": (0.0, 0.30, 0.56), "B": (0.95, 0.75, 0.35), "W": (0.0, 0.62, 0.45)}
 HATCHED, HATCH = "W", (1.0, 1.0, 1.0, 0.6)
-LINES = (
-    ("#0072B2", "-", "o"),
-    ("#D55E00", "--", "s"),
-    ("#009E73", "-.", "^"),
-    ("#CC79A7", ":", "D"),
-    ("#000000", (0, (5, 1, 1, 1, 1, 1)), "v"),
-    ("#56B4E9", (0, (8, 2)), "P"),
-)
 MOST_NAMED = 1500
 MOST_RANKS = 64
 
