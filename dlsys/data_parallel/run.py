@@ -40,7 +40,6 @@ class GradientBucket:
         """Views of `flat`, one of each parameter's shape."""
         return self._views
 
-    @torch.no_grad()
     def take(self, place: int) -> None:
         """Bring one parameter's gradient into `flat`, or zeros where it has none."""
         parameter, view = self.parameters[place], self._views[place]
@@ -50,7 +49,7 @@ class GradientBucket:
         if gradient is None:
             view.zero_()
         else:
-            view.copy_(gradient)
+            view.copy_(gradient.detach())
         if parameter.requires_grad:
             parameter.grad = view
 
