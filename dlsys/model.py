@@ -271,11 +271,8 @@ def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
 
 def refuse(spec: TransformerSpec) -> None:
     """Raise ValueError where `spec` has parts that this GPT does not."""
-    names = ("moe", "latent", "parallel", "post_norm", "token_types", "pooler")
-    odd = [name for name in names if getattr(spec, name)]
-    odd += ["positions"] if spec.positions == "relative" else []
-    if odd:
-        fields = ", ".join(f"{name}={getattr(spec, name)!r}" for name in odd)
+    if spec.beyond_gpt:
+        fields = ", ".join(f"{name}={getattr(spec, name)!r}" for name in spec.beyond_gpt)
         raise ValueError(f"This GPT cannot be built with {fields}: it has no such parts.")
     if spec.positions == "rotary" and spec.head_size % 2:
         raise ValueError(f"Rotary positions turn pairs; a head_size of {spec.head_size} is odd.")

@@ -142,6 +142,15 @@ def divisor(
     )
 
 
+def multiples_around(number: int, unit: int) -> str:
+    """The multiples of `unit` on both sides of a number that is none: "8 and 16", or "8" below 8.
+
+    For sentences that say what would divide.
+    """
+    below = number // unit * unit
+    return f"{below} and {below + unit}" if below else str(unit)
+
+
 def format_bytes(number: float, binary: bool = False) -> str:
     """Bytes as text with three digits: "1.12 TB", or "1.02 TiB" where `binary` is true.
 

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from dlsys import world
+from dlsys.data_parallel.replicas import broadcast
 from dlsys.units import count
 from dlsys.world import Communicator
 
@@ -28,7 +29,7 @@ class LocalSGD(nn.Module):
         self.comm = world.current() if comm is None else comm
         self.every = count("every", every)
         self.steps = 0
-        self._fill(self.comm.broadcast(self._flat()))
+        broadcast(self.comm, dict(module.named_parameters()))
 
     def forward(self, *args: object, **kwargs: object) -> object:
         """The module's own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -182,21 +182,14 @@ def bucket_tradeoff(
     if bucket_bytes is None:
         parts = sorted({2**i for i in range(13)} | {3 * 2**i for i in range(11)})
         bucket_bytes = [total / part for part in parts]
-    cut: Callable[[float], BucketPlan | list[float]]
-    if isinstance(gradients, Mapping):
-        sizes = gradients
-
-        def cut(most: float) -> BucketPlan | list[float]:
-            return buckets(sizes, most)
-
-    else:
-
-        def cut(most: float) -> BucketPlan | list[float]:
-            return equal_buckets(total, most)
-
-    return {
-        most: overlap(cut(most), backward_seconds, ranks, where, algorithm)
+    cuts = {
+        most: buckets(gradients, most)
+        if isinstance(gradients, Mapping)
+        else equal_buckets(gradients, most)
         for most in sorted(bucket_bytes, reverse=True)
+    }
+    return {
+        most: overlap(cut, backward_seconds, ranks, where, algorithm) for most, cut in cuts.items()
     }
 
 

@@ -15,7 +15,7 @@ from dlsys import world
 from dlsys.pipeline_parallel.plan import Action, Plan
 from dlsys.pipeline_parallel.routes import Message, reader, routes, tag
 from dlsys.pipeline_parallel.weight_backward import DeferredWeights
-from dlsys.units import count
+from dlsys.units import count, multiples_around
 
 
 class Pipeline:
@@ -224,9 +224,8 @@ class _Step:
 def _micro_batches(batch: Tensor, m: int) -> Sequence[Tensor]:
     size, left = divmod(len(batch), m)
     if left or not size:
-        nearest = [f"{n * m}" for n in (size, size + 1) if n]
         raise ValueError(
             f"{len(batch)} sequences do not divide into {m} micro-batches; the nearest numbers "
-            f"that do: {' and '.join(nearest)}."
+            f"that do: {multiples_around(len(batch), m)}."
         )
     return batch.split(size)

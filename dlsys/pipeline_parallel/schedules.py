@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import SupportsIndex
 
 from dlsys.pipeline_parallel.plan import Plan, Work, numbered, sizes
-from dlsys.units import count
+from dlsys.units import count, multiples_around
 
 
 def gpipe(p: SupportsIndex, m: SupportsIndex) -> Plan:
@@ -44,11 +44,9 @@ def interleaved(p: SupportsIndex, m: SupportsIndex, v: SupportsIndex) -> Plan:
     """
     p, m, v = *sizes(p, m), _stages_per_rank(v)
     if m % p:
-        below, above = m // p * p, (m // p + 1) * p
-        nearest = f"{below} and {above}" if below else str(above)
         raise ValueError(
             f"{m} micro-batches do not divide by {p} ranks, and interleaved 1F1B runs them in "
-            f"rounds of {p}; the nearest that work: {nearest}."
+            f"rounds of {p}; the nearest that work: {multiples_around(m, p)}."
         )
     if v == 1:
         return one_f_one_b(p, m)

@@ -186,11 +186,9 @@ def layout(spec: TransformerSpec, tp: int, sequence_parallel: bool = False) -> L
 
 def check_degree(spec: TransformerSpec, tp: int, sequence_parallel: bool) -> int:
     """`tp` as an int; raises ValueError where it cannot cut the spec, as `layout` says."""
-    parts = ("moe", "latent", "parallel", "post_norm", "token_types", "pooler")
-    odd = [part for part in parts if getattr(spec, part)]
-    odd += ["relative positions"] if spec.positions == "relative" else []
-    if odd:
-        raise ValueError(f"{spec.name or 'The spec'} has {', '.join(odd)}; GPT has no such part.")
+    if spec.beyond_gpt:
+        odd = ", ".join(spec.beyond_gpt).replace("positions", "relative positions")
+        raise ValueError(f"{spec.name or 'The spec'} has {odd}; GPT has no such part.")
     split = {"heads": spec.heads, "FFN neurons": spec.ffn_hidden}
     if sequence_parallel:
         split["tokens of a sequence"] = spec.sequence

@@ -143,6 +143,13 @@ class TransformerSpec:
         if self.moe and self.moe.dense_layers > self.layers:
             raise ValueError(f"{self.moe.dense_layers} dense layers are more than {self.layers}.")
 
+    @property
+    def beyond_gpt(self) -> list[str]:
+        """The fields that ask for parts which `dlsys.model.GPT` does not have."""
+        names = ("moe", "latent", "parallel", "post_norm", "token_types", "pooler")
+        odd = [name for name in names if getattr(self, name)]
+        return odd + ["positions"] * (self.positions == "relative")
+
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> TransformerSpec:
         """The spec of a Hugging Face `config.json`, read as a dict; raises ValueError.
