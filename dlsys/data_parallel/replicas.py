@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dlsys.data_parallel.plan import BucketPlan, buckets
 from dlsys.world import Communicator
-from dlsys.world.communicator import in_words
+from dlsys.world.call import in_words
 
 _MESSAGE_BYTES = 250e6  # of each message a copy is made
 

@@ -19,7 +19,8 @@ import torch
 from dlsys.grading.packing import Packer, Unpickler
 from dlsys.grading.wire import Channel, Garbled
 from dlsys.world import simulated
-from dlsys.world.communicator import Call, Communicator
+from dlsys.world.call import Call
+from dlsys.world.communicator import Communicator
 
 _MOST_TEXT = 2_000
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dlsys.world.alpha_beta import Fit, measure, measure_plan
-    from dlsys.world.communicator import Communicator, Handle
+    from dlsys.world.call import Handle
+    from dlsys.world.communicator import Communicator
     from dlsys.world.distributed import TorchCommunicator
     from dlsys.world.environment import current, from_environment
     from dlsys.world.errors import DeadlockError, MismatchError, RankError, WorldError
@@ -23,7 +24,7 @@ _HOME = {
     "Communicator": "communicator",
     "DeadlockError": "errors",
     "Fit": "alpha_beta",
-    "Handle": "communicator",
+    "Handle": "call",
     "Message": "traffic",
     "MismatchError": "errors",
     "RankError": "errors",

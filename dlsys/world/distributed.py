@@ -20,8 +20,9 @@ from dlsys.collectives import Transfer, plan_for
 from dlsys.collectives.buffers import as_rows, hold
 from dlsys.units import at_least
 from dlsys.world import native
+from dlsys.world.call import Call, Handle, divided, in_words
 from dlsys.world.carry import carry_out
-from dlsys.world.communicator import Call, Communicator, Handle, divided, in_words
+from dlsys.world.communicator import Communicator
 from dlsys.world.errors import line_of
 from dlsys.world.meetings import Site, signature
 from dlsys.world.session import Session

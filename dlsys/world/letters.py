@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dlsys.world.communicator import in_words
+from dlsys.world.call import in_words
 from dlsys.world.errors import MismatchError, line_of
 from dlsys.world.scheduler import Pending
 from dlsys.world.traffic import Message

@@ -12,7 +12,7 @@ from dlsys.collectives import Transfer
 from dlsys.collectives.buffers import Buffers, as_rows, hold
 from dlsys.collectives.execution import Execution
 from dlsys.collectives.plan import REDUCING, ROOTED, disturbed
-from dlsys.world.communicator import Call, divided
+from dlsys.world.call import Call, divided
 from dlsys.world.errors import MismatchError, place, program_frame
 from dlsys.world.scheduler import Pending, Rank, members_text
 from dlsys.world.traffic import CallRecord, Message

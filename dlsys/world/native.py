@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from dlsys.collectives.buffers import as_rows
 from dlsys.collectives.plan import REDUCING
-from dlsys.world.communicator import Call
+from dlsys.world.call import Call
 
 _OPS = {
     "sum": dist.ReduceOp.SUM,

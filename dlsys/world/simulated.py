@@ -16,7 +16,8 @@ from dlsys.collectives import plan_for
 from dlsys.hardware import Cluster, Device, Link
 from dlsys.network import Network
 from dlsys.units import at_least, count
-from dlsys.world.communicator import Call, Communicator, Handle
+from dlsys.world.call import Call, Handle
+from dlsys.world.communicator import Communicator
 from dlsys.world.compute import Meter, Quiet
 from dlsys.world.errors import (
     MismatchError,
