@@ -26,7 +26,7 @@ from dlsys.memory_wall.price import (
     utilization,
     waste,
 )
-from dlsys.memory_wall.saved import Activations, activations
+from dlsys.transformer.activations import Activations, activations
 
 if TYPE_CHECKING:
     from dlsys.memory_wall.draw import (

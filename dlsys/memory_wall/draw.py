@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from dlsys.hardware import Device
 from dlsys.memory_wall.plan import RECIPES, Recipe, model_state
 from dlsys.memory_wall.price import training_seconds
-from dlsys.memory_wall.saved import activations
 from dlsys.transformer import TransformerSpec
+from dlsys.transformer.activations import activations
 from dlsys.units import GIGA, YEAR, format_bytes
 
 # Okabe and Ito's palette: told apart by colour-blind readers; the hatches tell them apart in grey.

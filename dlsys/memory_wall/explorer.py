@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from dlsys.hardware import DEVICES
 from dlsys.memory_wall.draw import SEQUENCES, draw_bars, draw_curves
 from dlsys.memory_wall.plan import RECIPES, model_state
-from dlsys.memory_wall.saved import Activations, activations
 from dlsys.transformer import CATALOGUE
+from dlsys.transformer.activations import Activations, activations
 from dlsys.units import GIGA, format_bytes, unknown
 
 SAVING: dict[str, dict[str, Any]] = {

@@ -11,6 +11,7 @@ from dlsys.collectives import Plan, best, candidates, plan_for
 from dlsys.hardware import Cluster, Link
 from dlsys.tensor_parallel.plan import Layout, check_degree
 from dlsys.transformer import TransformerSpec
+from dlsys.transformer.activations import activations
 from dlsys.units import count, positive, unknown
 
 PER_LAYER = 4
@@ -164,15 +165,11 @@ def activation_bytes(
     Korthikanti et al. 2022 (arXiv 2205.05198), section 4.
     """
     t = check_degree(spec, tp, sequence_parallel)
-    rows, mask = count("batch", batch) * spec.sequence, 1 if dropout else 0
-    query = rows * spec.heads * spec.head_size // t
-    key = rows * max(1, spec.kv_heads // t) * spec.head_size
-    wide = rows * spec.ffn_hidden // t
-    return Kept(
-        # Inputs of norm and branch in 16 bits, and a mask of one byte, in either branch.
-        between=2 * (2 + 2 + mask) * rows * spec.hidden // (t if sequence_parallel else 1),
-        # Queries, keys, values and their sum; input and output of the FFN's function.
-        inside=2 * (2 * query + 2 * key + (4 if spec.gated else 2) * wide),
-        # Softmax's output; its mask and what is left of it.
-        scores=(2 + 3 * mask) * rows * spec.sequence * spec.heads // t,
-    )
+    kept = activations(spec, batch, t, sequence_parallel, dropout=dropout)
+    between = {"norm_input", "input", "dropout_mask"}  # of either branch
+    parts = {"between": 0, "inside": 0, "scores": 0}
+    for term, nbytes in kept.terms.items():
+        name = term.partition(".")[2]
+        inside = "scores" if "probabilities" in name else "inside"
+        parts["between" if name in between else inside] += nbytes
+    return Kept(**parts)

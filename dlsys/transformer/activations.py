@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
-from dlsys.transformer import CATALOGUE, TransformerSpec
+from dlsys.transformer.catalogue import CATALOGUE
+from dlsys.transformer.spec import TransformerSpec
 from dlsys.units import count, divisor
 
 Recompute = Literal["none", "selective", "full"]
