@@ -24,7 +24,7 @@ PAGES := $(BUILD)/html
 FILES := $(shell find $(INPUTS) -type f ! -path '*/__pycache__/*' ! -path '*/.*' 2>/dev/null | LC_ALL=C sort)
 PORT := 8000
 NOTEBOOKS = $(wildcard solutions/*/*.ipynb)
-ATTACKS := tests/test_grading_attacks.py
+ATTACKS := tests/grading/test_attacks.py
 # A file's tests stay in one process, as a notebook's cells must, and files start in their order: the long ones early.
 PARALLEL := -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 

@@ -1,5 +1,6 @@
 """The project's layout: one slug names a chapter everywhere, and the parts stay as independent as promised."""
 
+import importlib
 import re
 import shutil
 import subprocess
@@ -11,6 +12,8 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tests.exercises import contract
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "dlsys"
@@ -50,7 +53,9 @@ def test_a_chapter_has_its_package_exercises_solutions_and_tests_under_one_name(
     assert (ROOT / "chapters" / f"{slug}.md").is_file()
     assert (ROOT / "exercises" / slug / f"{slug}.ipynb").is_file()
     assert (ROOT / "solutions" / slug / f"{slug}.ipynb").is_file()
-    assert (ROOT / "tests" / f"test_{slug}.py").is_file()
+    assert (ROOT / "tests" / "mechanisms" / f"test_{slug}.py").is_file()
+    assert (ROOT / "tests" / "exercises" / f"test_{slug}.py").is_file()
+    assert (ROOT / "tests" / "exercises" / "wrong_answers" / f"{slug}.py").is_file()
     assert f"exercises/{slug}/{slug}" in CONTENTS
 
 
@@ -163,3 +168,13 @@ def test_every_command_of_the_makefile_is_explained():
     commands = re.search(r"^\.PHONY: (.*)", makefile, re.MULTILINE).group(1).split()
     explained = re.findall(r"@echo 'make (\w+)", makefile)
     assert set(commands) - {"help", "FORCE"} == set(explained)
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_an_exercise_is_held_to_what_holds_for_all_of_them(slug):
+    """A class of the contract that a file does not take over would leave its notebook untried."""
+    module = importlib.import_module(f"tests.exercises.test_{slug}")
+    taken = {
+        base for each in vars(module).values() if isinstance(each, type) for base in each.mro()
+    }
+    assert {contract.Form, contract.Draws, contract.WrongAnswers} <= taken

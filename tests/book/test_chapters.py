@@ -1,0 +1,328 @@
+"""The chapters as text: short cells, described figures, defined words, and numbers that a cell vouches for."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from dlsys.collectives import ring_all_reduce, tree_all_reduce
+from dlsys.hardware import LINKS
+from dlsys.memory_wall.explorer import OPTIONS, Choice
+from dlsys.world.alpha_beta import Fit, Sample
+
+jupytext = pytest.importorskip("jupytext")
+get_kernel_spec = pytest.importorskip("jupyter_client.kernelspec").get_kernel_spec
+
+BOOK = Path(__file__).parents[2]
+CHAPTERS = BOOK / "chapters"
+NOTEBOOKS = sorted(p for p in CHAPTERS.glob("*.md") if "format_name: myst" in p.read_text())
+MECHANISMS = [p for p in NOTEBOOKS if p.stem != "intro"]
+PAGES = sorted(CHAPTERS.glob("*.md"))
+UNITS = {
+    "percent": 1e-2,
+    "ms": 1e-3,
+    "microseconds": 1e-6,
+    "million": 1e6,
+    "billion": 1e9,
+    "B": 1e9,
+}
+UNITS |= {"trillion": 1e12, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "TFLOP": 1e12}
+UNITS |= {"megabytes": 1e6, "gigabytes": 1e9, "gigabits": 1e9}
+MODULES = ["collectives", "hardware", "memory_wall", "transformer", "world", "world.communicator"]
+
+SECTIONS = [
+    "What you will be able to do",
+    "The property",
+    "Plan",
+    "Price",
+    "Run, and compare",
+    "A worked example",
+    "Where it breaks",
+    "Published mistakes",
+    "Key takeaways",
+    "Quiz",
+    "Exercises",
+    "Further reading",
+]
+
+VOCABULARY = """rank, node, HBM, OOM, collective, broadcast, all-reduce, reduce-scatter, all-gather,
+all-to-all, ring, NCCL, NVLink, InfiniBand, bus bandwidth, latency, DP, TP, PP, EP, SP, CP,
+micro-batch, bubble, 1F1B, interleaved, ZeRO, FSDP, shard, overlap, activation checkpointing, MFU,
+roofline, ridge, arithmetic intensity, prefill, decode, scaling law, Chinchilla, MTBF, checkpoint,
+hot spare, straggler, 3D parallelism, master weights, loss scaling, mixed precision, BF16,
+associativity, linearity, separability, decomposability, sparsity, iron law, D·A·M, gradient
+clipping, gradient explosion, GELU, softmax, AdamW, RMSprop, momentum, GaLore, cosine annealing,
+warm-up, autodiff, chain rule, epoch, batch size, wave quantization, warp, tail effect, tensor core,
+E4M3, E5M2, TF32, online softmax, tiling, IO-aware, SRAM, prefetch, pinned memory, ELT, BPE,
+Horovod, PipeDream, GPipe, parameter server, gradient accumulation, linear scaling rule,
+communication tax, energy corollary, conservation of complexity, cuBLAS, Strassen, rematerialization"""
+
+
+def cells(path, kind):
+    return [c for c in jupytext.read(path).cells if c.cell_type == kind]
+
+
+def code(path):
+    return [c.source for c in cells(path, "code")]
+
+
+def without_comments(sources):
+    return [re.sub(r"#.*", "", source) for source in sources]
+
+
+def prose(path):
+    """The words of a page, without code, mathematics, citations, links and table rows."""
+    text = "\n\n".join(c.source for c in cells(path, "markdown"))
+    text = re.split(r"^## Further reading", text, flags=re.M)[0]
+    text = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
+    text = re.sub(r'\*\*"[^*]*\*\*', "", text)  # claims of others
+    text = re.sub(r"\$\$.*?\$\$|\$[^$]*\$", " ", text, flags=re.S)
+    text = re.sub(r"\{[\w:]+\}`[^`]*`", " word ", text)
+    text = re.sub(r"`[^`]*`|\]\([^)]*\)", " ", text)
+    return "\n".join(line for line in text.splitlines() if not line.startswith(("|", "#")))
+
+
+def glossary_terms():
+    terms = []
+    for block in re.findall(
+        r"```\{glossary\}\n(.*?)```", (CHAPTERS / "glossary.md").read_text(), re.S
+    ):
+        terms += [line for line in block.splitlines() if line and not line.startswith(" ")]
+    return terms
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_no_code_cell_is_longer_than_15_lines(path):
+    long = {i: n for i, c in enumerate(code(path)) if (n := len(c.splitlines())) > 15}
+    assert not long, f"cells (by number) with too many lines: {long}; move code into the package"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_chapter_opened_and_saved_in_jupyterlab_is_the_same_file(path):
+    """With what JupyterLab adds: the name of the kernel that runs, and its language."""
+    text = path.read_text(encoding="utf-8")
+    notebook = jupytext.reads(text, fmt="md:myst")
+    kernel = get_kernel_spec("python3")
+    notebook.metadata["kernelspec"] = {
+        "display_name": kernel.display_name,
+        "language": kernel.language,
+        "name": "python3",
+    }
+    notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
+    assert jupytext.writes(notebook, fmt="md:myst") == text, (
+        "jupytext writes this page in another form; store that: jupytext.write(jupytext.read(path), path)"
+    )
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_every_figure_has_a_caption_and_a_description(path):
+    for cell in cells(path, "code"):
+        last = cell.source.strip().splitlines()[-1]
+        about = cell.metadata.get("mystnb", {})
+        if "captioned(" in cell.source:
+            assert "alt=" in cell.source, cell.source
+        elif re.search(r"\bdraw\w*\(|\.plot\w*\(|^show\.\w+_figure\(", last) or "figure" in about:
+            assert about.get("figure", {}).get("caption", "").strip(), f"no caption: {last}"
+            assert len(about.get("image", {}).get("alt", "").split()) >= 8, (
+                f"no description: {last}"
+            )
+            assert about["figure"].get("name", "").startswith("fig-"), last
+
+
+@pytest.mark.parametrize("path", MECHANISMS, ids=lambda p: p.stem)
+def test_a_chapter_has_the_shape_of_a_chapter(path):
+    headings = re.findall(r"^## (.*)$", path.read_text(), re.M)
+    found = [next((h for h in headings if h.startswith(s)), None) for s in SECTIONS]
+    assert None not in found, (
+        f"missing: {[s for s, h in zip(SECTIONS, found, strict=True) if not h]}"
+    )
+    assert found == sorted(found, key=headings.index), "sections are out of order"
+
+
+@pytest.mark.parametrize("path", MECHANISMS, ids=lambda p: p.stem)
+def test_a_chapter_takes_12_to_30_minutes_to_read(path):
+    words = len(prose(path).split())
+    shown = [c for c in cells(path, "code") if "remove-cell" not in c.metadata.get("tags", [])]
+    lines = sum(len(c.source.splitlines()) for c in shown)
+    # 200 words a minute, and three seconds for each line of code.
+    assert 12 <= words / 200 + lines / 20 <= 30, f"{words} words, {lines} lines of code"
+
+
+def descriptions(path):
+    """What is said about figures: captions, and texts for readers who cannot see them."""
+    for cell in cells(path, "code"):
+        about = cell.metadata.get("mystnb", {})
+        yield about.get("figure", {}).get("caption", "")
+        yield about.get("image", {}).get("alt", "")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_number_in_the_prose_that_no_cell_vouches_for_could_be_wrong(path):
+    assert not (
+        loose := unvouched(
+            "\n".join([prose(path), *descriptions(path)]), without_comments(code(path))
+        )
+    ), f"in the prose or about a figure, but in no cell: {loose}"
+
+
+def test_a_number_is_vouched_for_by_its_value_and_not_by_its_digits():
+    assert unvouched("30 % of 3,000 GB, or 0.3", ["share = 3"]) == ["30", "3,000", "0.3"]
+    assert unvouched("1.12 TB, 30 %, 156 or 2,203 GB", ["1.12e12, 0.3", "156e9, 2_203e9"]) == []
+    assert unvouched("25 times, in 2019", ["2.5"]) == ["25"]
+
+
+def unvouched(text, sources):
+    """The numbers in `text` that no source has, neither as they stand nor in the unit itself.
+
+    14e9 vouches for 14 GB, 0.3 for 30 %. Years belong to citations.
+    """
+    known = [
+        float(n.replace("_", ""))
+        for n in re.findall(r"(?<![\w.])\d[\d_]*\.?\d*(?:e[+-]?\d+)?", "\n".join(sources))
+    ]
+    known += [float(n.replace(",", "")) for n in re.findall(r"\d+(?:,\d{3})+", "\n".join(sources))]
+    loose = []
+    units = "|".join(UNITS)
+    for number, unit in re.findall(
+        r"(?<![\w.-])(\d[\d,]*(?:\.\d+)?)(?![\w.-]*[A-Za-z]\d|-bit|\d)"
+        rf"(?:(?=(?:,? (?:and |or |to )?\d[\d,.]*)*\s?({units})\b))?",
+        " ".join(text.split()).replace(" %", "percent"),
+    ):
+        plain = number.rstrip(",")
+        year = re.fullmatch(r"(19|20)\d\d", plain)
+        value = float(plain.replace(",", ""))
+        values = [value, value * UNITS.get(unit, 1)]
+        found = any(math.isclose(v, k, rel_tol=1e-12) for v in values for k in known)
+        if not (year or found):
+            loose.append(plain)
+    return loose
+
+
+def test_every_word_of_the_field_that_the_book_uses_is_in_the_glossary():
+    terms = {term.lower() for term in glossary_terms()}
+    wanted = [" ".join(w.split()) for w in VOCABULARY.split(",")]
+    assert [w for w in wanted if w.lower() not in terms] == []
+
+
+def test_no_word_is_defined_twice():
+    terms = glossary_terms()
+    assert len(terms) == len({t.lower() for t in terms})
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_every_reference_to_a_term_or_a_page_has_a_target(path):
+    text = path.read_text()
+    for target in re.findall(r"\{term\}`(?:[^`<]*<)?([^`>]+)>?`", text):
+        assert target in glossary_terms(), f"{target!r} is not in the glossary"
+    for target in re.findall(r"\{doc\}`(?:[^`<]*<)?([^`>]+)>?`", text):
+        there = (path.parent / target).resolve()
+        assert any(there.with_suffix(s).exists() for s in (".md", ".ipynb")), f"no page {target!r}"
+
+
+def notation_rows():
+    """(symbol, name in the code) of each row; "" where the table promises no name yet."""
+    rows = []
+    for line in (CHAPTERS / "notation.md").read_text().splitlines():
+        columns = [c.strip() for c in line.strip("|").split("|")]
+        if line.startswith("| $") and re.fullmatch(r"\$[^$]*\$", columns[0]):
+            rows.append((columns[0], columns[3] if len(columns) == 4 else ""))
+    return rows
+
+
+def callables(module):
+    """The module's public functions, and the public methods of its classes."""
+    for name in getattr(module, "__all__", dir(module)):
+        thing = getattr(module, name)
+        members = vars(thing).values() if inspect.isclass(thing) else [thing]
+        yield from filter(inspect.isfunction, members)
+
+
+def parameters(function):
+    return inspect.signature(function).parameters
+
+
+def test_a_symbol_means_one_thing():
+    symbols = [symbol for symbol, _ in notation_rows()]
+    assert len(symbols) > 20
+    assert len(symbols) == len(set(symbols))
+
+
+@pytest.mark.parametrize(("symbol", "names"), [row for row in notation_rows() if row[1]])
+def test_the_names_that_notation_promises_exist(symbol, names):
+    """`Class.attribute`, or `function(argument=)`, somewhere in the package's public modules."""
+    modules = [importlib.import_module(f"dlsys.{m}") for m in MODULES]
+    for name in re.findall(r"`([^`]+)`", names):
+        if name.isidentifier():
+            takers = [f for m in modules for f in callables(m) if name in parameters(f)]
+            assert takers, f"{symbol}: no public function has an argument {name!r}"
+            continue
+        owner, member, argument = re.fullmatch(
+            r"(?:1 / )?(\w+)(?:\.(\w+))?(?:\((?:(\w+)=)?\))?", name
+        ).groups()
+        thing = next((getattr(m, owner) for m in modules if hasattr(m, owner)), None)
+        assert thing is not None, f"{symbol}: no {owner} in the package"
+        if member:
+            known = set(dir(thing)) | set(getattr(thing, "__annotations__", {}))
+            assert member in known, f"{symbol}: {owner} has no {member}"
+            thing = getattr(thing, member, None)
+        if argument:
+            assert argument in inspect.signature(thing).parameters, f"{symbol}: {name}"
+
+
+@pytest.mark.parametrize("path", MECHANISMS, ids=lambda p: p.stem)
+def test_every_symbol_in_a_formula_is_in_the_notation(path):
+    greek = r"\\(?:alpha|beta|eta)\b"
+    known = {x for symbol, _ in notation_rows() for x in re.findall(rf"{greek}|[A-Za-z]", symbol)}
+    local = set("xyzijk")  # explained where they stand
+    text = "\n".join(c.source for c in cells(path, "markdown"))
+    for display, inline in re.findall(r"\$\$(.*?)\$\$|\$([^$]+)\$", text, re.S):
+        words = r"\\(?:text|mathrm)\{[^}]*\}|_\{[^}]*\}|_\w"
+        bare = re.sub(words, " ", display + inline)
+        bare = re.sub(r"\\(?!(?:alpha|beta|eta)\b)[a-zA-Z]+", " ", bare)
+        unknown = set(re.findall(rf"{greek}|[A-Za-z]", bare)) - known - local
+        assert not unknown, f"{unknown} in {display + inline!r}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_cells_import_only_what_exists(path):
+    for source in code(path):
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dlsys"):
+                module = importlib.import_module(node.module)
+                for name in node.names:
+                    assert hasattr(module, name.name) or importlib.import_module(
+                        f"{node.module}.{name.name}"
+                    )
+
+
+def test_one_single_change_in_the_explorer_makes_llama_2_7b_fit():
+    cell = next(c for c in code(CHAPTERS / "memory_wall.md") if "\nexplore(" in c)
+    choice = eval(cell.splitlines()[-1], {"explore": Choice})
+    changes = [
+        (field, option) for field in ("device", "recipe", "saving") for option in OPTIONS[field]
+    ]
+    fits = [c for c in changes if "It fits" in dataclasses.replace(choice, **dict([c])).summary()]
+    assert fits == [("device", "b200")]
+
+
+def test_the_figure_of_measured_seconds_is_drawn_by_the_words_that_the_chapter_prints():
+    path = CHAPTERS / "collectives.md"
+    (expression,) = re.findall(r"`(fitted\.draw\(.*?\))`", " ".join(path.read_text().split()))
+    tree, samples = tree_all_reduce(2), (Sample(4096, 2e-3, 1e-3, 3e-3),) * 2
+    fitted = Fit(ring_all_reduce(2), LINKS["ethernet-100g"], samples)
+    figure = eval(expression, {"fitted": fitted, "tree": tree, "measured": samples})
+    assert figure.axes[0].get_legend_handles_labels()[1] == ["ring all_reduce", "tree all_reduce"]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_pages_speak_of_the_book_and_nothing_around_it(path):
+    text = path.read_text()
+    for word in ("/tmp/", "/home/", "TODO", "FIXME", "localhost"):
+        assert word not in text

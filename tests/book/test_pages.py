@@ -1,0 +1,308 @@
+"""The built book as a browser shows it, with nothing outside the book within reach.
+
+Skipped where there is no Chromium or no up-to-date book; with BOOK_TEST=required that is a failure.
+"""
+
+import html
+import http.server
+import json
+import os
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urlsplit
+
+import pytest
+
+playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+
+ROOT = Path(__file__).parents[2]
+SITE = ROOT / "_build" / "html"
+FILES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
+PAGES = [path for path in FILES if not path.startswith(("_static/", "index.html"))]
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = [
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-sync",
+    "--no-first-run",
+    "--no-sandbox",
+]
+
+# What must not be left in the text that a reader sees: LaTeX, and markup that was not understood.
+RAW = re.compile(r"\$\$|\\[(\[]|\\[a-zA-Z]{2,}|\{[a-z:-]+\}`|^:::|^```", re.MULTILINE)
+# An output that should have been a picture or a widget, or that differs from build to build.
+OBJECT_AS_TEXT = re.compile(
+    r"\b[A-Z]\w+\((children|value|description)=|<Figure size|< ?[^<>]* at 0x"
+)
+
+# Runs in the page once it is typeset, with every fold open, and returns what is wrong with it.
+LOOK = r"""
+async () => {
+  if (window.MathJax?.startup?.promise) await window.MathJax.startup.promise;
+  document.querySelectorAll("details").forEach(fold => fold.open = true);
+  const all = selector => [...document.querySelectorAll(selector)];
+  const show = element => element.outerHTML.slice(0, 160);
+  const skip = "script, style, noscript, template, textarea, pre, code, mjx-container";
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const text = [];
+  while (walker.nextNode())
+    if (!walker.currentNode.parentElement.closest(skip)) text.push(walker.currentNode.data);
+  const widgets = all("[class*=jupyter-widgets], .widget-subarea, script[type*=widget-view]");
+  const empty = all(".cell_output").filter(output => output.getBoundingClientRect().height < 4);
+  const pictures = all("img");
+  await Promise.all(pictures.map(picture => picture.decode().catch(() => null)));
+  return {
+    text: text.join("\n"),
+    output: all(".cell_output pre").map(output => output.innerText).join("\n"),
+    broken_formulas: all("mjx-merror, [data-mjx-error]").map(show),
+    empty: [...widgets, ...empty].map(show),
+    undescribed: pictures.filter(p => !p.alt.trim() || /\.(png|svg|jpe?g)$/.test(p.alt)).map(show),
+    unshown: pictures.filter(picture => !picture.naturalWidth).map(show),
+    targets: all("[href], [src]").map(e => [e.tagName, e.href?.baseVal ?? e.href ?? e.src])
+      .filter(([tag, target]) => typeof target == "string" && target),
+    names: all("[id], a[name]").map(element => element.id || element.name),
+    width: document.documentElement.scrollWidth,
+  };
+}
+"""
+
+
+@dataclass
+class Visit:
+    """What a browser met on a page: complaints, where its links lead, and the anchors it has."""
+
+    complaints: list[str] = field(default_factory=list)
+    links: set[str] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+
+
+class Reader:
+    """A browser that reads one site, served from a folder, and can reach nothing else."""
+
+    def __init__(self, browser, folder: Path) -> None:
+        handler = partial(QuietHandler, directory=str(folder))
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.home = f"http://127.0.0.1:{self.server.server_port}/"
+        self.folder = folder
+        self.context = browser.new_context()
+        self.context.route(lambda url: not self.inside(url), lambda route: route.abort())
+        self.visits: dict[str, Visit] = {}
+
+    def inside(self, url: str) -> bool:
+        return url.startswith((self.home, "data:", "blob:", "about:"))
+
+    def close(self) -> None:
+        self.context.close()
+        self.server.shutdown()
+        self.server.server_close()
+
+    def visit(self, path: str) -> Visit:
+        """Open a page and note everything about it but whether its links lead somewhere."""
+        if path in self.visits:
+            return self.visits[path]
+        visit = self.visits[path] = Visit()
+        complain = visit.complaints.append
+        page = self.context.new_page()
+        page.on(
+            "request",
+            lambda r: self.inside(r.url) or complain(f"asks for something outside: {r.url}"),
+        )
+        page.on("websocket", lambda socket: complain(f"opens a socket: {socket.url}"))
+        page.on(
+            "response", lambda r: r.status < 400 or complain(f"asks for what is not there: {r.url}")
+        )
+        page.on(
+            "console", lambda m: m.type == "error" and complain(f"error in the console: {m.text}")
+        )
+        page.on("pageerror", lambda error: complain(f"error in a script: {error}"))
+        page.goto(self.home + path, wait_until="load")
+        seen = page.evaluate(LOOK)
+        for found in RAW.findall(seen["text"]):
+            complain(f"raw markup in the text: {found}")
+        for match in OBJECT_AS_TEXT.finditer(seen["output"]):
+            complain(f"an object shown as text: {match.group()}")
+        for kind in ("broken_formulas", "empty", "undescribed", "unshown"):
+            visit.complaints.extend(f"{kind}: {element}" for element in seen[kind])
+        page.set_viewport_size({"width": 400, "height": 800})
+        if (width := page.evaluate("document.documentElement.scrollWidth")) > 400:
+            complain(f"wider than a window of 400 pixels: {width}")
+        page.close()
+        for tag, target in seen["targets"]:
+            if tag in {"A", "AREA"}:
+                visit.links.add(target)
+            elif not self.inside(target):
+                complain(f"refers to something outside: {target}")
+        visit.names = set(seen["names"])
+        return visit
+
+    def dead_links(self, path: str) -> list[str]:
+        """Return the links of a page that lead to a page, file or anchor that does not exist."""
+        return [link for link in sorted(self.visit(path).links) if self._dead(link)]
+
+    def _dead(self, link: str) -> bool:
+        target, anchor = urldefrag(link)
+        if not target.startswith(self.home):
+            return False
+        path = unquote(urlsplit(target).path).lstrip("/")
+        if path.endswith("/") or not path:
+            path += "index.html"
+        if not (self.folder / path).is_file():
+            return True
+        return (
+            bool(anchor)
+            and path.endswith(".html")
+            and (unquote(anchor) not in self.visit(path).names)
+        )
+
+    def complaints(self, path: str) -> list[str]:
+        return [*self.visit(path).complaints, *(f"dead link: {x}" for x in self.dead_links(path))]
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args) -> None:
+        pass
+
+
+def unavailable(reason: str) -> None:
+    if os.environ.get("BOOK_TEST") == "required":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    if CHROMIUM is None:
+        unavailable("there is no Chromium; install Debian's chromium, or name one in CHROMIUM")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def book(browser) -> Iterator[Reader]:
+    built = SITE / ".complete"
+    if not built.is_file():
+        unavailable("the book is not built: run make book")
+    folders = ("chapters", "exercises", "dlsys")
+    sources = [
+        p for name in folders for p in (ROOT / name).rglob("*") if "__pycache__" not in p.parts
+    ]
+    if any(path.stat().st_mtime > built.stat().st_mtime for path in sources if path.is_file()):
+        unavailable("the built book is older than its sources: run make book")
+    reader = Reader(browser, SITE)
+    yield reader
+    reader.close()
+
+
+@pytest.mark.parametrize("path", PAGES or ["chapters/intro.html"])
+def test_a_page_works_without_the_network_and_shows_no_errors(book, path):
+    complaints = book.complaints(path)
+    assert not complaints, "\n".join(complaints)
+
+
+def test_the_front_page_leads_to_the_introduction(book):
+    page = book.context.new_page()
+    page.goto(book.home + "index.html")
+    page.wait_for_url("**/chapters/intro.html")
+    page.close()
+
+
+def test_the_search_finds_words_without_the_network(book):
+    page = book.context.new_page()
+    page.goto(book.home + "search.html?q=parameters")
+    page.wait_for_selector("#search-results li a")
+    page.close()
+
+
+def test_every_chapter_offers_its_notebook_and_its_exercises(book):
+    slugs = [path.stem for path in (ROOT / "exercises").glob("*/*.ipynb")]
+    assert slugs, "the book has no exercises"
+    for slug in slugs:
+        chapter = {
+            link.removeprefix(book.home) for link in book.visit(f"chapters/{slug}.html").links
+        }
+        exercise = f"exercises/{slug}/{slug}"
+        assert {f"chapters/{slug}.ipynb", f"{exercise}.html", f"{exercise}.ipynb"} <= chapter
+        back = {link.removeprefix(book.home) for link in book.visit(f"{exercise}.html").links}
+        assert {f"chapters/{slug}.html", f"{exercise}.ipynb"} <= back
+
+
+def test_a_quiz_answers_a_click_without_a_kernel(book):
+    page = book.context.new_page()
+    for source in (ROOT / "chapters" / "quizzes").glob("*.json"):
+        page.goto(f"{book.home}chapters/{source.stem}.html")
+        questions = page.locator(".Quiz")
+        assert questions.count() == len(json.loads(source.read_text("utf-8")))
+        choice = questions.filter(has=page.locator(".MCButton")).first
+        assert not choice.locator(".Feedback").inner_text()
+        choice.locator(".MCButton").first.click()
+        assert choice.locator(".Feedback").inner_text()
+    page.close()
+
+
+def code_of(path: Path) -> set[str]:
+    """The lines of code in a notebook, leaving out those too short to say anything."""
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    lines = (line.strip() for cell in cells for line in "".join(cell["source"]).splitlines())
+    return {line for line in lines if len(line) > 20}
+
+
+def test_students_pages_hold_no_trace_of_solutions(book):
+    for solution in (ROOT / "solutions").glob("*/*.ipynb"):
+        slug = solution.stem
+        secret = code_of(solution) - code_of(ROOT / "exercises" / slug / solution.name)
+        assert secret, f"the solution of {slug} says no more than its exercise"
+        page = (SITE / "exercises" / slug / f"{slug}.html").read_text("utf-8")
+        shown = html.unescape(re.sub("<[^>]*>", "", page))
+        given = (SITE / "exercises" / slug / solution.name).read_text("utf-8")
+        assert [line for line in secret if line in shown or json.dumps(line)[1:-1] in given] == []
+
+
+FAULTS = {
+    "<script>throw new Error('thrown')</script>": "error in a script: thrown",
+    "<script>console.error('said')</script>": "error in the console: said",
+    "<img src='https://example.org/a.png' alt='a'>": "asks for something outside: https://example",
+    "<link rel='preconnect' href='https://example.org'>": "refers to something outside: https://ex",
+    "<script src='missing.js'></script>": "asks for what is not there: HOME/missing.js",
+    "<p>Half is \\frac{1}{2}.</p>": r"raw markup in the text: \frac",
+    "<p>So $$ x $$ is</p>": "raw markup in the text: $$",
+    "<p>where \\(x\\) is</p>": r"raw markup in the text: \(",
+    "<p>as {numref}`figure` shows</p>": "raw markup in the text: {numref}`",
+    "<p>:::{note}</p>": "raw markup in the text: :::",
+    "<div class='cell_output'><pre>VBox(children=(Text(),))</pre></div>": "as text: VBox(children=",
+    "<div class='cell_output'><pre>&lt;Figure size 8x4></pre></div>": "as text: <Figure size",
+    "<div class='cell_output'><pre>&lt;dlsys.Plan object at 0x7f></pre></div>": "as text: <dlsys.Plan",
+    "<div class='cell_output'><b class='jupyter-widgets'></b></div>": 'empty: <b class="jupyter-wid',
+    "<div class='cell_output'></div>": 'empty: <div class="cell_output"></div>',
+    "<img id='a' src='data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA='>": 'undescribed: <img id="a',
+    "<img id='b' src='data:image/gif;base64,AAAA' alt='broken'>": 'unshown: <img id="b',
+    "<div style='width: 900px'>wide</div>": "wider than a window",
+    "<a href='nowhere.html'>link</a>": "dead link: HOME/nowhere.html",
+    "<a href='fine.html#nothing'>link</a>": "dead link: HOME/fine.html#nothing",
+    "<a href='#nothing'>link</a>": "dead link: HOME/faulty.html#nothing",
+    "<a href='missing.ipynb' download>link</a>": "dead link: HOME/missing.ipynb",
+}
+FINE = r"""<h1 id='top'>Fine</h1> <p>It costs $2 and $3.</p> <code>\frac{1}{2}</code>
+<a href='faulty.html#there'>link</a> <a href='#top'>link</a> <a href='https://example.org'>away</a>
+<div class='cell_output'><pre>3</pre></div>
+<img src='data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA=' alt='a dot'>"""
+
+
+def test_the_checks_above_notice_every_kind_of_fault_and_nothing_else(browser, tmp_path):
+    head = "<!DOCTYPE html><html lang='en'><meta charset='utf-8'><link rel='icon' href='data:,'>"
+    (tmp_path / "fine.html").write_text(head + FINE)
+    (tmp_path / "faulty.html").write_text(head + "<p id='there'>there</p>" + "\n".join(FAULTS))
+    reader = Reader(browser, tmp_path)
+    assert reader.complaints("fine.html") == []
+    found = [text.replace(reader.home, "HOME/") for text in reader.complaints("faulty.html")]
+    assert [wanted for wanted in FAULTS.values() if not any(wanted in text for text in found)] == []
+    reader.close()

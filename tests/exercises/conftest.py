@@ -1,0 +1,20 @@
+"""Gives the tests of `contract` the slug that their file is named after, and its wrong answers."""
+
+from typing import Any
+
+import pytest
+
+from tests.exercises.wrong_answers import bank
+
+# Not a test file by its name: without this its asserts would not say what was compared.
+pytest.register_assert_rewrite("tests.exercises.contract")
+
+
+def pytest_generate_tests(metafunc: Any) -> None:
+    slug = metafunc.module.__name__.rpartition(".test_")[2]
+    if "slug" in metafunc.fixturenames:
+        metafunc.parametrize("slug", [slug])
+    if "wrong" in metafunc.fixturenames:
+        several = [(answer, wrong) for answer, each in bank(slug).items() for wrong in each]
+        names = [f"{answer}-{wrong.misconception}" for answer, wrong in several]
+        metafunc.parametrize(("answer", "wrong"), several, ids=names)

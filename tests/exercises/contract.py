@@ -1,0 +1,255 @@
+"""What holds for every exercise notebook: a slug's test file takes these classes over.
+
+A class of a file runs by itself, so that several can run side by side.
+"""
+
+import ast
+import json
+from functools import cache
+from random import Random
+from typing import Any
+
+import nbformat
+import pytest
+
+from dlsys.exercises import WrongAnswer, plain
+from dlsys.exercises.judge import difference
+from dlsys.grading.checks import Check, checks_of, drawn, varied
+from dlsys.notebook.release import STUB, as_text
+from tests.exercises.notebooks import ROOT, Cell, code_cells, execute, load, new_namespace, solved
+from tests.exercises.wrong_answers import Wrong, bank
+
+
+class Form:
+    """How a notebook is built, solved and released."""
+
+    @pytest.mark.parametrize("folder", ["solutions", "exercises"])
+    def test_notebooks_are_valid_with_unique_ids_that_are_nbgraders(
+        self, folder: str, slug: str
+    ) -> None:
+        notebook = load(folder, slug)
+        nbformat.validate(notebook)
+        ids = [cell["id"] for cell in notebook["cells"]]
+        assert len(ids) == len(set(ids))
+        for cell in notebook["cells"]:
+            role = cell["metadata"].get("nbgrader", {"grade_id": cell["id"]})
+            assert role["grade_id"] == cell["id"]
+
+    @pytest.mark.parametrize("folder", ["solutions", "exercises"])
+    def test_notebooks_are_stored_in_the_one_form_that_a_release_writes(
+        self, folder: str, slug: str
+    ) -> None:
+        text = (ROOT / folder / slug / f"{slug}.ipynb").read_text(encoding="utf-8")
+        assert as_text(json.loads(text)) == text
+
+    def test_test_cells_hold_calls_of_same_with_literals_and_nothing_else(self, slug: str) -> None:
+        for cell in code_cells(load("solutions", slug)):
+            if cell.is_test:
+                assert checks_of(cell.source)  # raises where there is anything else
+            else:
+                assert "same(" not in cell.source, f"{cell.id} tests outside of a test cell"
+
+    @pytest.mark.parametrize("folder", ["solutions", "exercises"])
+    def test_checks_are_folded_so_that_their_hints_spoil_nothing(
+        self, folder: str, slug: str
+    ) -> None:
+        cells = [cell for cell in load(folder, slug)["cells"] if cell["cell_type"] == "code"]
+        folded = [cell["id"] for cell in cells if cell["metadata"].get("jupyter")]
+        assert folded == [cell["id"] for cell in cells if cell["id"].endswith("-test")]
+        assert all(
+            cell["metadata"]["jupyter"] == {"source_hidden": True}
+            for cell in cells
+            if cell["id"] in folded
+        )
+
+    def test_code_that_students_see_fits_its_column(self, slug: str) -> None:
+        for cell in code_cells(load("solutions", slug)):
+            long = [line for line in cell.source.splitlines() if len(line) > 76]
+            assert cell.is_test or not long, f"{cell.id}: {long}"
+
+    def test_a_check_is_called_by_what_the_student_wrote_and_by_no_name_of_its_own(
+        self, slug: str
+    ) -> None:
+        for cell in code_cells(load("solutions", slug)):
+            names = [
+                node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.NamedExpr)
+            ]
+            assert not (cell.is_test and names), f"{cell.id}: {ast.unparse(names[0])}"
+
+    def test_the_cost_is_of_an_answer_that_has_passed_all_other_checks(self, slug: str) -> None:
+        """A wrong answer may well be cheaper than the best known."""
+        for cell in code_cells(load("solutions", slug)):
+            shown = cell.source.partition("### BEGIN HIDDEN TESTS")[0]
+            calls = [ast.unparse(call) for call in ast.parse(shown).body if cell.is_test]
+            assert not any(" cost=" in call for call in calls[:-1]), cell.id
+
+    def test_a_notebook_has_six_to_eight_questions_with_an_answer_cell_each(
+        self, slug: str
+    ) -> None:
+        cells = code_cells(load("solutions", slug))
+        answers = [cell.id for cell in cells if cell.is_answer]
+        assert [cell.id for cell in cells if cell.is_test] == [f"{name}-test" for name in answers]
+        assert 6 <= len(answers) <= 8
+        assert all(cell.points > 0 for cell in cells if cell.is_test)
+
+    def test_the_solution_has_full_marks(self, slug: str) -> None:
+        namespace = new_namespace()
+        for cell in code_cells(load("solutions", slug)):
+            printed = execute(cell, namespace)
+            assert not cell.is_test or "✔" in printed
+
+    def test_the_released_notebook_scores_zero_and_says_that_nothing_is_answered(
+        self, slug: str
+    ) -> None:
+        namespace = new_namespace()
+        for cell in code_cells(load("exercises", slug)):
+            if cell.is_test:
+                with pytest.raises(WrongAnswer):
+                    execute(cell, namespace)
+            elif cell.role:  # the student's own trial cells may fail before there is an answer
+                execute(cell, namespace)
+
+    def test_released_notebooks_hold_no_solution_hidden_test_or_output(self, slug: str) -> None:
+        text = json.dumps(load("exercises", slug))
+        assert "BEGIN SOLUTION" not in text
+        assert "HIDDEN" not in text
+        solutions = {cell.id: cell.source for cell in code_cells(load("solutions", slug))}
+        for cell in code_cells(load("exercises", slug)):
+            if cell.is_answer:
+                outside, inside = _regions(solutions[cell.id])
+                assert cell.source == "\n".join(outside), (
+                    f"{cell.id}: not what surrounds the solution"
+                )
+                assert inside
+        assert not any(cell.get("outputs") for cell in load("exercises", slug)["cells"])
+
+    def test_the_last_question_is_answered_in_words_and_its_rubric_stays_here(
+        self, slug: str
+    ) -> None:
+        *_, question, answer = load("solutions", slug)["cells"]
+        *_, released = load("exercises", slug)["cells"]
+        role = answer["metadata"]["nbgrader"]
+        assert question["id"] == f"{answer['id']}-question"
+        assert (role["grade"], role["solution"], role["locked"]) == (True, True, False)
+        text = "".join(answer["source"])
+        assert f"**Rubric**, {role['points']} points:" in text
+        assert text.count("\n- 1 point: ") == role["points"]
+        assert "".join(released["source"]) == "YOUR ANSWER HERE"
+        assert "Rubric" not in json.dumps(load("exercises", slug))
+        assert "The last question is answered in words" in json.dumps(load("exercises", slug))
+
+
+class Draws:
+    """What the grader may ask in the place of what the notebook shows."""
+
+    def test_a_question_that_asks_for_a_function_has_a_hidden_check_that_varies(
+        self, slug: str
+    ) -> None:
+        varying = {question for question, check in hidden_checks(slug) if check.vary}
+        for cell in code_cells(load("exercises", slug)):
+            defined = [type(one) for one in ast.parse(cell.source).body if cell.is_answer]
+            assert ast.FunctionDef not in defined or f"{cell.id}-test" in varying, cell.id
+
+    def test_the_solution_answers_every_instance_that_can_be_drawn(self, slug: str) -> None:
+        """Each value of a domain with the others as written, and a hundred draws of all together."""
+        for question, check in hidden_checks(slug):
+            for key, values in (check.vary or {}).items():
+                for value in values:
+                    one = varied(check, {key: value})
+                    assert one.expression != check.expression, (
+                        f"{question}: {key!r} varies into itself"
+                    )
+                    value_of(one, slug)
+            draws = [drawn(check, Random(seed)) for seed in range(100 if check.vary else 0)]
+            for one in {one.expression: one for one in draws}.values():  # most come several times
+                value_of(one, slug)
+
+    def test_a_memorised_answer_fails_whatever_is_drawn(self, slug: str) -> None:
+        """In each question there is a check for which every draw expects another value than is written.
+
+        Others may always expect the same ("proved"), of what the answer makes of other sizes.
+        """
+        telling: dict[str, bool] = {}
+        for question, check in hidden_checks(slug):
+            for key, values in (check.vary or {}).items():
+                came = [value_of(varied(check, {key: value}), slug) for value in values]
+                other = all(difference(each, check.expected, check.rtol) for each in came)
+                telling[question] = telling.get(question, False) or other
+        assert telling
+        assert all(telling.values()), telling
+
+    def test_no_draw_asks_what_the_notebook_shows(self, slug: str) -> None:
+        shown = set()
+        for cell in code_cells(load("exercises", slug)):
+            checks = checks_of(cell.source) if cell.is_test else ()
+            shown |= {ast.dump(ast.parse(check.expression)) for check in checks}
+        for question, check in hidden_checks(slug):
+            for seed in range(100 if check.vary else 0):
+                one = drawn(check, Random(seed))
+                assert ast.dump(ast.parse(one.expression)) not in shown, (
+                    f"{question}: {one.expression}"
+                )
+
+
+class WrongAnswers:
+    """Each plausible mistake is rejected, with a hint that fits."""
+
+    def test_every_question_has_three_wrong_answers_at_least(self, slug: str) -> None:
+        answers = [cell.id for cell in code_cells(load("solutions", slug)) if cell.is_answer]
+        assert list(bank(slug)) == answers
+        assert all(len({w.misconception for w in entries}) >= 3 for entries in bank(slug).values())
+
+    def test_a_wrong_answer_is_rejected_with_a_fitting_hint(
+        self, slug: str, answer: str, wrong: Wrong
+    ) -> None:
+        cells = code_cells(load("solutions", slug))
+        namespace = dict(before_each_answer(slug)[answer])
+        ids = [cell.id for cell in cells]
+        first, last = ids.index(answer), ids.index(f"{answer}-test")
+        changed = Cell(answer, wrong.cell(cells[first].source), {})
+        message = _rejection([changed, *cells[first + 1 : last + 1]], namespace)
+        assert wrong.hint in message, message
+
+
+def _regions(source: str) -> tuple[list[str], list[str]]:
+    """The lines outside of solutions, each solution replaced by the stub, and those inside."""
+    outside, inside, within = [], [], False
+    for line in source.split("\n"):
+        if "### BEGIN SOLUTION" in line:
+            within = True
+            outside.append(line.replace("### BEGIN SOLUTION", STUB))
+        elif "### END SOLUTION" in line:
+            within = False
+        else:
+            (inside if within else outside).append(line)
+    return outside, inside
+
+
+def hidden_checks(slug: str) -> list[tuple[str, Check]]:
+    """The hidden checks of a solution, with the ids of their questions."""
+    cells = [cell for cell in code_cells(load("solutions", slug)) if cell.is_test]
+    return [(c.id, check) for c in cells for check in checks_of(c.source) if check.hidden]
+
+
+def value_of(check: Check, slug: str) -> Any:
+    return plain(eval(check.expression, solved(slug)))
+
+
+@cache
+def before_each_answer(slug: str) -> dict[str, dict[str, Any]]:
+    """The names that exist when each answer cell of the solution is about to run."""
+    namespace, found = new_namespace(), {}
+    for cell in code_cells(load("solutions", slug)):
+        if cell.is_answer:
+            found[cell.id] = dict(namespace)
+        execute(cell, namespace)
+    return found
+
+
+def _rejection(cells: list[Cell], namespace: dict[str, Any]) -> str:
+    for cell in cells:
+        try:
+            execute(cell, namespace)
+        except Exception as error:  # a wrong program may also end in an error of its own world
+            return f"{type(error).__name__}: {error}"
+    return "accepted"

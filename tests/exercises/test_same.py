@@ -1,0 +1,282 @@
+"""What `same` accepts and what it says of the rest; seals; and what a release does."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlsys.exercises import WrongAnswer, cost_of, plain, same, seal, sealed
+from dlsys.exercises.judge import approval, complaint, difference, likely_mistake
+from dlsys.notebook.release import STUB, main
+from tests.exercises.notebooks import ROOT, code_cells, load, slugs
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=8,
+)
+
+
+# -- same: what is equal -------------------------------------------------------------------------
+
+
+@given(PLAIN)
+def test_every_plain_value_equals_itself_and_no_text(value: Any) -> None:
+    assert difference(plain(value), plain(value)) is None
+    assert difference(plain([value]), "text")
+
+
+@pytest.mark.parametrize(
+    ("came", "expected"),
+    [
+        (3, 3),
+        (3.0, 3),
+        ((1, 2), [1, 2]),
+        (np.int64(3), 3),
+        (np.arange(3), [0, 1, 2]),
+        (torch.tensor([[1.0], [2.0]], dtype=torch.bfloat16), [[1.0], [2.0]]),
+        (torch.nn.Parameter(torch.zeros(2)), [0.0, 0.0]),
+        (torch.tensor(7), 7),
+        (float("nan"), float("nan")),
+        ({"a": (1, 2)}, {"a": [1, 2]}),
+        (np.ones(2), torch.ones(2)),
+    ],
+)
+def test_answers_that_say_the_same_are_right(came: Any, expected: Any, capsys: Any) -> None:
+    same(came, expected)
+    assert capsys.readouterr().out.startswith("\x1b[32m✔\x1b[0m came")
+
+
+@pytest.mark.parametrize(
+    ("came", "expected", "words"),
+    [
+        (4, 3, "expected:  3"),
+        (10**18 + 1, 10**18, "1,000,000,000,000,000,000"),
+        (True, 1, "a number is expected; True or False came"),
+        ("3", 3, "a number is expected; text came"),
+        ([1, 2], [1, 2, 3], "3 values are expected; 2 came"),
+        ([[1, 2], [3, 5]], [[1, 2], [3, 4]], "At [1][1]: 4 is expected; 5 came"),
+        ({"a": 1}, {"b": 1}, "the keys are ['a']; ['b'] are expected"),
+        (torch.ones(2, dtype=torch.int64), torch.ones(2), "floating ones are expected"),
+        (torch.ones(2, 1), torch.ones(2), "the shape is (2, 1); (2,) is expected"),
+        (1.0 + 1e-6, 1.0, "expected:  1.0"),
+        (10**400, 1.0, "expected:  1.0"),
+        pytest.param(1 << 20_000, 3, "a number too long to show", id="huge"),
+        pytest.param([1 << 20_000], [3], "a number too long to show", id="huge-in-a-list"),
+        (2.0**30, 1e9, "GiB and GB are mixed up"),
+        (8e9, 1e9, "Bits and bytes"),
+        (1e6, 1e9, "A unit prefix is off"),
+        (-2, 2, "The sign is wrong"),
+        (..., 3, "Not answered yet"),
+        (None, 3, "None came: not answered yet, or a function ends without `return`"),
+        ([None, None], [1, 2], "came: None came: not answered yet"),
+        ([1, ...], [1, 2], "Not answered yet"),
+        ([1, None], [1, 2], "At [1]: a number is expected; None came"),
+        ({"a": None}, None, "where:     None is expected; a dictionary came"),
+    ],
+)
+def test_a_wrong_answer_is_told_what_is_wrong(came: Any, expected: Any, words: str) -> None:
+    with pytest.raises(WrongAnswer, match="came") as caught:
+        same(came, expected)
+    assert words in str(caught.value)
+
+
+class AlwaysEqual:
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+
+class LyingInt(int):
+    __eq__ = AlwaysEqual.__eq__
+    __hash__ = AlwaysEqual.__hash__
+
+
+class LyingArray(np.ndarray):
+    def tolist(self) -> Any:
+        return [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("came", "words"),
+    [
+        (AlwaysEqual(), "of type AlwaysEqual, which cannot be compared. Give numbers"),
+        (LyingInt(3), "plain int with int(...)"),
+        (np.zeros(2).view(LyingArray), "of type LyingArray"),
+        ([1, AlwaysEqual()], "the answer[1] is of type AlwaysEqual"),
+        ({AlwaysEqual(): 1}, "has a key of type AlwaysEqual"),
+        (1j, "of type complex"),
+        ({1, 2}, "list with sorted(...)"),
+        ((i for i in range(3)), "list with list(...)"),
+        (torch.empty(3, device="meta"), "meta tensor"),
+        (np.array([AlwaysEqual()]), "array of object"),
+    ],
+)
+def test_an_answer_that_is_not_plain_is_refused_with_advice(came: Any, words: str) -> None:
+    with pytest.raises(WrongAnswer) as caught:
+        same(came, [1, 2])
+    assert words in str(caught.value)
+
+
+def test_a_list_that_holds_itself_is_a_sentence_and_no_endless_recursion() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(WrongAnswer, match="nested more than 20 levels"):
+        same(endless, [1])
+
+
+def test_the_message_names_the_expression_even_over_several_lines() -> None:
+    with pytest.raises(WrongAnswer, match=r"^sum\( \[1, 2\] \) is not right"):
+        same(
+            sum(
+                [1, 2]
+            ),
+            4,
+        )  # fmt: skip
+
+
+def test_hints_recognise_the_wrong_value_and_fall_back() -> None:
+    hint = {156e9: "no master copy", None: "count again"}
+    assert likely_mistake(1.5601e11, 208e9, hint) == "no master copy"
+    assert likely_mistake(5, 208e9, hint) == "count again"
+    assert likely_mistake([1, 2], [1, 3], [([1, 2], "off by one")]) == "off by one"
+    assert likely_mistake(5, 208e9, "in every case") == "in every case"
+    assert likely_mistake(5, 208e9) is None
+
+
+def test_the_cost_is_shown_beside_the_best_known(capsys: Any) -> None:
+    cost = {"bytes": 2e9, "messages": 1400, "seconds": 0.002}
+    same(3, 3, cost=cost, best=cost | {"messages": 14})
+    line = capsys.readouterr().out.split("\n")[1]
+    assert line == "  cost: 2 GB, 1,400 messages, 2 ms   best known: 2 GB, 14 messages, 2 ms"
+
+
+def test_a_grader_can_say_the_same_of_an_answer_as_the_notebook(capsys: Any) -> None:
+    hint = {4.0: "one too many"}
+    with pytest.raises(WrongAnswer) as caught:
+        same([3, 4], [3, 5], hint=hint)
+    wrong = difference([3, 4], [3, 5])
+    assert str(caught.value) == complaint("[3, 4]", [3, 4], [3, 5], str(wrong), hint)
+    same(1 + 2, 3, cost=cost_of({"bytes": 3}))
+    assert capsys.readouterr().out == f"\x1b[32m✔\x1b[0m {approval('1 + 2', 3)}\n  cost: 3 B\n"
+
+
+def test_numbers_beyond_all_ratios_are_wrong_and_no_error() -> None:
+    assert likely_mistake(5e-324, 1e300) is None
+    assert likely_mistake(1e300, 5e-324) is None
+    assert likely_mistake(float("inf"), 1.0) is None
+
+
+def test_a_notebook_does_not_vary_its_checks(capsys: Any) -> None:
+    same(3, 3, vary={3: [4]})
+    assert "✔" in capsys.readouterr().out
+
+
+# -- seals ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value", [208e9, 3, -0.0, 1.9999, "reduce-scatter", True, [1.5, 2.5], None]
+)
+def test_a_seal_matches_its_value_and_shows_nothing_of_it(value: Any) -> None:
+    token = seal(value)
+    assert sealed(token).matches(value)
+    assert str(value) not in token.split("$")[1:]
+    assert token != seal(value)  # another salt: equal answers do not look equal
+
+
+def test_a_seal_accepts_the_rounded_answer_and_no_other() -> None:
+    answer = sealed(seal(1966.07, digits=3))
+    assert answer.matches(1970)
+    assert answer.matches(1966.1)
+    assert not answer.matches(1980)
+    assert not answer.matches(19.7)
+    assert not answer.matches("1970")
+    assert not answer.matches({"a": 1})
+    assert not answer.matches(10**400)
+
+
+def test_a_seal_accepts_both_sides_of_a_rounding_boundary() -> None:
+    answer = sealed(seal(2.5, digits=1))
+    assert answer.matches(2.5 * (1 + 1e-12))
+    assert answer.matches(2.5 * (1 - 1e-12))
+
+
+def test_a_broken_seal_is_a_sentence() -> None:
+    with pytest.raises(ValueError, match=r"'208e9' is not a seal; make one with seal"):
+        sealed("208e9")
+    with pytest.raises(ValueError, match="0 digits"):
+        seal(3, digits=0)
+    with pytest.raises(ValueError, match="A dict cannot be sealed"):
+        seal({})
+
+
+def test_no_two_questions_share_a_seal_which_would_give_one_away_by_a_hint_of_the_other() -> None:
+    tokens = [
+        (token, slug, cell.id)
+        for slug in slugs()
+        for cell in code_cells(load("solutions", slug))
+        for token in re.findall(r"\d+\$[0-9a-f]+\$[0-9a-f]+", cell.source)
+    ]
+    assert tokens
+    assert not {place for place in tokens if sum(place[0] == other for other, *_ in tokens) > 1}
+
+
+# -- a release -----------------------------------------------------------------------------------
+
+
+def test_exercises_are_in_step_with_solutions_and_a_release_changes_nothing() -> None:
+    before = {path: path.read_bytes() for path in (ROOT / "exercises").rglob("*") if path.is_file()}
+    command = [sys.executable, "-m", "dlsys.notebook.release"]
+    check = subprocess.run([*command, "--check"], cwd=ROOT, capture_output=True, text=True)
+    assert check.returncode == 0, check.stdout + check.stderr
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert "in step" in again.stdout
+    after = {path: path.read_bytes() for path in (ROOT / "exercises").rglob("*") if path.is_file()}
+    assert after == before
+    assert not list(ROOT.glob("*.db"))
+
+
+def test_a_release_runs_writes_checks_and_names_what_is_out_of_step(
+    tmp_path: Path, capsys: Any
+) -> None:
+    assert main(["--root", str(tmp_path)]) == 1
+    assert "There is no notebook in" in capsys.readouterr().err
+
+    role = {"schema_version": 3, "grade": False, "locked": False, "solution": True, "task": False}
+    source = "x = ...\n### BEGIN SOLUTION\nx = 3\nprint(x)\n### END SOLUTION"
+    cell = nbformat.v4.new_code_cell(source, id="one")
+    cell.metadata["nbgrader"] = role | {"grade_id": "one"}
+    solution = tmp_path / "solutions" / "one" / "one.ipynb"
+    solution.parent.mkdir(parents=True)
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), solution)
+
+    assert main(["--root", str(tmp_path), "--run"]) == 0
+    stored = json.loads(solution.read_text(encoding="utf-8"))["cells"][0]
+    assert stored["outputs"][0]["text"] == ["3\n"]
+    released = tmp_path / "exercises" / "one" / "one.ipynb"
+    answer = json.loads(released.read_text(encoding="utf-8"))["cells"][0]
+    assert answer["source"] == ["x = ...\n", STUB]
+    assert answer["outputs"] == []
+    assert main(["--root", str(tmp_path), "--check"]) == 0
+
+    released.write_text("{}", encoding="utf-8")
+    assert main(["--root", str(tmp_path), "--check"]) == 1
+    assert "one.ipynb is out of step: run make release" in capsys.readouterr().out
+    assert released.read_text(encoding="utf-8") == "{}"
+    stranger = tmp_path / "exercises" / "two" / "two.ipynb"
+    stranger.parent.mkdir()
+    stranger.write_text("{}", encoding="utf-8")
+    assert main(["--root", str(tmp_path)]) == 1
+    assert "two.ipynb has no solution; remove it." in capsys.readouterr().err

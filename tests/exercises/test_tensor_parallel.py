@@ -1,0 +1,75 @@
+"""The exercises on tensor parallel: their figures are those of the package, and what holds for all."""
+
+import pytest
+
+from dlsys.collectives import ring_all_reduce
+from dlsys.hardware import DEVICES, LINKS
+from dlsys.tensor_parallel import activation_bytes, all_reduce_bytes, layout, step_bytes
+from dlsys.transformer import CATALOGUE
+from tests.exercises import contract
+from tests.exercises.notebooks import model_answer, solved
+
+
+class TestForm(contract.Form): ...
+
+
+class TestDraws(contract.Draws): ...
+
+
+class TestWrongAnswers(contract.WrongAnswers): ...
+
+
+def test_the_figures_of_the_model_answer_on_staying_in_a_node_are_right() -> None:
+    text, answers = model_answer("tensor_parallel"), solved("tensor_parallel")
+    message, parameters = all_reduce_bytes(2048, 8192), 12 * 96 * 8192**2
+    nvlink, network = (
+        384 * ring_all_reduce(8).price(message, LINKS[name]).seconds
+        for name in ("nvlink4", "infiniband-ndr")
+    )
+    compute = 6 * parameters * 2048 / 8 / (0.5 * DEVICES["h100-sxm"].rate("bf16"))
+    sent, gradients = step_bytes(96, 8, 2048, 8192), 2 * parameters / 8
+    assert (answers["micro_batch_bytes"], answers["all_reduce_bytes"]) == (sent, sent / 384)
+    assert sent < 2 * gradients < 2 * sent
+    assert nvlink / (nvlink + compute) < 0.2
+    assert network / (network + compute) == pytest.approx(2 / 3, rel=0.02)
+    for figure in (
+        f"{sent / 1e9:.1f} GB for tensor parallelism",
+        f"{parameters / 1e9:.1f} billion",
+        f"{parameters / 8e9:.2f} billion",
+        f"its {gradients / 1e9:.1f} GB of gradients: {2 * gradients / 1e9:.1f} GB",
+        f"{sent / 384 / 1e6:.1f} MB",
+        f"{compute:.2f} s for this micro-batch",
+        f"add {nvlink:.3f} s",
+        f"add {network:.3f} s",
+        f"{384 * 14 * LINKS['infiniband-ndr'].latency * 1e3:.1f} ms",
+    ):
+        assert figure in text, figure
+
+
+def test_the_exercises_cut_heads_and_keep_activations_as_the_layout_does() -> None:
+    answers = solved("tensor_parallel")
+    for t in (2, 4, 8, 16):
+        cut = layout(CATALOGUE["llama2-70b"], t)
+        keys, size = cut["layers.*.attention.key.weight"], cut.spec.head_size
+        for rank in range(t):
+            held = answers["held"](rank, t, cut.spec.heads, cut.spec.kv_heads)
+            first, stop = cut["layers.*.attention.query.weight"].bounds(rank)
+            assert held["query"] == list(range(first // size, stop // size))
+            first, stop = keys.bounds(rank)
+            assert held["key_value"] == list(range(first // size, stop // size))
+            same_keys = [r for r in range(t) if keys.bounds(r) == (first, stop)]
+            assert held["summed_over"] == same_keys
+            assert len(same_keys) == keys.summed
+    gpt3 = CATALOGUE["gpt3-175b"]
+    for t, divided in ((1, False), (8, False), (8, True)):
+        kept = answers["kept_bytes"](3, gpt3.sequence, gpt3.hidden, gpt3.heads, t, divided)
+        assert kept == activation_bytes(gpt3, 3, t, divided).total
+
+
+def test_one_design_of_a_tensor_parallel_group_is_the_fastest_that_fits() -> None:
+    answers = solved("tensor_parallel")
+    fitting = [d for d in answers["every"] if answers["memory_bytes"](d) <= 75e9]
+    seconds = sorted(map(answers["step_seconds"], fitting))
+    assert answers["design"] == {"tp": 4, "sequence_parallel": True, "recompute": "selective"}
+    assert seconds[0] == answers["step_seconds"](answers["design"])
+    assert seconds[1] > 1.02 * seconds[0]

@@ -1,0 +1,45 @@
+"""Plausible wrong answers to the exercises, named by their misconception: one module a notebook.
+
+A module's `BANK` maps the id of an answer cell to its wrong answers. The question of an answer
+cell `ring-bytes` is the test cell `ring-bytes-test`.
+"""
+
+import importlib
+from dataclasses import dataclass
+from textwrap import dedent
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A wrong answer: what goes in place of the solution, and words its rejection must hold.
+
+    With `find`, the solution stays and only this text in it is replaced by `source`.
+    """
+
+    misconception: str
+    source: str
+    hint: str
+    find: str | None = None
+
+    def cell(self, source_of_solution: str) -> str:
+        """The source of the answer cell with this wrong answer in it."""
+        if self.find is None:
+            return in_place_of_solution(source_of_solution, dedent(self.source).strip("\n"))
+        if source_of_solution.count(self.find) != 1:
+            raise ValueError(f"{self.find!r} does not occur once in the solution.")
+        return source_of_solution.replace(self.find, self.source)
+
+
+def in_place_of_solution(source: str, answer: str) -> str:
+    """`source` with the lines between BEGIN SOLUTION and END SOLUTION replaced by `answer`."""
+    lines = source.split("\n")
+    begin = next(i for i, line in enumerate(lines) if "### BEGIN SOLUTION" in line)
+    end = next(i for i, line in enumerate(lines) if "### END SOLUTION" in line)
+    indent = lines[begin][: len(lines[begin]) - len(lines[begin].lstrip())]
+    answer_lines = [indent + line if line else "" for line in answer.split("\n")]
+    return "\n".join(lines[:begin] + answer_lines + lines[end + 1 :])
+
+
+def bank(slug: str) -> dict[str, list[Wrong]]:
+    """The wrong answers to a notebook's questions, by the id of the answer cell."""
+    return importlib.import_module(f"{__name__}.{slug}").BANK

@@ -1,0 +1,349 @@
+"""Wrong answers to the exercises of collectives."""
+
+from tests.exercises.wrong_answers import Wrong
+
+LEADER = """
+
+whole = x.clone()
+if comm.rank == 0:
+    for src in range(1, comm.size):
+        other = torch.empty_like(x)
+        comm.recv(other, src)
+        whole += other
+    {send_back}
+else:
+    comm.send(x, 0)
+    {receive}
+return whole / comm.size
+"""
+
+BANK = {
+    "seconds": [
+        Wrong(
+            "both directions of NVLink",
+            "sent_bytes = 24.5e9\nseconds = sent_bytes / 600e9",
+            "both directions together",
+        ),
+        Wrong(
+            "the limit of many ranks",
+            "sent_bytes = 2 * 14e9\nseconds = sent_bytes / 300e9",
+            "limit for very many ranks",
+        ),
+        Wrong(
+            "the limit of many ranks, in the time alone",
+            "sent_bytes = 24.5e9\nseconds = 28e9 / 300e9",
+            "2 x 7/8",
+        ),
+        Wrong("one phase", "sent_bytes = 7 / 8 * 14e9\nseconds = 0.04", "This is one phase"),
+        Wrong("the buffer", "sent_bytes = 14e9\nseconds = 14e9 / 300e9", "Count chunks"),
+        Wrong(
+            "whole buffer round the ring",
+            "sent_bytes = 7 * 14e9\nseconds = sent_bytes / 300e9",
+            "whole buffer seven times",
+        ),
+        Wrong(
+            "two for send and receive",
+            "sent_bytes = 4 * 7 / 8 * 14e9\nseconds = sent_bytes / 300e9",
+            "two phases. What a rank receives",
+        ),
+        Wrong(
+            "sum over all ranks",
+            "sent_bytes = 8 * 24.5e9\nseconds = 24.5e9 / 300e9",
+            "sum over all ranks",
+        ),
+        Wrong("bits for bytes", "sent_bytes = 24.5e9\nseconds = 8 * 24.5 / 300", "gigabits"),
+        Wrong("milliseconds", "sent_bytes = 24.5e9\nseconds = 24.5e3 / 300", "wanted in seconds"),
+    ],
+    "sent": [
+        Wrong(
+            "factor of two for all kinds",
+            "phases = 2",
+            "Only an all-reduce has two phases",
+            'phases = 2 if kind == "all_reduce" else 1',
+        ),
+        Wrong(
+            "one phase for all kinds",
+            "phases = 1",
+            "An all-reduce has two phases",
+            'phases = 2 if kind == "all_reduce" else 1',
+        ),
+        Wrong(
+            "the limit of many ranks",
+            "return phases * nbytes",
+            "limit for very many ranks",
+            "return phases * (ranks - 1) / ranks * nbytes",
+        ),
+        Wrong(
+            "whole buffer round the ring",
+            "(ranks - 1) * nbytes",
+            "a message is one chunk",
+            "(ranks - 1) / ranks * nbytes",
+        ),
+        Wrong(
+            "one chunk in all",
+            "return phases / ranks * nbytes",
+            "This is two chunks",
+            "return phases * (ranks - 1) / ranks * nbytes",
+        ),
+        Wrong(
+            "an all-gather sends its own part once",
+            'if kind == "all_gather":\n    return nbytes / ranks\nphases = 2 if kind == "all_reduce" else 1\nreturn phases * (ranks - 1) / ranks * nbytes',
+            "passes on those of all the others",
+        ),
+        Wrong(
+            "nbytes is one part",
+            'if kind == "all_gather":\n    return (ranks - 1) * nbytes\nreturn 2 * (ranks - 1) / ranks * nbytes',
+            "its own part is nbytes / ranks",
+        ),
+    ],
+    "mean": [
+        Wrong(
+            "missing 1/n", "return torch.cat(chunks)", "1/n", "return torch.cat(chunks) / comm.size"
+        ),
+        Wrong(
+            "root-only all-reduce",
+            LEADER.format(send_back="pass", receive="return x"),
+            "Only rank 0 has the mean",
+        ),
+        Wrong(
+            "root-only all-reduce, nothing elsewhere",
+            LEADER.format(send_back="pass", receive="return None"),
+            "Only rank 0 has the mean",
+        ),
+        Wrong(
+            "all through rank 0",
+            LEADER.format(
+                send_back="[comm.send(whole, dst) for dst in range(1, comm.size)]",
+                receive="comm.recv(whole, 0)",
+            ),
+            "rank 0 sends everything to everybody",
+        ),
+        Wrong(
+            "whole buffer round the ring",
+            """
+            right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+            total, passing = x.clone(), x.clone()
+            for _ in range(comm.size - 1):
+                incoming = torch.empty_like(x)
+                sending = comm.isend(passing, right)
+                comm.recv(incoming, left)
+                sending.wait()
+                total, passing = total + incoming, incoming
+            return total / comm.size
+            """,
+            "every message is the whole buffer",
+        ),
+        Wrong(
+            "reduce-scatter alone",
+            "range(comm.size - 1)",
+            "all-gather is missing",
+            "range(2 * (comm.size - 1))",
+        ),
+        Wrong(
+            "everybody sends first",
+            "comm.send(chunks[out], right)\n        comm.recv(incoming, left)",
+            "Deadlock: ",
+            "sending = comm.isend(chunks[out], right)\n        comm.recv(incoming, left)\n        sending.wait()",
+        ),
+        Wrong(
+            "one phase too many adds",
+            "if step <= comm.size - 1:",
+            "complete chunks are stored, no longer added",
+            "if step < comm.size - 1:",
+        ),
+        Wrong(
+            "argument changed in place",
+            """
+            right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+            chunks = x.tensor_split(comm.size)
+            for step in range(2 * (comm.size - 1)):
+                out = (comm.rank - step) % comm.size
+                into = (out - 1) % comm.size
+                incoming = torch.empty_like(chunks[into])
+                sending = comm.isend(chunks[out], right)
+                comm.recv(incoming, left)
+                sending.wait()
+                if step < comm.size - 1:
+                    incoming += chunks[into]
+                chunks[into].copy_(incoming)
+            return x / comm.size
+            """,
+            "Begin with x.clone()",
+        ),
+        Wrong(
+            "the library's collective",
+            "return comm.all_reduce(x, op='mean')",
+            "no collective is to be called",
+        ),
+        Wrong(
+            "ranks take turns",
+            """
+            if comm.rank % 2:
+                comm.recv(incoming, left)
+                comm.send(chunks[out], right)
+            else:
+                comm.send(chunks[out], right)
+                comm.recv(incoming, left)
+            """.strip().replace("\n    ", "\n"),
+            "half of the ranks wait",
+            "sending = comm.isend(chunks[out], right)\n        comm.recv(incoming, left)\n        sending.wait()",
+        ),
+    ],
+    "shift": [
+        Wrong("waiting in recv", "[3, 0, 1, 2]", "Nobody gets as far as its recv", "[1, 2, 3, 0]"),
+        Wrong("all wait for rank 0", "[0, 0, 0, 0]", "No rank is special", "[1, 2, 3, 0]"),
+        Wrong("no way round", "[1, 2, 3, 3]", "right neighbor of the last rank", "[1, 2, 3, 0]"),
+        Wrong(
+            "all receive first",
+            "comm.recv(received, left)\n    comm.send(x, right)",
+            "Deadlock: ",
+            "sending = comm.isend(x, right)\n    comm.recv(received, left)\n    sending.wait()",
+        ),
+        Wrong(
+            "rank 0 breaks the ring",
+            "if comm.rank == 0:\n        comm.recv(received, left)\n        comm.send(x, right)\n    else:\n        comm.send(x, right)\n        comm.recv(received, left)",
+            "one message follows another",
+            "sending = comm.isend(x, right)\n    comm.recv(received, left)\n    sending.wait()",
+        ),
+        Wrong(
+            "odd and even ranks",
+            "if comm.rank % 2:\n        comm.recv(received, left)\n        comm.send(x, right)\n    else:\n        comm.send(x, right)\n        comm.recv(received, left)",
+            "takes three turns",
+            "sending = comm.isend(x, right)\n    comm.recv(received, left)\n    sending.wait()",
+        ),
+        Wrong("wrong direction", "left, right =", "should come from the left", "right, left ="),
+        Wrong("own vector", "return x", "its own vector still", "return received"),
+    ],
+    "fault": [
+        Wrong("where it shows", "fault_round, fault_src = 3, 0", "where the damage shows at last"),
+        Wrong("who passes it on", "fault_round, fault_src = 2, 2", "Go back one more round"),
+        Wrong("the receiver", "fault_round, fault_src = 1, 2", "whose message overwrites it"),
+        Wrong("rounds from one", "fault_round, fault_src = 2, 1", "Rounds count from 0"),
+        Wrong("not repaired", "fault_round, fault_src = 1, 1", "is still wrong"),
+        Wrong(
+            "repaired at the end",
+            "fault_round, fault_src = 1, 1\nrepaired[3][0] = (0, 1, 0, 1, True)",
+            "is still wrong",
+        ),
+        Wrong(
+            "one more round instead",
+            "fault_round, fault_src = 1, 1\nrepaired[1][1] = (1, 2, 0, 1, True)\nrepaired.append([(0, 1, 0, 1, False)])",
+            "one changed transfer is enough",
+        ),
+    ],
+    "broadcast": [
+        Wrong(
+            "all from the root in one round",
+            "return [[(0, dst, 0, 1) for dst in range(1, ranks)]]",
+            "its port carries one at a time",
+        ),
+        Wrong(
+            "all from the root in one round, then rounds for nobody",
+            "empty = [[] for _ in range((ranks - 1).bit_length() - 1)]\nreturn [[(0, dst, 0, 1) for dst in range(1, ranks)], *empty] if ranks > 1 else []",
+            "leave rank 0 one after another",
+        ),
+        Wrong(
+            "a chain",
+            "return [[(dst - 1, dst, 0, 1)] for dst in range(1, ranks)]",
+            "one after another",
+        ),
+        Wrong(
+            "root alone, in turns",
+            "return [[(0, dst, 0, 1)] for dst in range(1, ranks)]",
+            "one after another",
+        ),
+        Wrong(
+            "powers of two alone",
+            "for src in range(have)]",
+            "Six is no power of two",
+            "for src in range(have) if src + have < ranks]",
+        ),
+        Wrong(
+            "three rounds, two messages at once",
+            "if ranks == 6:\n    return [[(0, 1, 0, 1)], [(0, 2, 0, 1), (0, 3, 0, 1)], [(0, 4, 0, 1), (1, 5, 0, 1)]]\nreturn [[(0, dst, 0, 1)] for dst in range(1, ranks)]",
+            "a rank sends more than one message",
+        ),
+        Wrong("a round for nobody", "while have <= ranks:", "no rounds", "while have < ranks:"),
+    ],
+    "crossover": [
+        Wrong(
+            "up the tree alone",
+            "levels = (ranks.bit_length() - 1) / 2",
+            "up to the root and down again",
+            "levels = ranks.bit_length() - 1",
+        ),
+        Wrong(
+            "one phase of the ring",
+            "levels = ranks.bit_length() - 1\nreturn ((ranks - 1) - 2 * levels) * link.latency * link.bandwidth / (2 * levels - (ranks - 1) / ranks)",
+            "two phases: 2 (n-1) rounds",
+        ),
+        Wrong(
+            "latency once",
+            "levels = ranks.bit_length() - 1\nreturn link.latency * link.bandwidth / (2 * levels - 2 * (ranks - 1) / ranks)",
+            "paid in every round",
+        ),
+        Wrong(
+            "no latency in the tree",
+            "(2 * (ranks - 1)) * link.latency",
+            "The tree pays latency, too",
+            "(2 * (ranks - 1) - 2 * levels) * link.latency",
+        ),
+        Wrong(
+            "no bytes in the ring",
+            "(2 * levels) / link.bandwidth",
+            "The ring sends bytes, too",
+            "(2 * levels - 2 * (ranks - 1) / ranks) / link.bandwidth",
+        ),
+        Wrong(
+            "whole buffer round the ring",
+            "(2 * levels - 2 * (ranks - 1)) / link.bandwidth",
+            "a rank sends a chunk",
+            "(2 * levels - 2 * (ranks - 1) / ranks) / link.bandwidth",
+        ),
+        Wrong(
+            "bits for bytes",
+            "return 8 * more_latency",
+            "bytes per second already",
+            "return more_latency",
+        ),
+        Wrong(
+            "the number of one example",
+            "levels = 6",
+            "a number of that example",
+            "levels = ranks.bit_length() - 1",
+        ),
+    ],
+    "cluster": [
+        Wrong(
+            "hierarchical needs one card",
+            'one_card_is_enough_for = "hierarchical"',
+            "all cards at once",
+        ),
+        Wrong("tree needs one card", 'one_card_is_enough_for = "tree"', "it gains from each"),
+        Wrong(
+            "halving needs one card",
+            'one_card_is_enough_for = "halving_doubling"',
+            "In its far rounds",
+        ),
+        Wrong(
+            "more cards will do",
+            'one_card_is_enough_for = "ring"\ndesign = {"algorithm": "ring", "cards": 8}',
+            "before you add cards",
+        ),
+        Wrong(
+            "halving-doubling for large messages",
+            'one_card_is_enough_for = "ring"\ndesign = {"algorithm": "halving_doubling", "cards": 8}',
+            "before you add cards",
+        ),
+        Wrong(
+            "all the cards",
+            'one_card_is_enough_for = "ring"\ndesign = {"algorithm": "hierarchical", "cards": 8}',
+            "can be saved",
+        ),
+        Wrong(
+            "two cards",
+            'one_card_is_enough_for = "ring"\ndesign = {"algorithm": "hierarchical", "cards": 2}',
+            "more than 200 ms",
+        ),
+    ],
+}

@@ -1,0 +1,538 @@
+"""Wrong answers to the exercises of data parallelism."""
+
+from tests.exercises.wrong_answers import Wrong
+
+BYTES = "micro_batches = {}\nsent_bytes = {}\nsent_bytes_of_16 = {}"
+FACTORS = "too_large = {}\nrow_weighs = {}"
+READ = "waited = {}\nhidden_fraction = {}\nexposed_then = {}"
+EXPOSED = """
+ready = free = 0.0
+for compute, send in zip(backward, network):
+    ready += compute
+    free = max(ready, free) + send
+return free - ready
+"""
+TAX = (
+    'amdahl = {}\nconstant = {}\npart_of_step = {}\nkeeps_its_batch = "{}"\nshares_one_batch = "{}"'
+)
+DESIGN = """
+noise_scale = {}
+design = {{
+    "ranks": {},
+    "micro_batches": {},
+    "bucket_bytes": {},
+    "network": "{}",
+}}
+"""
+
+BANK = {
+    "bytes": [
+        Wrong(
+            "sequences of a rank", BYTES.format(8, 39.375e9, 37.5e9), "In how many micro-batches"
+        ),
+        Wrong("one rank alone", BYTES.format(256, 39.375e9, 37.5e9), "the ranks share the batch"),
+        Wrong("the limit of many ranks", BYTES.format(4, 40e9, 37.5e9), "limit for very many"),
+        Wrong("one phase", BYTES.format(4, "63 / 64 * 20e9", 37.5e9), "This is one phase"),
+        Wrong(
+            "an all-reduce for every micro-batch",
+            BYTES.format(4, 157.5e9, 600e9),
+            "averages after every micro-batch",
+        ),
+        Wrong(
+            "accumulation makes the all-reduce smaller",
+            BYTES.format(4, "39.375e9 / 4", 37.5e9),
+            "does not make them smaller",
+        ),
+        Wrong(
+            "accumulation saves three quarters against the larger cluster",
+            BYTES.format(4, 39.375e9, "39.375e9 / 4"),
+            "saves nothing against a cluster that does not need it",
+        ),
+        Wrong(
+            "four times as many all-reduces on the smaller cluster",
+            BYTES.format(4, 39.375e9, 150e9),
+            "one all-reduce in a step",
+        ),
+        Wrong("sum over all ranks", BYTES.format(4, "64 * 39.375e9", 37.5e9), "sum over all ranks"),
+        Wrong("gigabytes", BYTES.format(4, 39.375, 37.5), "in bytes, not in GB"),
+    ],
+    "cut": [
+        Wrong(
+            "first layer first",
+            "for i in range(len(sizes)):",
+            "proved",
+            "for i in reversed(range(len(sizes))):",
+        ),
+        Wrong(
+            "one bucket, not a list of them",
+            "return list(reversed(range(len(sizes))))",
+            "a bucket is a list of numbers",
+        ),
+        Wrong(
+            "one limit for all",
+            "room = limit",
+            "limit of its own",
+            "room = limit if cut else first",
+        ),
+        Wrong(
+            "the first limit for all",
+            "room = first",
+            "limit of the first bucket alone",
+            "room = limit if cut else first",
+        ),
+        Wrong(
+            "the library's buckets",
+            """
+            from dlsys.data_parallel import buckets
+
+            plan = buckets({str(i): 4 * x for i, x in enumerate(sizes)}, 4 * limit)
+            return [[int(name) for name in bucket.names] for bucket in plan.buckets]
+            """,
+            "limit of its own",
+        ),
+        Wrong(
+            "a bucket for each gradient",
+            "return [[i] for i in reversed(range(len(sizes)))]",
+            "pays the latency",
+        ),
+        Wrong(
+            "the limit itself is too much",
+            "sizes[i] >= room",
+            "At the limit is allowed",
+            "sizes[i] > room",
+        ),
+        Wrong(
+            "the last bucket is forgotten",
+            """
+            cut, bucket, filled = [], [], 0
+            for i in reversed(range(len(sizes))):
+                if bucket and filled + sizes[i] > (limit if cut else first):
+                    cut.append(bucket)
+                    bucket, filled = [], 0
+                bucket.append(i)
+                filled += sizes[i]
+            return cut
+            """,
+            "would stay local",
+        ),
+        Wrong(
+            "closed only when full",
+            """
+            cut, bucket, filled = [], [], 0
+            for i in reversed(range(len(sizes))):
+                bucket.append(i)
+                filled += sizes[i]
+                if filled >= limit or i == 0:
+                    cut.append(bucket)
+                    bucket, filled = [], 0
+            return cut
+            """,
+            "which only a parameter alone may exceed",
+        ),
+        Wrong(
+            "what is too large is left out",
+            "for i in reversed(range(len(sizes))):\n        if sizes[i] > limit:\n            continue",
+            "is sent, too",
+            "for i in reversed(range(len(sizes))):",
+        ),
+        Wrong(
+            "a small one joins one that is too large",
+            "room = max(room - sizes[i], 0) or limit * (sizes[i] > limit)",
+            "nothing joins it",
+            "room -= sizes[i]",
+        ),
+        Wrong(
+            "an empty bucket before one that is too large",
+            """
+            cut, room = [[]], first
+            for i in reversed(range(len(sizes))):
+                if sizes[i] > room:
+                    cut.append([])
+                    room = limit
+                cut[-1].append(i)
+                room -= sizes[i]
+            return cut
+            """,
+            "no bucket is empty",
+        ),
+        Wrong(
+            "registered order within a bucket",
+            "return [sorted(bucket) for bucket in cut]",
+            "registered before it",
+            "return cut",
+        ),
+    ],
+    "mean": [
+        Wrong("too small", "too_large = 1 / 4", "too large, not too small", "too_large = 4"),
+        Wrong("rows for ranks", "too_large = 8", "How many means", "too_large = 4"),
+        Wrong(
+            "weighs by rows already",
+            "row_weighs = 1",
+            "with one row or with five",
+            "row_weighs = (1 / 3) / (1 / 8)",
+        ),
+        Wrong("its weight", "1 / 3", "This is what it weighs", "(1 / 3) / (1 / 8)"),
+        Wrong("against the first rank", "5", "a row of the first rank", "(1 / 3) / (1 / 8)"),
+        Wrong("inverse", "3 / 8", "The other way", "(1 / 3) / (1 / 8)"),
+        Wrong("the rank alone", "8", "that rank is one of three", "(1 / 3) / (1 / 8)"),
+        Wrong(
+            "right on one rank only",
+            "sums if comm.rank == 0 else 0 * sums",
+            "every rank needs both sums",
+            "comm.all_reduce(sums)",
+        ),
+        Wrong(
+            "missing 1/n",
+            "gradient = 2 / len(x) * (x.T @ error)\n    return w - 0.0625 * comm.all_reduce(gradient)",
+            "1/n is missing",
+            "return w - 0.0625 * sums[:-1] / sums[-1]",
+        ),
+        Wrong(
+            "mean of means",
+            'gradient = 2 / len(x) * (x.T @ error)\n    return w - 0.0625 * comm.all_reduce(gradient, op="mean")',
+            "weigh each by its rows",
+            "return w - 0.0625 * sums[:-1] / sums[-1]",
+        ),
+        Wrong(
+            "divided twice",
+            "sums[:-1] / sums[-1] / comm.size",
+            "twice",
+            "sums[:-1] / sums[-1]",
+        ),
+        Wrong(
+            "not divided by the rows",
+            "sums[:-1]",
+            "This is the sum over all rows",
+            "sums[:-1] / sums[-1]",
+        ),
+        Wrong(
+            "divided by the ranks",
+            "sums[:-1] / comm.size",
+            "divided by the number of all rows",
+            "sums[:-1] / sums[-1]",
+        ),
+        Wrong(
+            "divided by the rows that the shown batches have",
+            "sums[:-1] / 8",
+            "another in each batch",
+            "sums[:-1] / sums[-1]",
+        ),
+        Wrong(
+            "weighted means, and a rank without rows",
+            "rows * (2 / rows * (x.T @ error))",
+            "A rank without rows divides by zero",
+            "2 * x.T @ error",
+        ),
+        Wrong(
+            "gradients of all are gathered",
+            "sums = comm.all_gather(sums).view(comm.size, -1).sum(0)",
+            "everybody's gradients",
+            "sums = comm.all_reduce(sums)",
+        ),
+    ],
+    "step": [
+        Wrong(
+            "an all-reduce for every micro-batch",
+            """
+            totals = [0.0] * len(seconds)
+            for of_micro_batch in gradients:
+                handles = [None] * len(seconds)
+                for i in reversed(range(len(seconds))):
+                    comm.compute(seconds[i])
+                    handles[i] = comm.all_reduce(of_micro_batch[i], async_op=True)
+                totals = [t + h.wait() for t, h in zip(totals, handles)]
+            return [t / len(gradients) / comm.size for t in totals]
+            """,
+            "an all-reduce for every micro-batch",
+        ),
+        Wrong(
+            "waits for each",
+            "handles[i] = comm.all_reduce(totals[i])\n    count = len(gradients) * comm.size\n    return [total / count for total in handles]",
+            "Nothing is hidden",
+            "handles[i] = comm.all_reduce(totals[i], async_op=True)\n    count = len(gradients) * comm.size\n    return [handle.wait() / count for handle in handles]",
+        ),
+        Wrong(
+            "all after backward",
+            "pass\n    handles = [comm.all_reduce(t, async_op=True) for t in totals]",
+            "Nothing is hidden",
+            "handles[i] = comm.all_reduce(totals[i], async_op=True)",
+        ),
+        Wrong(
+            "first layer first",
+            "in range(layers):",
+            "last layer's gradient first",
+            "in reversed(range(layers)):",
+        ),
+        Wrong(
+            "sent before it is computed",
+            """
+            count, last = len(gradients) * comm.size, len(gradients) - 1
+            handles = [None] * len(seconds)
+            for k in range(len(gradients)):
+                for i in reversed(range(len(seconds))):
+                    if k == last:
+                        total = sum(each[i] for each in gradients)
+                        handles[i] = comm.all_reduce(total, async_op=True)
+                    comm.compute(seconds[i])
+            return [handle.wait() / count for handle in handles]
+            """,
+            "after its comm.compute",
+        ),
+        Wrong("no backward pass", "pass", "Where is the backward pass", "comm.compute(seconds[i])"),
+        Wrong(
+            "backward of the last micro-batch alone",
+            "comm.compute(seconds[i] * (k == last))",
+            "not that of the last one alone",
+            "comm.compute(seconds[i])",
+        ),
+        Wrong(
+            "missing 1/m",
+            "count = comm.size",
+            "divide by the number of micro-batches",
+            "count = len(gradients) * comm.size",
+        ),
+        Wrong(
+            "missing 1/n",
+            "count = len(gradients)",
+            "1/n is missing",
+            "count = len(gradients) * comm.size",
+        ),
+        Wrong(
+            "the last micro-batch alone",
+            "totals[i] = of_micro_batch[i]",
+            "Only the last micro-batch",
+            "totals[i] = totals[i] + of_micro_batch[i]",
+        ),
+        Wrong(
+            "nothing is sent",
+            """
+            for _ in gradients:
+                comm.compute(sum(seconds))
+            return [sum(several) / len(several) for several in zip(*gradients)]
+            """,
+            "nothing is averaged over the ranks",
+        ),
+    ],
+    "timeline": [
+        Wrong("the last alone", READ.format([3], "9 / 13", 1), "b3 does, and one more"),
+        Wrong("the network waits", READ.format([1], "9 / 13", 1), "not the bucket for the network"),
+        Wrong("all but the first", READ.format([1, 2, 3], "9 / 13", 1), "b1 does not wait"),
+        Wrong("exposed for hidden", READ.format([2, 3], "4 / 13", 1), "fraction that is exposed"),
+        Wrong("part of backward", READ.format([2, 3], "9 / 12", 1), "The part of backward"),
+        Wrong("part of the step", READ.format([2, 3], "9 / 16", 1), "not of the step"),
+        Wrong("half as much", READ.format([2, 3], "9 / 13", 2), "Half of 4?"),
+        Wrong("all hidden", READ.format([2, 3], "9 / 13", 0), "hidden under nothing"),
+        Wrong(
+            "the network never stops after the first bucket",
+            "return max(network[-1], sum(network) + backward[0] - sum(backward))",
+            "does not begin at 0",
+            "return free - ready",
+        ),
+        Wrong("end of the step", "return free", "when the step ends", "return free - ready"),
+        Wrong(
+            "all after backward",
+            "return sum(network)",
+            "all of the communication",
+            "return free - ready",
+        ),
+        Wrong(
+            "buckets do not wait for each other",
+            "free = max(free, ready + send)",
+            "one after another",
+            "free = max(ready, free) + send",
+        ),
+        Wrong(
+            "communication less backward",
+            "return max(0, sum(network) - sum(backward))",
+            "cannot begin before the first bucket",
+            "return free - ready",
+        ),
+        Wrong(
+            "the last bucket alone",
+            "return network[-1]",
+            "without waiting",
+            "return free - ready",
+        ),
+    ],
+    "topk": [
+        Wrong("missing 1/n", "return total, kept", "1/n of it", "return total / comm.size, kept"),
+        Wrong(
+            "no error feedback",
+            "return total / comm.size, torch.zeros_like(due)",
+            "neither sent nor kept",
+            "return total / comm.size, kept",
+        ),
+        Wrong(
+            "keeps what was sent",
+            "return total / comm.size, due - kept",
+            "what was NOT sent",
+            "return total / comm.size, kept",
+        ),
+        Wrong("keeps everything", "pass", "would be sent again", "kept[places] = 0.0"),
+        Wrong(
+            "keeps what differs from the mean",
+            "return total / comm.size, due - total / comm.size",
+            "what IT has not sent",
+            "return total / comm.size, kept",
+        ),
+        Wrong("by value", "due.topk(k)", "-5 is larger", "due.abs().topk(k)"),
+        Wrong("the smallest", "topk(k, largest=False)", "choose the largest by abs()", "topk(k)"),
+        Wrong(
+            "a place that comes twice is set",
+            "total[pairs[:, 0].long()] = pairs[:, 1]",
+            "keeps one of them only",
+            "total.index_add_(0, pairs[:, 0].long(), pairs[:, 1])",
+        ),
+        Wrong(
+            "what was kept is not used",
+            "due = gradient.clone()",
+            "over three steps",
+            "due = gradient + residual",
+        ),
+        Wrong(
+            "whole vectors with zeros",
+            """
+            due = gradient + residual
+            kept = due.clone()
+            kept[due.abs().topk(k).indices] = 0.0
+            return comm.all_reduce(due - kept, op="mean"), kept
+            """,
+            "whole vectors",
+        ),
+        Wrong(
+            "two messages",
+            """
+            due = gradient + residual
+            places = due.abs().topk(k).indices
+            kept = due.clone()
+            kept[places] = 0.0
+            values = comm.all_gather(due[places])
+            places = comm.all_gather(places.to(torch.int32))
+            total = torch.zeros_like(due).index_add_(0, places, values)
+            return total / comm.size, kept
+            """,
+            "each time pays the latency",
+        ),
+        Wrong(
+            "two messages, and long places",
+            """
+            due = gradient + residual
+            places = due.abs().topk(k).indices
+            kept = due.clone()
+            kept[places] = 0.0
+            values, places = comm.all_gather(due[places]), comm.all_gather(places)
+            total = torch.zeros_like(due).index_add_(0, places, values)
+            return total / comm.size, kept
+            """,
+            "places as 64-bit numbers",
+        ),
+        Wrong(
+            "the package's hook",
+            """
+            from types import SimpleNamespace
+            from dlsys.data_parallel import TopK
+
+            hook = TopK(k / len(gradient))
+            hook.residuals[0] = residual
+            bucket = SimpleNamespace(flat=gradient, index=0)
+            return hook(comm, bucket).wait(), hook.residuals[0]
+            """,
+            "each time pays the latency",
+        ),
+        Wrong(
+            "numbers of 64 bits",
+            "pairs = comm.all_gather(pairs.double()).float()",
+            "32 are enough",
+            "pairs = comm.all_gather(pairs)",
+        ),
+    ],
+    "design": [
+        Wrong(
+            "ratio of the squares",
+            DESIGN.format("385.5 / 7.5", 32, 4, 25e6, "infiniband-hdr"),
+            "Two unknowns",
+        ),
+        Wrong("the trace", DESIGN.format(3072, 32, 4, 25e6, "infiniband-hdr"), "This is the trace"),
+        Wrong(
+            "the large batch has no noise",
+            DESIGN.format("3072 / 7.5", 32, 4, 25e6, "infiniband-hdr"),
+            "take it off before you divide",
+        ),
+        Wrong(
+            "batches of ranks for sequences",
+            DESIGN.format(256, 32, 4, 25e6, "infiniband-hdr"),
+            "In sequences it is 8 times",
+        ),
+        Wrong(
+            "the cheapest devices",
+            DESIGN.format(2048, 32, 8, 2.6e9, "ethernet-100g"),
+            "more than nine hours",
+        ),
+        Wrong(
+            "the fewest samples",
+            DESIGN.format(2048, 16, 8, 25e6, "infiniband-hdr"),
+            "more than nine hours",
+        ),
+        Wrong(
+            "the fastest network",
+            DESIGN.format(2048, 32, 2, 25e6, "infiniband-ndr"),
+            "the next best",
+        ),
+        Wrong(
+            "the most efficient step",
+            DESIGN.format(2048, 32, 4, 25e6, "infiniband-ndr"),
+            "better than it has to be",
+        ),
+        Wrong(
+            "one bucket",
+            DESIGN.format(2048, 32, 4, 2.6e9, "infiniband-ndr"),
+            "One bucket of everything",
+        ),
+        Wrong(
+            "many ranks",
+            DESIGN.format(2048, 64, 4, 25e6, "infiniband-hdr"),
+            "With fewer ranks",
+        ),
+        Wrong(
+            "many ranks with a large batch",
+            DESIGN.format(2048, 128, 4, 25e6, "infiniband-ndr"),
+            "at the noise scale",
+        ),
+        Wrong(
+            "a choice that there is not",
+            DESIGN.format(2048, 48, 2, 25e6, "infiniband-ndr"),
+            "is no choice that there is",
+        ),
+    ],
+    "tax": [
+        Wrong(
+            "the constant fraction for both",
+            TAX.format(243.2, 243.2, 0.931, "constant", "amdahl"),
+            "into the other",
+        ),
+        Wrong(
+            "the limit of many ranks", TAX.format(20, 243.2, 0.931, "constant", "amdahl"), "limit"
+        ),
+        Wrong("efficiency", TAX.format(18.6, 0.95, 0.931, "constant", "amdahl"), "times n"),
+        Wrong(
+            "the part stays 5 %",
+            TAX.format(18.6, 243.2, 0.05, "constant", "amdahl"),
+            "256 times shorter",
+        ),
+        Wrong(
+            "communication against compute",
+            TAX.format(18.6, 243.2, "0.05 / 0.95 * 256", "constant", "amdahl"),
+            "against compute",
+        ),
+        Wrong(
+            "the other way round",
+            TAX.format(18.6, 243.2, 0.931, "amdahl", "constant"),
+            "The other way round",
+        ),
+        Wrong(
+            "Amdahl for both",
+            TAX.format(18.6, 243.2, 0.931, "amdahl", "amdahl"),
+            "its compute stays",
+        ),
+    ],
+}

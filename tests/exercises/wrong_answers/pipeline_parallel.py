@@ -1,0 +1,330 @@
+"""Wrong answers to the exercises of pipeline_parallel."""
+
+from tests.exercises.wrong_answers import Wrong
+
+BUBBLE = "of_all_time = {}\nof_time_worked = {}\nmicro_batches = {}"
+STEP = "step_ms = {}\nspeedup = {}"
+PICTURE = "schedule = {!r}\nslow_rank = {}\nwaits_for = {}\nbalanced_ms = {}"
+TAIL = "predicted_ms = {}\npredicted_held = {}"
+DESIGN = 'never_fits = "{}"\ndesign = {{"schedule": "{}", "stages": {}, "sequences": {}}}'
+AHEAD = "ahead = min(stages - stage, micro_batches, most)"
+SHARE = "len(x) / rows * (x.T @ grads[k])"
+ERROR = "(y - targets[part]) / rows"
+FIRST_OUT = "x = saved.pop(k)"
+
+BANK = {
+    "bubble": [
+        Wrong(
+            "one convention for both", BUBBLE.format(0.25, 0.25, 286), "share of the time worked"
+        ),
+        Wrong("conventions swapped", BUBBLE.format(0.25, 0.2, 286), "share of the time worked"),
+        Wrong("all time for both", BUBBLE.format(0.2, 0.2, 286), "Leave the bubble out"),
+        Wrong("p idle slots", BUBBLE.format("16 / 76", "16 / 60", 305), "it is p - 1, not p"),
+        Wrong("p of m + p - 1", BUBBLE.format("16 / 75", "16 / 60", 305), "after 15 others"),
+        Wrong("the busy share", BUBBLE.format(0.8, 0.25, 286), "This is the time worked"),
+        Wrong("percent", BUBBLE.format(20, 25, 286), "wanted as a fraction"),
+        Wrong("filling and draining apart", BUBBLE.format("30 / 90", 0.5, 571), "counted twice"),
+        Wrong("exactly five percent", BUBBLE.format(0.2, 0.25, 285), "not less than 5 %"),
+        Wrong("five percent of the work", BUBBLE.format(0.2, 0.25, 301), "5 % of the time worked"),
+    ],
+    "step": [
+        Wrong("the longer pass alone", STEP.format(19 * 130, 5.2), "a rank does both"),
+        Wrong("no all-reduces", STEP.format(19 * 180, "64 / 19"), "all-reduces are missing"),
+        Wrong("one all-reduce a pass", STEP.format(19 * 190, "64 / 19"), "not one"),
+        Wrong("no bubble", STEP.format(16 * 200, 4), "step without a bubble"),
+        Wrong("p more micro-batches", STEP.format(20 * 200, 3.2), "not after p"),
+        Wrong("forward alone", STEP.format(19 * 70, "64 / 19"), "forward pass alone"),
+        Wrong("nodes added up", STEP.format(76 * 200, "64 / 19"), "are not added up"),
+        Wrong("four times as fast", STEP.format(3800, 4), "without a bubble"),
+        Wrong(
+            "the busy share", STEP.format(3800, "16 / 19"), "share of the time that a rank works"
+        ),
+        Wrong("upside down", STEP.format(3800, "19 / 64"), "Upside down"),
+    ],
+    "picture": [
+        Wrong("GPipe", PICTURE.format("gpipe", 2, ("F", 2, 2), 20), "Look at rank 3"),
+        Wrong(
+            "interleaved", PICTURE.format("interleaved", 2, ("F", 2, 2), 20), "two stages or more"
+        ),
+        Wrong("zero bubble", PICTURE.format("zero_bubble", 2, ("F", 2, 2), 20), "would be split"),
+        Wrong("in capitals", PICTURE.format("1F1B", 2, ("F", 2, 2), 20), "in small letters"),
+        Wrong("who waits", PICTURE.format("1f1b", 3, ("F", 2, 2), 20), "Whom does it wait for"),
+        Wrong("who ends last", PICTURE.format("1f1b", 0, ("F", 2, 2), 20), "ends last"),
+        Wrong("what runs next", PICTURE.format("1f1b", 2, ("F", 3, 2), 20), "what it runs next"),
+        Wrong(
+            "gradients from the stage before",
+            PICTURE.format("1f1b", 2, ("B", 2, 1), 20),
+            "from rank 3 to rank 2",
+        ),
+        Wrong("slow work gone", PICTURE.format("1f1b", 2, ("F", 2, 2), 16), "does not vanish"),
+        Wrong("all slow", PICTURE.format("1f1b", 2, ("F", 2, 2), 32), "as slow as the slowest"),
+        Wrong("no bubble", PICTURE.format("1f1b", 2, ("F", 2, 2), 12.5), "without a bubble"),
+        Wrong("no change", PICTURE.format("1f1b", 2, ("F", 2, 2), 24), "step as it is"),
+    ],
+    "order": [
+        Wrong(
+            "GPipe",
+            'return [(kind, k) for kind in "FB" for k in range(micro_batches)]',
+            "at most 4 are allowed",
+        ),
+        Wrong(
+            "as many at first on every stage",
+            "ahead = min(stages, micro_batches, most)",
+            "the fewer forward passes it needs",
+            AHEAD,
+        ),
+        Wrong(
+            "the last stage begins with the most",
+            "ahead = min(stage + 1, micro_batches, most)",
+            "The ranks wait for each other",
+            AHEAD,
+        ),
+        Wrong(
+            "one micro-batch at a time",
+            'return [(kind, k) for k in range(micro_batches) for kind in "FB"]',
+            "goes through the pipeline alone",
+        ),
+        Wrong(
+            "a forward pass too many",
+            "ahead = min(stages - stage + 1, micro_batches, most)",
+            "a backward pass comes next",
+            AHEAD,
+        ),
+        Wrong(
+            "a forward pass too few",
+            "ahead = max(1, min(stages - stage - 1, micro_batches, most))",
+            "Stage s should hold",
+            AHEAD,
+        ),
+        Wrong(
+            "more forward passes than micro-batches",
+            "ahead = min(stages - stage, most)",
+            "micro-batch 2 is none of 0 to 1",
+            AHEAD,
+        ),
+        Wrong(
+            "no limit",
+            "ahead = min(stages - stage, micro_batches)",
+            "No stage may hold more than `most`",
+            AHEAD,
+        ),
+        Wrong(
+            "no backward passes at the end",
+            "for k in range(micro_batches - ahead):",
+            "never runs B",
+            "for k in range(micro_batches):",
+        ),
+        Wrong(
+            "newest backward pass first",
+            'order.append(("B", micro_batches - 1 - k))',
+            "must come first",
+            'order.append(("B", k))',
+        ),
+    ],
+    "fault": [
+        Wrong("as it should be", "[0, 1, 2, 3]", "takes what was saved last", "[2, 3, 1, 0]"),
+        Wrong("all forward first", "[3, 2, 1, 0]", "F3 has not run yet", "[2, 3, 1, 0]"),
+        Wrong("F3 forgotten", "[2, 1, 0, 3]", "puts its input on the top", "[2, 3, 1, 0]"),
+        Wrong(
+            "not repaired",
+            "x = saved.pop(max(saved, key=list(saved).index))\n            grads[k] = grads[k] * rows / len(x)",
+            "Nothing is repaired yet",
+            FIRST_OUT,
+        ),
+        Wrong(
+            "the rows of the first micro-batch for all",
+            "len(inputs[0]) / rows * (x.T @ grads[k])",
+            "weighs four times as much",
+            SHARE,
+        ),
+        Wrong("the sum of the means", "(x.T @ grads[k])", "the sum of four means", SHARE),
+        Wrong(
+            "divided by the number of micro-batches",
+            "(x.T @ grads[k]) / len(inputs)",
+            "weigh the same now",
+            SHARE,
+        ),
+        Wrong("divided by all rows", "(x.T @ grads[k]) / rows", "its share of the rows", SHARE),
+        Wrong(
+            "the oldest first",
+            "x = saved.pop(next(iter(saved)))",
+            "the oldest is not always the right one",
+            FIRST_OUT,
+        ),
+        Wrong(
+            "the newest, averaged",
+            "x = saved.pop(list(saved)[-1])",
+            "still takes what was saved last",
+            FIRST_OUT,
+        ),
+    ],
+    "stages": [
+        Wrong("not divided", "(y - targets[part])", "divided by the rows of the whole", ERROR),
+        Wrong(
+            "divided by the rows of a micro-batch",
+            "(y - targets[part]) / each",
+            "not of the micro-batch",
+            ERROR,
+        ),
+        Wrong("the last micro-batch alone", "total = xs[k]", "add them up", "total += xs[k]"),
+        Wrong("sign", "(targets[part] - y) / rows", "The sign is wrong", ERROR),
+        Wrong(
+            "own gradient passed back",
+            "comm.isend(g @ torch.ones_like(weight).T",
+            "look at what it sends back",
+            "comm.isend(g @ weight.T",
+        ),
+        Wrong(
+            "whole batch at once",
+            "micro_batches, each = 1, rows",
+            "The batch was not cut",
+            "each = rows // micro_batches",
+        ),
+        Wrong(
+            "sends that wait",
+            "comm.send(y, comm.rank + 1)",
+            "could travel at the same time",
+            "sending.append(comm.isend(y, comm.rank + 1))",
+        ),
+        Wrong(
+            "each micro-batch there and back",
+            """
+            first, last = comm.rank == 0, comm.rank == comm.size - 1
+            each = rows // micro_batches
+            total = torch.zeros_like(weight)
+            for k in range(micro_batches):
+                part = slice(k * each, (k + 1) * each)
+                if first:
+                    x = inputs[part]
+                else:
+                    x = comm.recv(torch.empty(each, len(weight)), comm.rank - 1)
+                y = x @ weight
+                if last:
+                    g = (y - targets[part]) / rows
+                else:
+                    comm.send(y, comm.rank + 1)
+                    g = comm.recv(torch.empty_like(y), comm.rank + 1)
+                total += x.T @ g
+                if not first:
+                    comm.send(g @ weight.T, comm.rank - 1)
+            return total
+            """,
+            "could travel at the same time",
+        ),
+        Wrong(
+            "waits for the whole batch",
+            """
+            first, last = comm.rank == 0, comm.rank == comm.size - 1
+            each = rows // micro_batches
+
+            def get(columns, src):
+                parts = [torch.empty(each, columns) for _ in range(micro_batches)]
+                return torch.cat([comm.recv(part, src) for part in parts])
+
+            def put(tensor, dst):
+                return [comm.isend(part, dst) for part in tensor.split(each)]
+
+            x = inputs if first else get(len(weight), comm.rank - 1)
+            y = x @ weight
+            sending = [] if last else put(y, comm.rank + 1)
+            g = (y - targets) / rows if last else get(len(y[0]), comm.rank + 1)
+            sending += [] if first else put(g @ weight.T, comm.rank - 1)
+            for handle in sending:
+                handle.wait()
+            return x.T @ g
+            """,
+            "could travel at the same time",
+        ),
+        Wrong(
+            "whole batch in one message, and empty ones",
+            """
+            first, last = comm.rank == 0, comm.rank == comm.size - 1
+            empty = [torch.empty(0) for _ in range(micro_batches - 1)]
+
+            def get(columns, src):
+                whole = comm.recv(torch.empty(rows, columns), src)
+                for each in empty:
+                    comm.recv(each, src)
+                return whole
+
+            def put(tensor, dst):
+                return [comm.isend(each, dst) for each in (tensor, *empty)]
+
+            x = inputs if first else get(len(weight), comm.rank - 1)
+            y = x @ weight
+            sending = [] if last else put(y, comm.rank + 1)
+            g = (y - targets) / rows if last else get(len(y[0]), comm.rank + 1)
+            sending += [] if first else put(g @ weight.T, comm.rank - 1)
+            for handle in sending:
+                handle.wait()
+            return x.T @ g
+            """,
+            "one message for each micro-batch",
+        ),
+        Wrong(
+            "1F1B with sends that wait",
+            """
+            first, last = comm.rank == 0, comm.rank == comm.size - 1
+            each = rows // micro_batches
+            ahead = min(micro_batches, comm.size - comm.rank)
+            total, xs, ys = torch.zeros_like(weight), [], []
+            for k in range(micro_batches + ahead):
+                if k < micro_batches:
+                    x = inputs[k * each:(k + 1) * each] if first else comm.recv(
+                        torch.empty(each, len(weight)), comm.rank - 1)
+                    xs.append(x)
+                    ys.append(x @ weight)
+                    if not last:
+                        comm.send(ys[-1], comm.rank + 1)
+                if k >= ahead - 1 and k - ahead + 1 < micro_batches:
+                    b = k - ahead + 1
+                    if last:
+                        g = (ys[b] - targets[b * each:(b + 1) * each]) / rows
+                    else:
+                        g = comm.recv(torch.empty_like(ys[b]), comm.rank + 1)
+                    total += xs[b].T @ g
+                    if not first:
+                        comm.send(g @ weight.T, comm.rank - 1)
+            return total
+            """,
+            "Deadlock: ",
+        ),
+    ],
+    "design": [
+        Wrong("1F1B never fits", DESIGN.format("1f1b", "zero_bubble", 4, 2), "1/p of the layers"),
+        Wrong(
+            "interleaving never fits",
+            DESIGN.format("interleaved", "zero_bubble", 4, 2),
+            "with four stages and one sequence",
+        ),
+        Wrong(
+            "zero bubble never fits",
+            DESIGN.format("zero_bubble", "1f1b", 4, 2),
+            "first stage of 1F1B holds",
+        ),
+        Wrong("the fastest", DESIGN.format("gpipe", "zero_bubble", 2, 4), "It does not fit"),
+        Wrong("GPipe", DESIGN.format("gpipe", "gpipe", 8, 1), "It does not fit"),
+        Wrong("1F1B", DESIGN.format("gpipe", "1f1b", 4, 2), "idles less"),
+        Wrong("the most stages", DESIGN.format("gpipe", "zero_bubble", 8, 2), "a smaller bubble"),
+        Wrong(
+            "the smallest bubble",
+            DESIGN.format("gpipe", "zero_bubble", 4, 1),
+            "use the devices better",
+        ),
+        Wrong("interleaved", DESIGN.format("gpipe", "interleaved", 8, 2), "to use more stages"),
+        Wrong("one stage", DESIGN.format("gpipe", "zero_bubble", 1, 2), "Choose 2, 4 or 8"),
+    ],
+    "tail": [
+        Wrong("1F1B shrinks the bubble", TAIL.format([27, 21, 21], [6, 4, 4]), "bubble of GPipe"),
+        Wrong("no bubble left", TAIL.format([27, 27, 18], [6, 4, 4]), "Not quite without"),
+        Wrong(
+            "out of the way alone", TAIL.format([27, 27, 24], [6, 4, 4]), "it fills what is idle"
+        ),
+        Wrong("nothing gained", TAIL.format([27, 27, 27], [6, 4, 4]), "In the tail of 1F1B"),
+        Wrong("one part forgotten", TAIL.format([18, 18, 12], [6, 4, 4]), "both parts"),
+        Wrong("1F1B holds all", TAIL.format([27, 27, 21], [6, 6, 6]), "and no more"),
+        Wrong("H1 holds all", TAIL.format([27, 27, 21], [6, 4, 6]), "only as many weights' parts"),
+        Wrong("H1 saves memory", TAIL.format([27, 27, 21], [6, 4, 3]), "saves no memory"),
+        Wrong("the last rank", TAIL.format([27, 27, 21], [6, 1, 1]), "The first one is asked for"),
+    ],
+}

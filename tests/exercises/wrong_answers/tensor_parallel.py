@@ -1,0 +1,428 @@
+"""Wrong answers to the exercises of tensor_parallel."""
+
+from tests.exercises.wrong_answers import Wrong
+
+S, LAYERS = "2048 * 8192 * 2", 96
+COLUMN_ROW, ROW_COLUMN = '["none", "all_reduce"]', '["all_reduce", "all_gather"]'
+COLUMN_COLUMN, ROW_ROW = '["all_gather", "all_gather"]', '["reduce_scatter", "all_reduce"]'
+
+# The whole matrices on every rank, joined from the shards.
+GATHERED = """
+whole_up = comm.all_gather(up.T.contiguous()).T
+whole_down = comm.all_gather(down)
+z = x @ whole_up
+y = z.relu() @ whole_down
+grad_z = grad_y @ whole_down.T * (z > 0)
+first = comm.rank * up.shape[1]
+own = slice(first, first + up.shape[1])
+return y, grad_z @ whole_up.T, (x.T @ grad_z)[:, own], (z.relu().T @ grad_y)[own]
+"""
+
+GATHERED_LOGITS = """
+whole = comm.all_gather(logits.T.contiguous()).T
+tokens = torch.arange(len(targets))
+grad = whole.softmax(1)
+grad[tokens, targets] -= 1
+losses = whole.logsumexp(1) - whole[tokens, targets]
+return losses, grad[:, first : first + logits.shape[1]]
+"""
+
+EVERYTHING_SUMMED = """
+names = ("scale", "up", "down", "bias")
+    return found | {name: comm.all_reduce(found[name]) for name in names}
+""".strip()
+
+TOKENS_GATHERED = """
+grad_y_all, x_all = comm.all_gather(grad_y), comm.all_gather(x)
+    whole = comm.all_reduce(found["scale"])
+    return found | {"scale": whole}
+""".strip()
+
+KEPT = "return between / (t if sequence_parallel else 1) + inside + scores"
+
+
+def message(one: str, of_micro_batch: str = "96 * 4 * all_reduce_bytes") -> str:
+    return f"all_reduce_bytes = {one}\nmicro_batch_bytes = {of_micro_batch}"
+
+
+def micro_batch(source: str) -> str:
+    return message("2 * 7 / 8 * 2048 * 8192 * 2", source)
+
+
+def design(tp: int, sequence_parallel: bool, recompute: str) -> str:
+    chosen = {"tp": tp, "sequence_parallel": sequence_parallel, "recompute": recompute}
+    return f"design = {chosen}"
+
+
+BANK = {
+    "bytes": [
+        Wrong("h squared", message("2 * 7 / 8 * 8192**2 * 2"), "the size of a weight matrix"),
+        Wrong("a weight matrix", message("8192**2 * 2"), "a weight matrix"),
+        Wrong("the buffer", message(S), "This is the buffer"),
+        Wrong("the limit of many ranks", message(f"2 * {S}"), "limit for very many ranks"),
+        Wrong("one phase", message(f"7 / 8 * {S}"), "This is one phase"),
+        Wrong("32 bits", message(f"2 * 7 / 8 * 2 * {S}"), "two bytes, not four"),
+        Wrong("a message of 1/t", message(f"2 * 7 / 8 / 8 * {S}"), "not cut into t"),
+        Wrong("sum over all ranks", message(f"2 * 7 * {S}"), "sum over all ranks"),
+        Wrong("one token", message("2 * 7 / 8 * 8192 * 2"), "This is one token"),
+        Wrong("megabytes", message("58.720256"), "not in MB"),
+        Wrong(
+            "h squared in the sum", micro_batch("384 * 2 * 7 / 8 * 8192**2 * 2"), "if b s were h"
+        ),
+        Wrong(
+            "forward alone", micro_batch("96 * 2 * all_reduce_bytes"), "Each layer has two branches"
+        ),
+        Wrong("one for each layer", micro_batch("96 * all_reduce_bytes"), "for each layer"),
+        Wrong("three", micro_batch("96 * 3 * all_reduce_bytes"), "as many all-reduces as forward"),
+        Wrong("each matrix", micro_batch("96 * 8 * all_reduce_bytes"), "Each branch, not each"),
+        Wrong("the sum of buffers", micro_batch(f"96 * 4 * {S}"), "sum of the buffers"),
+        Wrong("one layer", micro_batch("4 * all_reduce_bytes"), "This is one layer"),
+        Wrong("gigabytes", micro_batch("22.548578304"), "not in GB"),
+    ],
+    "chain": [
+        Wrong("gathered between", '["all_gather", "all_reduce"]', "three times", COLUMN_ROW),
+        Wrong("nothing at all", '["none", "none"]', "an addend of y only", COLUMN_ROW),
+        Wrong("summed twice", '["all_reduce", "all_reduce"]', "adds up different", COLUMN_ROW),
+        Wrong("addends joined", '["none", "all_gather"]', "have to be added", COLUMN_ROW),
+        Wrong(
+            "scattered neurons", '["reduce_scatter", "all_reduce"]', "different ones", COLUMN_ROW
+        ),
+        Wrong("a sum of columns", '["none", "all_reduce"]', "needs all neurons", COLUMN_COLUMN),
+        Wrong("y left in parts", '["all_gather", "none"]', "some columns of y", COLUMN_COLUMN),
+        Wrong("columns summed", '["all_reduce", "all_gather"]', "joined, not added", COLUMN_COLUMN),
+        Wrong("relu of addends", '["none", "all_gather"]', "relu came before", ROW_COLUMN),
+        Wrong("scattered too soon", '["reduce_scatter", "all_gather"]', "needs all", ROW_COLUMN),
+        Wrong("half of y", '["all_reduce", "none"]', "some columns of y only", ROW_COLUMN),
+        Wrong(
+            "addends of neurons joined", '["all_gather", "all_gather"]', "addend of all", ROW_COLUMN
+        ),
+        Wrong("too much summed", '["all_reduce", "all_reduce"]', "more than is needed", ROW_ROW),
+        Wrong("relu of addends of rows", '["none", "all_reduce"]', "relu came before", ROW_ROW),
+        Wrong("y not summed", '["reduce_scatter", "none"]', "y is their sum", ROW_ROW),
+        Wrong("nothing summed", '["none", "none"]', "nobody has summed", ROW_ROW),
+    ],
+    "mlp": [
+        Wrong(
+            "nothing is summed",
+            "z = x @ up\ngrad_z = grad_y @ down.T * (z > 0)\n"
+            "return z.relu() @ down, grad_z @ up.T, x.T @ grad_z, z.relu().T @ grad_y",
+            "Nothing is summed",
+        ),
+        Wrong(
+            "no all-reduce backward",
+            "grad_x = grad_z @ up.T",
+            "Backward needs an all-reduce, too",
+            "grad_x = comm.all_reduce(grad_z @ up.T)",
+        ),
+        Wrong(
+            "no all-reduce forward",
+            "y = neurons @ down",
+            "sum them",
+            "y = comm.all_reduce(neurons @ down)",
+        ),
+        Wrong(
+            "the mean of addends",
+            'comm.all_reduce(grad_z @ up.T, op="mean")',
+            "grad_x is a mean",
+            "comm.all_reduce(grad_z @ up.T)",
+        ),
+        Wrong(
+            "gradients of shards summed as in data parallelism",
+            "return y, grad_x, comm.all_reduce(grad_up), comm.all_reduce(grad_down)",
+            "mixes those of different shards",
+            "return y, grad_x, grad_up, grad_down",
+        ),
+        Wrong(
+            "no relu backward",
+            "grad_z = grad_y @ down.T",
+            "a neuron that was not above zero",
+            "grad_z = grad_y @ down.T * (z > 0)",
+        ),
+        Wrong(
+            "grad_y summed",
+            "grad_y = comm.all_reduce(grad_y)\n    grad_down =",
+            "grad_y is whole on every rank already",
+            "grad_down =",
+        ),
+        Wrong("the matrices gathered", GATHERED, "Gathering the matrices sends weights"),
+        Wrong(
+            "one sum too many",
+            "y = comm.all_reduce(comm.all_reduce(neurons @ down) / comm.size)",
+            "one all-reduce more than is needed",
+            "y = comm.all_reduce(neurons @ down)",
+        ),
+        Wrong(
+            "the wrong product",
+            "grad_up = x.T @ neurons",
+            "Do on the shards what one device does",
+            "grad_up = x.T @ grad_z",
+        ),
+    ],
+    "loss": [
+        Wrong("all logits gathered", GATHERED_LOGITS, "All logits were gathered"),
+        Wrong(
+            "its own words alone",
+            "total = powers.sum(dim=1)",
+            "runs over this rank's words only",
+            "total = comm.all_reduce(powers.sum(dim=1))",
+        ),
+        Wrong(
+            "gradient by its own sum",
+            "powers / powers.sum(dim=1)[:, None] - is_target.float()",
+            "it needs that of all words",
+            "powers / total[:, None] - is_target.float()",
+        ),
+        Wrong(
+            "no target",
+            "losses = top + total.log()",
+            "one rank has it, and all need it",
+            "losses = top + total.log() - target",
+        ),
+        Wrong(
+            "no target in the gradient",
+            "powers / total[:, None]",
+            "softmax - 1, on the rank that has it",
+            "powers / total[:, None] - is_target.float()",
+        ),
+        Wrong(
+            "the sign",
+            "losses = target - top - total.log()",
+            "The sign of the loss",
+            "losses = top + total.log() - target",
+        ),
+        Wrong("a list", "return losses.tolist(),", "a tensor is wanted", "return losses,"),
+        Wrong("the mean", "return losses.mean(),", "not their mean or sum", "return losses,"),
+        Wrong(
+            "gradient of the mean",
+            "(powers / total[:, None] - is_target.float()) / len(targets)",
+            "gradient of the mean of 12",
+            "powers / total[:, None] - is_target.float()",
+        ),
+        Wrong(
+            "a target on every rank",
+            "rows = torch.arange(len(targets))\n"
+            "    is_target = torch.zeros_like(logits, dtype=torch.bool)\n"
+            "    is_target[rows, targets % logits.shape[1]] = True",
+            "Every token's target is on one rank",
+            "is_target = targets[:, None] == words  # on one rank for each token",
+        ),
+        Wrong(
+            "words counted from 0 on every rank",
+            "words = torch.arange(logits.shape[1])",
+            "Every token's target is on one rank",
+            "words = torch.arange(first, first + logits.shape[1])",
+        ),
+        Wrong(
+            "nothing subtracted",
+            "top = torch.zeros(len(targets))",
+            "exp(800) is infinite",
+            'top = comm.all_reduce(logits.max(dim=1).values, op="max")',
+        ),
+        Wrong(
+            "nothing subtracted, and a message for nothing",
+            "top = torch.zeros(len(targets))\n    comm.all_reduce(top)",
+            "exp(800) is infinite",
+            'top = comm.all_reduce(logits.max(dim=1).values, op="max")',
+        ),
+        Wrong(
+            "each subtracts its own",
+            "top = logits.max(dim=1).values",
+            "Every token's target is on one rank",
+            'top = comm.all_reduce(logits.max(dim=1).values, op="max")',
+        ),
+        Wrong(
+            "a fourth message",
+            "losses = comm.all_reduce(top + total.log() - target) / comm.size",
+            "with four all-reduces",
+            "losses = top + total.log() - target",
+        ),
+    ],
+    "fault": [
+        Wrong("bias", 'wrong_gradient = "bias"', "it is whole", 'wrong_gradient = "scale"'),
+        Wrong("up", 'wrong_gradient = "up"', "its own columns of up", 'wrong_gradient = "scale"'),
+        Wrong(
+            "down", 'wrong_gradient = "down"', "its own rows of down", 'wrong_gradient = "scale"'
+        ),
+        Wrong("x", 'wrong_gradient = "x"', "It is right", 'wrong_gradient = "scale"'),
+        Wrong(
+            "y", 'wrong_gradient = "y"', "what all ranks have a copy of", 'wrong_gradient = "scale"'
+        ),
+        Wrong("too large", "fraction = 4", "larger or smaller", "fraction = 1 / 4"),
+        Wrong("what is missing", "fraction = 3 / 4", "what is missing", "fraction = 1 / 4"),
+        Wrong("all of it", "fraction = 1.0", "only its own tokens", "fraction = 1 / 4"),
+        Wrong(
+            "copies stay copies",
+            "copies_stay_equal = True",
+            "a copy is one no longer",
+            "copies_stay_equal = False",
+        ),
+        Wrong(
+            "not repaired",
+            "return found",
+            "Unchanged",
+            'return found | {"scale": comm.all_reduce(found["scale"])}',
+        ),
+        Wrong(
+            "the mean, as in data parallelism",
+            'comm.all_reduce(found["scale"], op="mean")',
+            "This is a mean",
+            'comm.all_reduce(found["scale"])',
+        ),
+        Wrong(
+            "everything summed",
+            EVERYTHING_SUMMED,
+            "those that are cut are complete",
+            'return found | {"scale": comm.all_reduce(found["scale"])}',
+        ),
+        Wrong(
+            "bias summed twice",
+            'return found | {n: comm.all_reduce(found[n]) for n in ("scale", "bias")}',
+            "bias added up all tokens already",
+            'return found | {"scale": comm.all_reduce(found["scale"])}',
+        ),
+        Wrong(
+            "times the number of ranks",
+            'return found | {"scale": comm.size * found["scale"]}',
+            "Change the wrong gradient only",
+            'return found | {"scale": comm.all_reduce(found["scale"])}',
+        ),
+        Wrong(
+            "step run twice",
+            "step(comm, x, grad_y, scale, up, down, bias)\n    "
+            'return found | {"scale": comm.all_reduce(found["scale"])}',
+            "`step` is run twice",
+            'return found | {"scale": comm.all_reduce(found["scale"])}',
+        ),
+        Wrong(
+            "tokens gathered, too",
+            TOKENS_GATHERED,
+            "one all-reduce of 4 numbers more",
+            'return found | {"scale": comm.all_reduce(found["scale"])}',
+        ),
+    ],
+    "heads": [
+        Wrong(
+            "summed over all ranks",
+            '"summed_over": list(range(t)),',
+            "The other ranks hold other key-value heads",
+            '"summed_over": list(range(first, first + copies)),',
+        ),
+        Wrong(
+            "itself left out",
+            '"summed_over": [r for r in range(first, first + copies) if r != rank],',
+            "The rank itself is included",
+            '"summed_over": list(range(first, first + copies)),',
+        ),
+        Wrong(
+            "summed nowhere",
+            '"summed_over": [rank],',
+            "Rank 4 holds a copy",
+            '"summed_over": list(range(first, first + copies)),',
+        ),
+        Wrong(
+            "one key-value head for each rank",
+            "key_value = [rank]\nquery = list(range(rank * heads // t, (rank + 1) * heads // t))\n"
+            'return {"query": query, "key_value": key_value, "summed_over": [rank]}',
+            "read two of them",
+        ),
+        Wrong(
+            "as many as query heads",
+            '"key_value": query,',
+            "There are only 8 key-value heads",
+            '"key_value": sorted({head // sharing for head in query}),',
+        ),
+        Wrong(
+            "dealt out in turn",
+            "query = list(range(rank * (heads // t), (rank + 1) * (heads // t)))\n"
+            "if t <= kv_heads:\n"
+            "    n = kv_heads // t\n"
+            '    return {"query": query, "key_value": list(range(rank * n, rank * n + n)), "summed_over": [rank]}\n'
+            'return {"query": query, "key_value": [rank % kv_heads],\n'
+            '        "summed_over": list(range(rank % kv_heads, t, kv_heads))}',
+            "dealt out in turn here",
+        ),
+        Wrong(
+            "ranks that hold it far apart",
+            "first = rank // copies\n"
+            '    return {"query": query, "key_value": sorted({q // sharing for q in query}),\n'
+            '            "summed_over": list(range(first, t, kv_heads)) if copies > 1 else [rank]}',
+            "are neighbors, as query heads are",
+            "first = rank // copies * copies",
+        ),
+        Wrong(
+            "the next rank, not the same pair",
+            "first = rank",
+            "Pairs begin at even ranks",
+            "first = rank // copies * copies",
+        ),
+        Wrong(
+            "no head where there are too few",
+            '"key_value": list(range(rank * (kv_heads // t), (rank + 1) * (kv_heads // t))),\n'
+            '        "summed_over": [rank],',
+            "heads // t is no use for them",
+            '"key_value": sorted({head // sharing for head in query}),\n'
+            '        "summed_over": list(range(first, first + copies)),',
+        ),
+        Wrong(
+            "pairs for any number",
+            "copies = 2 if t > kv_heads else 1",
+            "all ranks hold it",
+            "copies = max(1, t // kv_heads)  # ranks that hold the same one",
+        ),
+    ],
+    "kept": [
+        Wrong(
+            "everything divided by t",
+            "return between / t + inside + scores",
+            "This divides everything by t",
+            KEPT,
+        ),
+        Wrong(
+            "no probabilities", KEPT.removesuffix(" + scores"), "probabilities are missing", KEPT
+        ),
+        Wrong(
+            "masks of two bytes",
+            "between = (4 * 2 + 2 * 2) * stream",
+            "one byte an element",
+            "between = (4 * 2 + 2 * 1) * stream",
+        ),
+        Wrong(
+            "nothing divided", "t = 1\n    stream =", "Heads and neurons are divided", "stream ="
+        ),
+        Wrong(
+            "scores not divided",
+            "scores = (2 + 1 + 2) * batch * heads * sequence**2",
+            "Scores are cut, too",
+            "scores = (2 + 1 + 2) * batch * heads * sequence**2 / t",
+        ),
+        Wrong(
+            "neurons not divided",
+            "inside = (4 * 2 + 2 * 2 * 4) * stream",
+            "neurons, queries, keys and values are cut as well",
+            "inside = (4 * 2 + 2 * 2 * 4) * stream / t",
+        ),
+        Wrong(
+            "sequence parallelism forgotten",
+            "return between + inside + scores",
+            "between the branches are divided, too",
+            KEPT,
+        ),
+        Wrong(
+            "tokens divided inside as well",
+            "if sequence_parallel:\n        return (between + (inside + scores)) / t\n    return between + inside + scores",
+            "Nothing is divided by t twice",
+            KEPT,
+        ),
+    ],
+    "design": [
+        Wrong("the fastest of all", design(4, False, "none"), "It does not fit"),
+        Wrong("no room to spare", design(4, False, "selective"), "It does not fit"),
+        Wrong("scores are left", design(4, True, "none"), "It does not fit"),
+        Wrong("the state alone is too much", design(2, True, "full"), "It does not fit"),
+        Wrong("more ranks instead", design(8, False, "none"), "Twice as many ranks"),
+        Wrong("full recomputation", design(4, False, "full"), "repeats a third of all work"),
+        Wrong("all remedies at once", design(8, True, "full"), "every remedy at once"),
+        Wrong("full and divided", design(4, True, "full"), "repeats a third of all work"),
+        Wrong("a node and selective", design(8, False, "selective"), "more than it needs"),
+    ],
+}

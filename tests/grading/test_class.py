@@ -1,0 +1,184 @@
+"""A whole class through the real grader: exactly the points that were worked out by hand, twice."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+
+from dlsys.grading.course import Plan, boxes, grade
+from dlsys.grading.records import load_all
+from dlsys.grading.result import GRADED, Result
+from dlsys.grading.sandbox import SandboxError
+from tests.exercises.notebooks import ROOT, load, slugs
+from tests.grading import the_class
+from tests.grading.attacks import BLANK, SOLVED, Attack, points
+
+NO_SANDBOX = 3
+Rows = dict[tuple[str, str], dict[str, str]]
+
+
+def command(folder: Path, out: str) -> subprocess.CompletedProcess[str]:
+    """Grade the class in `folder` as an instructor does, with less patience."""
+    words = [str(Path(sys.executable).with_name("dlsys-grade")), str(folder / "submissions")]
+    words += ["--roster", str(folder / "roster.csv"), "--out", str(folder / out), "--jobs", "2"]
+    words += ["--seed", "11", "--cell-seconds", "3", "--check-seconds", "3", "--memory-gib", "1.5"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    if done.returncode == NO_SANDBOX and os.environ.get("SANDBOX_TEST") != "required":
+        pytest.skip(done.stderr)
+    return done
+
+
+def rows(path: Path) -> Rows:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return {(row["student"], row["assignment"]): row for row in csv.DictReader(file)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("class")
+
+
+@pytest.fixture(scope="module")
+def expected(folder: Path) -> dict[tuple[str, str], dict[str, float] | str]:
+    return the_class.write(folder)
+
+
+@pytest.fixture(scope="module")
+def graded(folder: Path, expected: object) -> Rows:
+    done = command(folder, "grades")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return rows(folder / "grades" / "grades.csv")
+
+
+def test_the_class_has_thirty_notebooks_of_every_sort() -> None:
+    assert len(the_class.THE_CLASS) == 30
+    assert len({each.where for each in the_class.THE_CLASS}) == 30
+    assert {each.base for each in the_class.THE_CLASS} == {"solved", "guessed", "blank"}
+
+
+def test_every_student_has_exactly_the_expected_points(
+    graded: Rows, expected: dict[tuple[str, str], dict[str, float] | str]
+) -> None:
+    assert graded.keys() == expected.keys()
+    for key, earns in expected.items():
+        row = graded[key]
+        questions = points(key[1])
+        if isinstance(earns, str):
+            assert row["status"] == earns, (key, row["reason"])
+            assert row["reason"]
+            assert not any(row[question] for question in questions), key
+            assert row["total"] == ""
+        else:
+            assert row["status"] == GRADED, (key, row["reason"])
+            found = {question: float(row[question]) for question in questions}
+            assert found == pytest.approx(earns, abs=1e-4), key
+            assert float(row["total"]) == pytest.approx(sum(earns.values()), abs=1e-3)
+
+
+def test_answers_in_words_wait_for_a_person_and_others_for_nobody(graded: Rows) -> None:
+    answered = {(each.student, each.slug) for each in the_class.THE_CLASS if each.words}
+    assert len(answered) == 2
+    for key, row in graded.items():
+        if row["status"] == GRADED:
+            points, waiting = ("", 3) if key in answered else ("0", 0)
+            assert row[the_class.IN_WORDS[key[1]]] == points, key
+            assert float(row["to_grade_by_hand"]) == waiting, key
+
+
+def test_grading_again_from_the_start_gives_the_same_grades(folder: Path, graded: Rows) -> None:
+    done = command(folder, "again")
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, second = (folder / name / "grades.csv" for name in ("grades", "again"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_every_student_has_feedback(folder: Path, graded: Rows) -> None:
+    names = {path.stem for path in (folder / "grades" / "feedback").glob("*.html")}
+    assert {student for student, _ in graded} - set(the_class.NOTHING) <= names
+
+
+# -- solutions, released notebooks and wrong answers ------------------------------------------------
+
+
+def wrong_notebooks(slug: str) -> list[Attack]:
+    """Notebooks that hold all wrong answers of an assignment, one to each question."""
+    columns = [[(q, w) for w in several] for q, several in the_class.BANKS[slug].items()]
+    sources = {cell["id"]: "".join(cell["source"]) for cell in load("solutions", slug)["cells"]}
+    return [
+        Attack(
+            f"wrong-{number}",
+            slug,
+            answers={q: wrong.cell(sources[q]) for q, wrong in filter(None, row)},
+            cells={},
+        )
+        for number, row in enumerate(zip_longest(*columns))
+    ]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Result]:
+    base = tmp_path_factory.mktemp("wrong")
+    for slug in slugs():
+        others = [Attack(SOLVED, slug), Attack(BLANK, slug, BLANK)]
+        for each in [*wrong_notebooks(slug), *others]:
+            each.write(base / "submissions")
+    try:
+        grade(
+            ROOT,
+            base / "submissions",
+            slugs(),
+            base / "out",
+            plan=Plan(seed=3, jobs=2),
+            progress=lambda done, of, what: None,
+            opener=boxes,
+            finish=lambda done: None,
+        )
+    except SandboxError as error:
+        if os.environ.get("SANDBOX_TEST") == "required":
+            raise
+        pytest.skip(str(error))
+    finally:
+        shutil.rmtree(base / "submissions")
+    return {
+        (slug, student): record.result
+        for slug in slugs()
+        for student, record in load_all(base / "out", slug).items()
+    }
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_the_solution_has_full_marks(slug: str, results: dict[tuple[str, str], Result]) -> None:
+    found = {each.id: each.earned for each in results[slug, SOLVED].questions}
+    assert found == points(slug)
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_the_released_notebook_has_no_point(
+    slug: str, results: dict[tuple[str, str], Result]
+) -> None:
+    result = results[slug, BLANK]
+    assert result.status == GRADED
+    assert {each.earned for each in result.questions} == {0}
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_every_wrong_answer_has_less_than_full_marks(
+    slug: str, results: dict[tuple[str, str], Result]
+) -> None:
+    full = points(slug)
+    tried = 0
+    for attack in wrong_notebooks(slug):
+        for question in results[slug, attack.name].questions:
+            if question.id in attack.answers:
+                assert question.earned < full[question.id], (attack.name, question.id)
+                tried += 1
+            else:
+                assert question.earned == full[question.id], (attack.name, question.id)
+    assert tried == sum(map(len, the_class.BANKS[slug].values()))

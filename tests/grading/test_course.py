@@ -1,0 +1,653 @@
+"""A class and its grades: what is graded again, what is kept, and what every report says."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlsys.grading import check, cli, export, platforms, tables
+from dlsys.grading.assignment import Assignment, load
+from dlsys.grading.course import Class, Notebook, Opener, Plan, Progress, grade
+from dlsys.grading.explain import explain
+from dlsys.grading.grade import NOT_ISOLATED, Grade
+from dlsys.grading.late import LatePenalty, parse_due, parse_rate
+from dlsys.grading.project import find_root, known
+from dlsys.grading.records import load_all
+from dlsys.grading.result import (
+    GRADED,
+    MISSING,
+    NOT_GRADED,
+    PARTLY,
+    REFUSED,
+    RIGHT,
+    UNANSWERED,
+    WRONG,
+    CheckResult,
+    QuestionResult,
+    Result,
+    WrittenAnswer,
+)
+from dlsys.grading.sandbox import Limits, libraries_are_open
+from dlsys.grading.statistics import items
+
+ROOT = Path(__file__).parents[2]
+
+
+def question(
+    id_: str, earned: float, points: float = 2.0, status: str = "", hint: str | None = None
+) -> QuestionResult:
+    status = status or (RIGHT if earned == points else PARTLY if earned else WRONG)
+    checks = [CheckResult(False, earned == points, f"{id_}()", message=f"{id_}()", hint=hint)]
+    return QuestionResult(id_, f"1. {id_}", points, earned, status, checks)
+
+
+def graded(student: str, *earned: float, slug: str = "collectives", **more) -> Result:
+    questions = [question(f"q{i}", each) for i, each in enumerate(earned)]
+    return Result(student, slug, GRADED, questions=questions, **more)
+
+
+def an_assignment() -> Assignment:
+    """The real assignment, with two questions that suit `graded` and none to grade by hand."""
+    real = load(ROOT, "collectives")
+    asked = [replace(real.questions[0], id=f"q{i}", points=2.0) for i in range(2)]
+    return replace(real, questions=tuple(asked), written=())
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
+
+
+# -- lateness ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rate", "seconds", "taken"),
+    [
+        ("10%/day", 0, 0),
+        ("10%/day", -5, 0),
+        ("10%/day", 1, 1),
+        ("10%/day", 86400, 1),
+        ("10%/day", 86401, 2),
+        ("10%/day", 86400 * 40, 10),
+        ("5%/hour", 3601, 1),
+        ("20%", 86400 * 9, 2),
+        ("1 point/day", 86400 * 2, 2),
+        ("1.5 points per week", 1, 1.5),
+        ("3 points", 1, 3),
+    ],
+)
+def test_each_begun_period_of_lateness_costs_and_never_more_than_the_score(rate, seconds, taken):
+    assert parse_rate(rate).penalty(10, seconds) == pytest.approx(taken)
+    assert LatePenalty(rate=rate).late_submission_penalty("ada", 10, seconds) == pytest.approx(
+        taken
+    )
+
+
+@pytest.mark.parametrize("rate", ["", "ten", "10", "%/day", "10%/year", "-5%/day", "110%", "nan%"])
+def test_a_rate_that_cannot_be_read_is_refused_with_examples(rate):
+    with pytest.raises(ValueError, match=r"write for example|100%"):
+        parse_rate(rate)
+
+
+def test_a_due_date_without_a_zone_is_local_and_a_day_lasts_to_its_end():
+    assert parse_due("2026-12-01T23:59+01:00") == datetime(2026, 12, 1, 22, 59, tzinfo=UTC)
+    assert parse_due("2026-12-01T23:59") == datetime(2026, 12, 1, 23, 59).astimezone()
+    assert parse_due("2026-12-01") > parse_due("2026-12-01T23:59:59")
+    with pytest.raises(ValueError, match="2026-12-01T23:59"):
+        parse_due("tomorrow")
+
+
+def test_lateness_is_taken_from_what_was_earned_and_only_where_the_time_is_known():
+    rate = parse_rate("50%/day").penalty
+    late = Grade(graded("ada", 2, 2), submitted=200.0, due=100.0, penalty_for=rate)
+    assert (late.late_penalty, late.total) == (2, 2)
+    assert Grade(graded("ada", 2, 2), due=100.0, penalty_for=rate).total == 4
+    assert Grade(graded("ada", 2, 2), submitted=100.0, due=100.0, penalty_for=rate).total == 4
+
+
+# -- grades --------------------------------------------------------------------------------------
+
+
+def essay(answered: bool = True) -> WrittenAnswer:
+    return WrittenAnswer("w0", "9. Why?", 4.0, "Because." if answered else "", answered)
+
+
+def test_points_given_by_hand_count_and_others_are_waited_for():
+    waiting = Grade(graded("ada", 2, 1, written=[essay()]))
+    assert (waiting.total, waiting.waiting) == (3, 4)
+    done = replace(waiting, by_hand={"w0": 3.5, "q1": 2, "unknown": 9})
+    assert (done.total, done.waiting) == (7.5, 0)
+    empty = Grade(graded("ada", 2, 1, written=[essay(answered=False)]))
+    assert (empty.total, empty.waiting, empty.points()["w0"]) == (3, 0, 0)
+
+
+@pytest.mark.parametrize("status", [REFUSED, NOT_GRADED])
+def test_what_was_not_graded_has_no_number_anywhere(status, tmp_path):
+    grade = Grade(Result("ada", "collectives", status, "It is a link."))
+    assignment = an_assignment()
+    tables.write_grades(tmp_path / "grades.csv", [grade], {"collectives": assignment})
+    (row,) = rows_of((tmp_path / "grades.csv").read_text("utf-8"))
+    assert (row["status"], row["reason"], row["maximum"]) == (status, "It is a link.", "4")
+    assert {row[name] for name in ("q0", "q1", "total", "late_penalty", "to_grade_by_hand")} == {""}
+    assert rows_of(platforms.canvas([grade], assignment))[1:] == []
+    assert rows_of(platforms.moodle([grade], assignment)) == []
+    results = platforms.gradescope(grade)
+    assert (results is None) == (status == NOT_GRADED)
+    assert results is None or "score" not in results.replace("max_score", "score")
+
+
+def test_a_row_holds_each_question_and_the_sum_of_what_was_earned(tmp_path):
+    grades = [Grade(graded("ada", 2, 2 / 3), {"name": "Ada", "email": "ada@school.example"})]
+    tables.write_grades(tmp_path / "grades.csv", grades, {"collectives": an_assignment()})
+    (row,) = rows_of((tmp_path / "grades.csv").read_text("utf-8"))
+    assert row == {
+        **{"student": "ada", "name": "Ada", "email": "ada@school.example"},
+        **{"assignment": "collectives", "status": "graded", "reason": "", "q0": "2"},
+        **{"q1": "0.6667", "late_penalty": "0", "total": "2.6667", "maximum": "4"},
+        **{"to_grade_by_hand": "0", "isolation": "isolated"},
+    }
+
+
+def test_grades_of_code_that_was_not_isolated_say_so_in_every_report(tmp_path):
+    grade = Grade(graded("ada", 2, 2, isolated=False))
+    tables.write_grades(tmp_path / "grades.csv", [grade], {"collectives": an_assignment()})
+    tables.write_items(tmp_path / "items.csv", items([grade.result]), NOT_ISOLATED)
+    assert rows_of((tmp_path / "grades.csv").read_text("utf-8"))[0]["isolation"] == NOT_ISOLATED
+    assert rows_of((tmp_path / "items.csv").read_text("utf-8"))[0]["isolation"] == NOT_ISOLATED
+    assert NOT_ISOLATED in json.loads(platforms.gradescope(grade) or "")["output"]
+
+
+@given(st.text(max_size=40))
+def test_no_text_in_a_table_is_a_formula_or_breaks_its_row(text):
+    shown = tables.cell(text)
+    assert not shown.startswith(("=", "+", "-", "@", "\t", "\r"))
+    assert len(shown.splitlines()) <= 1
+    assert next(csv.reader(io.StringIO(tables.csv_text([["a", text, 1.5]])))) == ["a", shown, "1.5"]
+
+
+def test_a_name_that_is_a_formula_does_not_run_in_a_spreadsheet():
+    assert tables.cell('=HYPERLINK("http://x","y")').startswith("'=")
+    assert tables.cell("  @SUM(A1)").startswith("'")
+    assert [tables.cell(v) for v in (-2.5, -1e-9, 3, None)] == ["-2.5", "0", "3", ""]
+
+
+# -- platforms -----------------------------------------------------------------------------------
+
+
+def test_platforms_get_whole_grades_and_no_row_for_whoever_has_none():
+    assignment = an_assignment()
+    person = {"name": "Lovelace, Ada", "canvas_id": "17", "email": "ada@school.example"}
+    grades = [
+        Grade(graded("ada", 2, 1.5), person),
+        Grade(graded("bob", 2, 1.5, written=[essay()])),
+        Grade(Result("eve", "collectives", NOT_GRADED, "The disk was full.")),
+        Grade(graded("zoe", 2, 2, slug="memory_wall")),
+    ]
+    points, ada = rows_of(platforms.canvas(grades, assignment))
+    assert (points["Student"], points[assignment.title]) == ("Points Possible", "4")
+    assert (ada["Student"], ada["ID"], ada[assignment.title]) == ("Lovelace, Ada", "17", "3.5")
+    assert list(ada)[:5] == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
+    (ada,) = rows_of(platforms.moodle(grades, assignment))
+    assert (ada["Email address"], ada[assignment.title]) == ("ada@school.example", "3.5")
+
+
+def test_gradescope_shows_what_students_wrote_as_text():
+    wrong = question("q0", 0, hint="Bits and bytes are mixed up.")
+    wrong = replace(wrong, error="<script>alert(1)</script>\x1b[31m")
+    result = Result("ada", "collectives", GRADED, questions=[wrong], written=[essay()])
+    content = json.loads(platforms.gradescope(Grade(result)) or "")
+    formats = {content[f"{name}output_format"] for name in ("", "test_")}
+    assert formats | {content["test_name_format"]} == {"text"}
+    assert (content["tests"][0]["score"], content["tests"][0]["max_score"]) == (0, 2)
+    assert "score" not in content["tests"][1]  # a person grades it
+    assert "\x1b" not in json.dumps(content["tests"], ensure_ascii=False)
+
+
+def test_hidden_checks_are_counted_and_never_shown():
+    hidden = CheckResult(True, False, "f(7)", message="f(7) is not right", hint="Round up.")
+    lines = "\n".join(explain(replace(question("q0", 1.0), checks=[hidden])))
+    assert "0 of 1 hidden checks" in lines
+    assert "Round up." in lines
+    assert "f(7)" not in lines
+
+
+# -- statistics ----------------------------------------------------------------------------------
+
+
+def test_items_say_how_hard_a_question_is_and_whether_it_tells_students_apart():
+    results = [graded("a", 2, 2, 2), graded("b", 2, 1, 0), graded("c", 2, 0, 1)]
+    results += [Result("d", "collectives", REFUSED, "x"), Result("e", "collectives", NOT_GRADED)]
+    first, second, third = items(results)
+    assert (first.students, first.difficulty, first.discrimination) == (3, 1, None)
+    assert second.difficulty == third.difficulty == 0.5
+    # (2, 1, 0) with (4, 2, 3): means 1 and 3, so (1 * 1 + 0 * -1 + -1 * 0) / (sqrt(2) * sqrt(2)).
+    assert second.discrimination == pytest.approx(0.5)
+
+
+def test_the_commonest_mistakes_count_students_and_not_checks():
+    failed = CheckResult(False, False, hint="Forgot the master weights.")
+    other = CheckResult(False, False, hint="GB for GiB.")
+    both = [
+        replace(question("q0", 0), checks=[failed, failed]),
+        replace(question("q0", 0), checks=[failed, other]),
+        replace(question("q0", 0, status=UNANSWERED), checks=[]),
+    ]
+    results = [Result(str(i), "x", GRADED, questions=[each]) for i, each in enumerate(both)]
+    (item,) = items(results)
+    assert item.mistakes == (("Forgot the master weights.", 2), ("GB for GiB.", 1))
+    assert (item.unanswered, item.discrimination) == (1, None)
+
+
+# -- a class -------------------------------------------------------------------------------------
+
+
+class Watched:
+    """Examines by a plain function, and remembers whom."""
+
+    def __init__(self, examine: Callable[[str], None] = lambda student: None) -> None:
+        self.examine = examine
+        self.seen: list[str] = []
+
+    @contextmanager
+    def __call__(self, plan: Plan, assignments: Sequence[Assignment], progress: Progress):
+        def examiner(assignment: Assignment, student: str, notebook: Notebook) -> Result:
+            self.seen.append(student)
+            self.examine(student)
+            return graded(student, 2, 1, slug=assignment.slug)
+
+        yield examiner
+
+
+def hand_in(folder: Path, *students: str, slug: str = "collectives", text: str = "") -> None:
+    """Put a blank notebook, with `text` in its last cell, in the folder of each student."""
+    notebook = json.loads((ROOT / "exercises" / slug / f"{slug}.ipynb").read_text("utf-8"))
+    notebook["cells"].append(
+        {"id": "mine", "cell_type": "code", "metadata": {}, "source": text, "outputs": []}
+    )
+    for student in students:
+        (folder / student).mkdir(parents=True, exist_ok=True)
+        (folder / student / f"{slug}.ipynb").write_text(json.dumps(notebook), "utf-8")
+
+
+def run(folder: Path, opener: Opener, slug: str = "collectives", **more) -> Class:
+    plan = more.pop("plan", Plan())
+    quiet = {"progress": lambda *_: None, "finish": lambda _: None, **more}
+    return grade(ROOT, folder / "in", [slug], folder / "out", plan=plan, opener=opener, **quiet)
+
+
+def statuses(result: Class) -> dict[str, str]:
+    return {record.result.student: record.result.status for record in result.records}
+
+
+def test_only_what_changed_is_graded_again(tmp_path):
+    hand_in(tmp_path / "in", "ada", "bob")
+    watched = Watched()
+    assert run(tmp_path, watched).graded == 2
+    assert run(tmp_path, watched).graded == 0
+    hand_in(tmp_path / "in", "bob", text="print(1)")
+    hand_in(tmp_path / "in", "zoe")
+    result = run(tmp_path, watched)
+    assert watched.seen == ["ada", "bob", "bob", "zoe"]
+    assert statuses(result) == {"ada": GRADED, "bob": GRADED, "zoe": GRADED}
+
+
+def test_another_seed_limit_or_trust_grades_everyone_again_and_the_seed_is_kept(tmp_path):
+    hand_in(tmp_path / "in", "ada")
+    drawn = run(tmp_path, Watched()).run.seed
+    assert run(tmp_path, Watched()).run.seed == drawn
+    for plan in (Plan(drawn + 1), Plan(limits=Limits(cell_seconds=1)), Plan(trust=True)):
+        assert run(tmp_path, Watched(), plan=plan).graded == 1
+        assert run(tmp_path, Watched(), plan=plan).graded == 0
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["seed"] == drawn + 1
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_an_interrupted_run_keeps_what_it_finished_and_goes_on_from_there(tmp_path, jobs):
+    students = [f"s{number}" for number in range(6)]
+    hand_in(tmp_path / "in", *students)
+
+    def interrupt(student: str) -> None:
+        if student == "s2":
+            raise KeyboardInterrupt
+
+    first = Watched(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, first, plan=Plan(jobs=jobs))
+    kept = set(load_all(tmp_path / "out", "collectives"))
+    assert "s2" not in kept
+    assert jobs > 1 or first.seen == ["s0", "s1", "s2"]
+    second = Watched()
+    assert set(statuses(run(tmp_path, second))) == set(students)
+    assert set(second.seen) == set(students) - kept
+
+
+def test_what_fails_to_be_graded_has_a_reason_stops_nobody_and_is_tried_again(tmp_path):
+    hand_in(tmp_path / "in", "ada", "bob", "zoe")
+
+    def fail(student: str) -> None:
+        if student == "bob":
+            raise RuntimeError("the disk is full")
+
+    result = run(tmp_path, Watched(fail))
+    assert statuses(result) == {"ada": GRADED, "bob": NOT_GRADED, "zoe": GRADED}
+    assert {record.result.reason for record in result.records} == {
+        *{"", "RuntimeError: the disk is full"}
+    }
+    again = Watched()
+    run(tmp_path, again)
+    assert again.seen == ["bob"]
+
+
+def test_what_cannot_be_read_is_refused_without_opening_a_box(tmp_path):
+    (tmp_path / "in" / "eve").mkdir(parents=True)
+    (tmp_path / "in" / "eve" / "collectives.ipynb").write_text("{", "utf-8")
+    (record,) = run(tmp_path, Watched()).records
+    assert (record.result.status, record.result.earned) == (REFUSED, None)
+    assert record.result.reason
+    assert run(tmp_path, Watched()).graded == 0
+
+
+def test_who_handed_in_nothing_is_missing_and_graded_as_soon_as_there_is_something(tmp_path):
+    hand_in(tmp_path / "in", "ada")
+    roster = tmp_path / "roster.csv"
+    roster.write_text("student,name,email\nada,Ada,ada@school.example\nbob,Bob,\n", "utf-8")
+    result = run(tmp_path, Watched(), roster=roster)
+    assert statuses(result) == {"ada": GRADED, "bob": MISSING}
+    assert {record.person.get("email") for record in result.records} == {"ada@school.example", None}
+    hand_in(tmp_path / "in", "bob")
+    assert statuses(run(tmp_path, Watched(), roster=roster)) == {"ada": GRADED, "bob": GRADED}
+
+
+def test_a_submission_that_is_gone_is_set_aside_and_nothing_else_is_touched(tmp_path):
+    hand_in(tmp_path / "in", "ada", "bob")
+    run(tmp_path, Watched())
+    shutil.rmtree(tmp_path / "in" / "bob")
+    result = run(tmp_path, Watched())
+    assert (set(statuses(result)), result.gone) == ({"ada"}, ["bob (collectives)"])
+    assert (tmp_path / "out" / "gone" / "records" / "collectives" / "bob.json").is_file()
+    shutil.rmtree(tmp_path / "in")
+    hand_in(tmp_path / "in", "ada", slug="memory_wall")  # the folder of another assignment
+    result = run(tmp_path, Watched(), slug="memory_wall")
+    assert {record.result.slug for record in result.records} == {"collectives", "memory_wall"}
+    assert result.gone == []
+
+
+def test_a_record_that_was_damaged_is_graded_again(tmp_path):
+    hand_in(tmp_path / "in", "ada")
+    run(tmp_path, Watched())
+    (tmp_path / "out" / "records" / "collectives" / "ada.json").write_text('{"key": 1', "utf-8")
+    assert run(tmp_path, Watched()).graded == 1
+
+
+def test_a_deadline_belongs_to_its_assignment(tmp_path):
+    hand_in(tmp_path / "in", "ada")
+    due = datetime(2026, 1, 1, tzinfo=UTC)
+    run(tmp_path, Watched(), deadline=(due.timestamp(), "10%/day"))
+    shutil.rmtree(tmp_path / "in")
+    hand_in(tmp_path / "in", "ada", slug="memory_wall")
+    result = run(tmp_path, Watched(), slug="memory_wall")
+    assert result.run.deadlines == {"collectives": (due.timestamp(), "10%/day")}
+
+
+def test_a_deadline_holds_until_another_is_named_and_canvas_says_who_was_late(tmp_path):
+    hand_in(tmp_path / "in", "ada")
+    found = tmp_path / "in" / "ada" / "collectives.ipynb"
+    due = found.stat().st_mtime + 1000
+    late = (tmp_path / "in").joinpath("bob_LATE_12345_67890_collectives.ipynb")
+    shutil.copy2(found, late)
+    run(tmp_path, Watched(), deadline=(due, "20%"))
+    again = run(tmp_path, Watched())
+    assert again.run.deadlines == {"collectives": (due, "20%")}
+    submitted = {record.result.student: record.submitted for record in again.records}
+    assert submitted["ada"] < due < submitted["bob_12345"]
+    assert run(tmp_path, Watched(), deadline=(None, None)).run.deadlines["collectives"][0] is None
+
+
+def test_a_second_run_at_the_same_time_is_refused_and_a_left_over_lock_is_not(tmp_path):
+    hand_in(tmp_path / "in", "ada")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / ".lock").write_text("99999")
+    hold = "import sys; from pathlib import Path; from dlsys.grading.records import locked\n"
+    hold += "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", hold, str(out)]
+    other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with other:
+        assert other.stdout
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(ValueError, match=rf"process {other.pid}\b"):
+            run(tmp_path, Watched())
+        other.kill()
+    assert run(tmp_path, Watched()).graded == 1
+
+
+def test_folders_in_one_another_or_of_somebody_else_are_refused(tmp_path):
+    hand_in(tmp_path / "in", "ada")
+    for inside, outside in (("in", "in/out"), ("in/ada", "in"), ("in", "in")):
+        with pytest.raises(ValueError, match="in one another"):
+            grade(
+                *(ROOT, tmp_path / inside, ["collectives"], tmp_path / outside),
+                plan=Plan(),
+                progress=lambda *_: None,
+                opener=Watched(),
+                finish=lambda _: None,
+            )
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"holds other files \(thesis\.txt\)"):
+        run(tmp_path, Watched())
+
+
+def test_every_report_takes_points_given_by_hand_and_a_second_run_keeps_them(tmp_path):
+    pytest.importorskip("nbgrader", reason="nbgrader is not installed")
+    from nbgrader.api import Gradebook
+
+    from dlsys.grading.reports import Reports, write_reports
+
+    out, real = tmp_path / "out", load(ROOT, "collectives")
+    (asked,) = real.written
+
+    @contextmanager
+    def opener(plan: Plan, assignments: Sequence[Assignment], progress: Progress):
+        def examiner(assignment: Assignment, student: str, notebook: Notebook) -> Result:
+            full = [question(q.id, q.points, q.points) for q in assignment.questions]
+            answer = WrittenAnswer(asked.id, asked.title, asked.points, "Because.", True)
+            return Result(student, assignment.slug, GRADED, questions=full, written=[answer])
+
+        yield examiner
+
+    def again() -> tuple[Reports, str, str]:
+        made: list[Reports] = []
+        run(tmp_path, opener, finish=lambda done: made.append(write_reports(out, done)))
+        canvas = (out / "canvas" / "collectives.csv").read_text("utf-8")
+        return made[0], canvas, (out / "grades.csv").read_text("utf-8")
+
+    hand_in(tmp_path / "in", "ada")
+    reports, canvas, _ = again()
+    by_running = real.points - asked.points
+    assert (reports.grades[0].total, reports.grades[0].waiting) == (by_running, asked.points)
+    assert "ada" not in canvas
+    with Gradebook(f"sqlite:///{out / 'nbgrader' / 'gradebook.db'}", course_id="dlsys") as book:
+        grade_ = book.find_grade(asked.id, "collectives", "collectives", "ada")
+        grade_.manual_score, grade_.needs_manual_grade = 2.5, False
+        book.db.commit()
+    for _ in range(2):
+        reports, canvas, table = again()
+        assert (reports.grades[0].total, reports.grades[0].waiting) == (by_running + 2.5, 0)
+        assert rows_of(canvas)[1][real.title] == tables.cell(by_running + 2.5)
+        assert rows_of(table)[0][asked.id] == "2.5"
+    for place in ("feedback/ada.html", "gradescope/collectives/ada/results.json", "items.csv"):
+        assert (out / place).is_file()
+
+
+# -- the commands --------------------------------------------------------------------------------
+
+
+def test_a_command_with_a_wrong_argument_gets_a_sentence_and_2(tmp_path, capsys):
+    hand_in(tmp_path / "in", "ada")
+    common = [str(tmp_path / "in"), "--out", str(tmp_path / "out")]
+    for more, words in (
+        (["--assignment", "colectives"], "Did you mean 'collectives'"),
+        (["--due", "tomorrow"], "is no date"),
+        (["--due", "2026-12-01", "--late", "lots"], "is no rate"),
+        (["--roster", str(tmp_path / "none.csv")], "none.csv"),
+        (["--course", str(tmp_path)], "does not hold exercises/"),
+    ):
+        assert cli.main([*common, *more]) == 2
+        assert words in capsys.readouterr().err
+    for submissions, out in (("nothing", "out"), ("in", "in/ada/collectives.ipynb/out")):
+        assert cli.main([str(tmp_path / submissions), "--out", str(tmp_path / out)]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_is_ended_keeps_what_it_has_says_how_to_go_on_and_leaves_no_process(tmp_path):
+    hand_in(tmp_path / "in", "ada")
+    hand_in(tmp_path / "in", "bob", text="while True: pass")
+    command = [sys.executable, "-m", "dlsys.grading.cli", str(tmp_path / "in"), "--trust-students"]
+    command += ["--out", str(tmp_path / "out"), "--assignment", "collectives"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as grading:
+        assert grading.stderr
+        while "ada" not in grading.stderr.readline():
+            assert grading.poll() is None
+        family = psutil.Process(grading.pid).children(recursive=True)
+        grading.terminate()
+        rest = grading.stderr.read()
+    assert (grading.returncode, rest.count("\n")) == (130, 1)
+    assert "the same command goes on" in rest
+    assert set(load_all(tmp_path / "out", "collectives")) == {"ada"}
+    assert family
+    assert psutil.wait_procs(family, timeout=10)[1] == []
+
+
+def test_help_is_quick_for_it_loads_neither_torch_nor_nbgrader():
+    program = (
+        "import sys, dlsys.grading.cli as c\ntry: c.main(['--help'])\nexcept SystemExit: pass\n"
+    )
+    program += "print({'torch', 'nbgrader', 'IPython', 'rich', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.endswith("set()\n"), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("changed", "status", "points"), [(False, 0, 22), (True, 1, 18)])
+def test_a_students_own_check_says_of_each_answer_what_the_notebook_says(
+    tmp_path, capsys, changed, status, points
+):
+    notebook = json.loads((ROOT / "solutions/collectives/collectives.ipynb").read_text("utf-8"))
+    cells = {cell["id"]: cell for cell in notebook["cells"]}
+    if changed:
+        released = ROOT / "exercises/collectives/collectives.ipynb"
+        blank = {cell["id"]: cell for cell in json.loads(released.read_text("utf-8"))["cells"]}
+        cells["seconds"]["source"] = blank["seconds"]["source"]
+        cells["sent"]["source"] = "def ring_bytes(kind, n, nbytes):\n    return 8 * nbytes"
+    mine = tmp_path / "homework.ipynb"
+    mine.write_text(json.dumps(notebook), "utf-8")
+    assert check.main([str(mine), "--course", str(ROOT)]) == status
+    said = capsys.readouterr().out
+    assert ("Not answered." in said, "is not right." in said) == (changed, changed)
+    assert f"{points} of 22 points" in said
+    assert "best known:" in said
+    assert "\x1b" not in said
+
+
+def test_what_cannot_be_checked_gets_a_sentence_and_2(tmp_path, capsys):
+    broken, foreign = tmp_path / "collectives.ipynb", tmp_path / "other.ipynb"
+    broken.write_text("{", "utf-8")
+    foreign.write_text('{"nbformat": 4, "cells": []}', "utf-8")
+    for path, words in (
+        (broken, "collectives.ipynb is "),
+        (foreign, "no answer cell of any exercise"),
+    ):
+        assert check.main([str(path), "--course", str(ROOT)]) == 2
+        assert words in capsys.readouterr().err
+
+
+# -- other places --------------------------------------------------------------------------------
+
+
+def test_a_slug_that_is_not_known_gets_the_nearest_one():
+    assert known("zero", ["zero", "mesh"]) == "zero"
+    with pytest.raises(ValueError, match="Did you mean 'collectives'"):
+        known("colectives", ["collectives", "memory_wall"])
+
+
+def test_the_course_is_found_from_a_folder_in_it_and_told_where_it_is_not(tmp_path):
+    assert find_root(None, ["exercises", "solutions"], ROOT / "tests") == ROOT
+    with pytest.raises(ValueError, match="does not hold exercises/"):
+        find_root(tmp_path, ["exercises"])
+
+
+def test_the_autograder_is_the_same_bytes_each_time_and_holds_one_assignment():
+    made = export.gradescope(ROOT, "collectives")
+    assert made == export.gradescope(ROOT, "collectives")
+    with zipfile.ZipFile(io.BytesIO(made)) as archive:
+        names = archive.namelist()
+        modes = {i.filename: i.external_attr >> 16 & 0o777 for i in archive.infolist()}
+        script = archive.read("run_autograder").decode()
+    assert modes["setup.sh"] == modes["run_autograder"] == 0o755
+    assert "course/exercises/collectives/collectives.ipynb" in names
+    assert "course/solutions/collectives/collectives.ipynb" in names
+    assert not [n for n in names if "memory_wall/memory_wall.ipynb" in n or "__pycache__" in n]
+    assert "@" not in script.replace('"$@"', "")
+
+
+def test_the_autograder_writes_results_and_keeps_solutions_from_code_that_cannot_be_isolated(
+    tmp_path,
+):
+    source = tmp_path / "source"
+    with zipfile.ZipFile(io.BytesIO(export.gradescope(ROOT, "collectives", seed=1))) as archive:
+        archive.extractall(source)
+    solution = source / "course" / "solutions" / "collectives" / "collectives.ipynb"
+    notebook = json.loads(solution.read_text("utf-8"))
+    cells = {cell["id"]: cell for cell in notebook["cells"]}
+    cells["sent"]["source"] = f"raise RuntimeError(open({str(solution)!r}).read()[:20])"
+    (tmp_path / "submission").mkdir()
+    (tmp_path / "submission" / "my answers.ipynb").write_text(json.dumps(notebook), "utf-8")
+    programs = tmp_path / "bin"  # all that the script needs, and no bubblewrap
+    programs.mkdir()
+    for name in ("bash", "chmod", "cp", "mkdir", "mktemp", "rm"):
+        (programs / name).symlink_to(shutil.which(name) or name)
+    done = subprocess.run(
+        ["/usr/bin/env", "bash", str(source / "run_autograder")],
+        env={
+            "AUTOGRADER": str(tmp_path),
+            "AUTOGRADER_PYTHON": sys.executable,
+            "PATH": str(programs),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    content = json.loads((tmp_path / "results" / "results.json").read_text("utf-8"))
+    assert NOT_ISOLATED in content["output"]
+    scores = [test["score"] for test in content["tests"] if "score" in test]
+    assert scores.count(0) == 1
+    # Only root can run it as somebody else, and only where somebody else can load Python.
+    if os.geteuid() == 0 and libraries_are_open():
+        assert "PermissionError" in content["tests"][1]["output"]
+
+
+def test_the_workflow_for_classrooms_checks_the_notebook_and_knows_no_solution():
+    text = export.github(ROOT, "collectives", "https://git.school.example/course.git")
+    steps = yaml.safe_load(text)["jobs"]["check"]["steps"]
+    commands = "\n".join(step.get("run", "") for step in steps)
+    assert "dlsys-check" in commands
+    assert "https://git.school.example/course.git" in commands
+    assert "solutions" not in text
+    with pytest.raises(ValueError, match="no address of a repository"):
+        export.github(ROOT, "collectives", "x; rm -rf /")

@@ -1,0 +1,512 @@
+"""Examining a submission: what a student's function gives is what it gives in a notebook, and what
+it costs is counted where its code cannot reach."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlsys.exercises import WrongAnswer, seal
+from dlsys.grading.assignment import Assignment
+from dlsys.grading.examine import Prepared, examine, prepare
+from dlsys.grading.rebuild import rebuild
+from dlsys.grading.result import BROKE, PARTLY, RIGHT, UNANSWERED, WRONG, QuestionResult, Result
+from dlsys.grading.sandbox import Limits
+from dlsys.grading.warm import Boxes
+from tests.grading.small_course import answered, make, opened
+
+IMPORTS = """import torch
+
+from dlsys import world
+from dlsys.exercises import same
+from dlsys.hardware import LINKS
+"""
+WORLD = (
+    IMPORTS
+    + """
+
+def runs(program, ranks):
+    def with_numbers(comm):
+        return program(comm, torch.arange(8, dtype=torch.float32) + comm.rank)
+
+    return world.simulate(with_numbers, ranks, link=LINKS["nvlink4"])
+
+
+def counts(run):
+    return [run.traffic.sent, len(run.traffic.messages), len(run.traffic.calls)]
+
+
+def message(program, ranks):
+    try:
+        runs(program, ranks)
+    except Exception as error:
+        return str(error)
+"""
+)
+EVERYTHING = """def program(comm, x):
+    '''Every word of a communicator.'''
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    came = torch.empty_like(x)
+    sending = comm.isend(x, right)
+    assert comm.recv(came, left) is came
+    sending.wait()
+    total = comm.all_reduce(came)
+    work = comm.reduce_scatter(total, async_op=True)
+    part = work.wait()
+    whole = comm.all_gather(part, length=8)
+    first = comm.broadcast(whole, src=1)
+    down = comm.reduce(first, dst=0, op="max")
+    mine = comm.scatter(down, src=0) if comm.rank == 0 else comm.scatter(None, src=0)
+    back = comm.gather(mine, dst=2)
+    swapped = comm.all_to_all(x, plan="pairwise")
+    pair = comm.split(comm.rank % 2, axis="tp")
+    both = pair.all_reduce(swapped, op="mean")
+    comm.barrier()
+    comm.compute(1e-6)
+    noise = torch.rand(2)
+    return {"both": both, "back": back, "noise": noise, "axis": pair.axis, "at": comm.seconds}
+"""
+CHECKS = """same(runs(program, 4).results, [])
+same(runs(program, 4).seconds, 0.0)
+same(counts(runs(program, 4)), [])"""
+
+
+@pytest.fixture(scope="module")
+def boxes() -> Iterator[Boxes]:
+    with opened(Limits(cell_seconds=5, check_seconds=3)) as made:
+        yield made
+
+
+def unchecked(assignment: Assignment) -> Prepared:
+    """The checks as they are written, whatever the solution gives."""
+    return Prepared(assignment, 0, {q.id: q.checks for q in assignment.questions})
+
+
+def grade(prepared: Prepared, root: Path, boxes: Boxes, answers: dict[str, str]) -> Result:
+    submission = rebuild(prepared.assignment, answered(root, answers))
+    return examine(prepared, submission, boxes, "student")
+
+
+def only(result: Result) -> QuestionResult:
+    [question] = result.questions
+    return question
+
+
+def expecting(values: list[Any], boxes: Boxes, root: Path, checks: str, answer: str) -> list[str]:
+    """What is said of an answer where these values are expected."""
+    lines = [line for line in checks.split("\n") if line]
+    written = "\n".join(
+        f"{line.rpartition(', ')[0]}, {value!r})" for line, value in zip(lines, values, strict=True)
+    )
+    assignment = make(root, WORLD, {"answer": ("program = ...", answer, written, "")})
+    result = grade(unchecked(assignment), root, boxes, {"answer": answer})
+    return [check.message for check in only(result).checks]
+
+
+def test_a_rank_program_gives_and_costs_what_it_does_in_a_notebook(
+    boxes: Boxes, tmp_path: Path
+) -> None:
+    names: dict[str, Any] = {}
+    exec(WORLD + "\n" + EVERYTHING, names)
+    run = names["runs"](names["program"], 4)
+    results = [
+        {k: v.tolist() if hasattr(v, "tolist") else v for k, v in each.items()}
+        for each in run.results
+    ]
+    values = [results, run.seconds, names["counts"](run)]
+    assert expecting(values, boxes, tmp_path, CHECKS, EVERYTHING) == ["", "", ""]
+
+
+def test_a_deadlock_is_told_with_the_line_of_the_students_cell(
+    boxes: Boxes, tmp_path: Path
+) -> None:
+    waiting = "def program(comm, x):\n    # all wait\n    return comm.recv(x, (comm.rank + 1) % comm.size)"
+    [said] = expecting([""], boxes, tmp_path, "same(message(program, 2), '')", waiting)
+    assert "deadlock" in said.lower() or "waits" in said
+    assert "cell line 3" in said
+    assert ".py" not in said
+
+
+def test_ranks_share_nothing_but_what_they_send(boxes: Boxes, tmp_path: Path) -> None:
+    shared = "seen = []\ndef program(comm, x):\n    seen.append(comm.rank)\n    comm.barrier()\n    return len(seen)"
+    assert expecting(
+        [[1, 1, 1]], boxes, tmp_path, "same(runs(program, 3).results, [])", shared
+    ) == [""]
+
+
+def test_patching_the_library_changes_neither_results_nor_costs(
+    boxes: Boxes, tmp_path: Path
+) -> None:
+    patched = """import dlsys.world, dlsys.world.traffic, dlsys.exercises, dlsys.exercises.judge
+dlsys.exercises.judge.difference = lambda *a, **k: None
+dlsys.exercises.same = same = lambda *a, **k: print("right")
+dlsys.world.traffic.Traffic.sent = property(lambda self: [0, 0])
+dlsys.world.simulate = world.simulate = runs = counts = lambda *a, **k: [[0, 0], 0, 0]
+torch.equal = lambda a, b: True
+def program(comm, x):
+    return comm.all_reduce(x)
+"""
+    [said] = expecting(
+        [[[0, 0], 0, 0]], boxes, tmp_path, "same(counts(runs(program, 2)), [])", patched
+    )
+    assert "came:      [[32, 32], 4, 2]" in said
+
+
+FUNCTION = (
+    IMPORTS
+    + """
+
+def refuses(function, *arguments):
+    try:
+        function(*arguments)
+    except ValueError:
+        return True
+    return False
+
+
+def doubled(function):
+    x = torch.ones(2)
+    numbers = [1]
+    table = {"a": 1}
+    function(x, numbers, table)
+    return [x, numbers, table]
+
+
+def apply(function):
+    return function(lambda value: value + 1, 3)
+
+
+def of_a_class(kind):
+    thing = kind(5)
+    return [thing.size, thing.twice()]
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "check"),
+    [
+        ("def f(n):\n    raise ValueError('no')", "same(refuses(f, 1), True)"),
+        ("class No(ValueError): pass\ndef f(n):\n    raise No('no')", "same(refuses(f, 1), True)"),
+        (
+            "def f(x, numbers, table):\n    x *= 2\n    numbers.append(2)\n    table['b'] = 2",
+            "same(doubled(f), [[2.0, 2.0], [1, 2], {'a': 1, 'b': 2}])",
+        ),
+        ("def f(g, n):\n    return g(n) * 2", "same(apply(f), 8)"),
+        (
+            "class f:\n    def __init__(self, n): self.size = n\n    def twice(self): return 2 * self.size",
+            "same(of_a_class(f), [5, 10])",
+        ),
+        ("import functools\nf = functools.partial(max, 3)", "same(f(2), 3)"),
+        ("f = lambda n: (n, [n], {'k': n})", "same(f(2), [2, [2], {'k': 2}])"),
+        (
+            "def f(n):\n    return torch.full((2,), n, dtype=torch.bfloat16)",
+            "same(f(2.0), [2.0, 2.0])",
+        ),
+        ("f = await __import__('asyncio').sleep(0, result=7)", "same(f, 7)"),
+        ("f = 1 << 200", f"same(f, {1 << 200})"),
+        ("f = float('nan')", "same(f != f, True)"),
+    ],
+)
+def test_functions_and_values_are_what_they_are_in_a_notebook(
+    boxes: Boxes, tmp_path: Path, answer: str, check: str
+) -> None:
+    assignment = make(tmp_path, FUNCTION, {"f": ("f = ...", answer, check, "")})
+    question = only(grade(unchecked(assignment), tmp_path, boxes, {"f": answer}))
+    assert [check.message for check in question.checks] == [""]
+    assert question.status == RIGHT
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["f = 3", "f = [1, 2]", "f = None", "f = ...", "f = 1j", "f = {1, 2}", "f = 4.0 + 1e-6"],
+)
+def test_a_wrong_value_is_told_in_the_words_of_the_notebook(
+    boxes: Boxes, tmp_path: Path, answer: str
+) -> None:
+    check = "same(f, 4.0, hint={3: 'one less', None: 'count again'})"
+    assignment = make(tmp_path, IMPORTS, {"f": ("f = 0", "f = 4.0", check, "")})
+    question = only(grade(unchecked(assignment), tmp_path, boxes, {"f": answer}))
+    names: dict[str, Any] = {}
+    # A source that can be read is what `same` finds the expression in.
+    file = tmp_path / "cell.py"
+    file.write_text(f"{IMPORTS}{answer}\n{check}")
+    with pytest.raises(WrongAnswer) as caught:
+        exec(compile(file.read_text(), str(file), "exec"), names)
+    assert question.checks[0].message == str(caught.value)
+
+
+class_of_lies = """class Equal(int):
+    def __eq__(self, other): return True
+    __hash__ = int.__hash__
+f = Equal(3)"""
+
+
+def test_an_object_that_equals_everything_equals_nothing(boxes: Boxes, tmp_path: Path) -> None:
+    checks = "same(f, 4)\nsame(f == 4, True)\nsame([f], [4])"
+    assignment = make(tmp_path, IMPORTS, {"f": ("f = 0", "f = 4", checks, "")})
+    question = only(grade(unchecked(assignment), tmp_path, boxes, {"f": class_of_lies}))
+    assert question.earned == 0
+    assert "of type Equal" in question.checks[0].message
+
+
+def test_what_counts_is_the_state_at_the_question(boxes: Boxes, tmp_path: Path) -> None:
+    questions = {
+        "a": ("a = ...", "a = 1", "same(a, 1)", ""),
+        "b": ("b = ...", "b = 2", "same(b, 2)", ""),
+    }
+    assignment = make(tmp_path, IMPORTS, questions)
+    own = {
+        "a": "a = 1",
+        "before b-question": "a = 77",
+        "b": "b = 5",
+        "before b-test": "b = 2",
+        "z": "b = 9",
+    }
+    result = grade(unchecked(assignment), tmp_path, boxes, own)
+    assert [question.status for question in result.questions] == [RIGHT, RIGHT]
+
+
+def test_a_call_of_one_question_changes_nothing_for_the_next(boxes: Boxes, tmp_path: Path) -> None:
+    questions = {
+        "f": ("f = ...", "f = 1", "same(f(), 1)\nsame(f(), 2)", ""),
+        "g": ("g = ...", "g = 1", "same(g(), 0)", ""),
+    }
+    assignment = make(tmp_path, IMPORTS, questions)
+    own = {
+        "f": "calls = []\ndef f():\n    calls.append(1)\n    return len(calls)",
+        "g": "def g():\n    return len(calls)",
+    }
+    result = grade(unchecked(assignment), tmp_path, boxes, own)
+    assert [question.status for question in result.questions] == [RIGHT, RIGHT]
+
+
+# -- points --------------------------------------------------------------------------------------
+
+SQUARE = {
+    "square": (
+        "def square(n):\n    ...",
+        "def square(n):\n    return n * n",
+        "same(square(3), 9)\nsame(square(2) == 5, False)",
+        "same(square(7), 49, vary={7: [11, 12, 13, 14, 15, 16]})\nsame(square(-2), 4)",
+    )
+}
+
+
+@pytest.fixture
+def square(boxes: Boxes, tmp_path: Path) -> Any:
+    assignment = make(tmp_path, IMPORTS, SQUARE)
+    prepared = prepare(assignment, boxes, seed=1)
+
+    def answer(source: str) -> QuestionResult:
+        return only(grade(prepared, tmp_path, boxes, {"square": source}))
+
+    return answer
+
+
+def test_points_are_shared_among_checks(square: Any) -> None:
+    assert square("def square(n):\n    return n * n").earned == 2
+    partly = square("def square(n):\n    return n * abs(n)")
+    assert (partly.earned, partly.status) == (1.5, PARTLY)
+
+
+def test_knowing_the_numbers_of_the_notebook_by_heart_earns_nothing(square: Any) -> None:
+    known = square("def square(n):\n    return {3: 9, 2: 4}.get(n)")
+    assert [check.passed for check in known.checks] == [True, True, False, False]
+    assert (known.earned, known.status) == (0, WRONG)
+
+
+def test_a_drawn_check_accepts_a_list_for_an_array_as_the_shown_one_does(
+    boxes: Boxes, tmp_path: Path
+) -> None:
+    doubled = (
+        "def doubled(n):\n    ...",
+        "def doubled(n):\n    return torch.ones(2) * 2 * n",
+        "same(doubled(3), [6.0, 6.0])",
+        "same([doubled(7), 1], [[14.0, 14.0], 1], vary={7: [11, 12, 13]})",
+    )
+    prepared = prepare(make(tmp_path, IMPORTS, {"doubled": doubled}), boxes, seed=1)
+    for answer in ("[2 * n, 2 * n]", "(2.0 * n,) * 2", "torch.full((2,), 2 * n)"):
+        source = f"def doubled(n):\n    return {answer}"
+        assert only(grade(prepared, tmp_path, boxes, {"doubled": source})).earned == 2
+    one = only(grade(prepared, tmp_path, boxes, {"doubled": "def doubled(n):\n    return [2 * n]"}))
+    assert one.earned == 0
+
+
+def test_the_blank_answer_earns_nothing_though_it_passes_a_check(square: Any) -> None:
+    blank = square("def square(n):\n    ...  ")
+    assert [check.passed for check in blank.checks] == [False, True, False, False]
+    assert (blank.earned, blank.status) == (0, UNANSWERED)
+    almost = square("def square(n):\n    pass")
+    assert (almost.earned, almost.status) == (0, WRONG)
+
+
+def test_a_hidden_check_says_neither_its_expression_nor_a_value(square: Any) -> None:
+    *_, drawn, fixed = square("def square(n):\n    raise ValueError(n)").checks
+    for check in (drawn, fixed):
+        assert (check.expression, check.message, check.hint) == ("", "", None)
+        assert check.kind == "a number"
+
+
+def test_what_kind_of_value_is_sealed_is_told(boxes: Boxes, tmp_path: Path) -> None:
+    check = f"same(f, sealed({seal([1.0, 2.0])!r}))"
+    imports = IMPORTS.replace("import same", "import same, sealed")
+    assignment = make(tmp_path, imports, {"f": ("f = ...", "f = [1.0, 2.0]", check, "")})
+    question = only(grade(prepare(assignment, boxes, 1), tmp_path, boxes, {"f": "f = 3"}))
+    assert question.checks[0].kind == "a list"
+
+
+def test_a_seed_draws_the_same_and_another_one_others(boxes: Boxes, tmp_path: Path) -> None:
+    assignment = make(tmp_path, IMPORTS, SQUARE)
+    drawn = [prepare(assignment, boxes, seed).checks["square"] for seed in (1, 1, 2, 3, 4, 5)]
+    assert drawn[0] == drawn[1]
+    assert len({checks[2].expression for checks in drawn}) > 1
+    for checks in drawn:
+        number = int(checks[2].expression.removeprefix("square(").removesuffix(")"))
+        assert checks[2].expected == number * number
+
+
+@pytest.mark.parametrize(
+    ("solution", "blank", "words"),
+    [
+        ("def square(n):\n    return n + n", "square = ...", "does not pass its own check `square"),
+        ("def square(n):\n    return 1 / 0", "square = ...", "gives no value for .*ZeroDivision"),
+        (
+            "def square(n): return n * n",
+            "def square(n): return n**2",
+            "blank answer .* every check",
+        ),
+    ],
+)
+def test_an_assignment_that_cannot_be_graded_fairly_is_refused(
+    boxes: Boxes, tmp_path: Path, solution: str, blank: str, words: str
+) -> None:
+    _, _, visible, hidden = SQUARE["square"]
+    assignment = make(tmp_path, IMPORTS, {"square": (blank, solution, visible, hidden)})
+    with pytest.raises(ValueError, match=words):
+        prepare(assignment, boxes, seed=1)
+
+
+# -- what goes wrong -----------------------------------------------------------------------------
+
+THREE = {
+    name: (f"def {name}(n):\n    ...", f"def {name}(n):\n    return n", f"same({name}(3), 3)", "")
+    for name in ("a", "b", "c")
+}
+
+
+@pytest.fixture
+def three(boxes: Boxes, tmp_path: Path) -> Any:
+    assignment = make(tmp_path, IMPORTS, THREE)
+
+    def answer(**changed: str) -> Result:
+        own = {name: f"def {name}(n):\n    return n" for name in THREE} | changed
+        return grade(unchecked(assignment), tmp_path, boxes, own)
+
+    return answer
+
+
+def statuses(result: Result) -> list[str]:
+    return [question.status for question in result.questions]
+
+
+def test_an_endless_loop_in_a_function_costs_its_own_question_alone(three: Any) -> None:
+    result = three(b="def b(n):\n    while True: pass")
+    assert statuses(result) == [RIGHT, WRONG, RIGHT]
+    assert result.questions[1].checks[0].message == "b(3) took too long."
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("import os; os._exit(0)", "It ended the kernel."),
+        ("while True: pass", "It took longer than 5 s."),
+        (
+            "import os\nfor fd in range(3, 200):\n    try: os.write(fd, b'\\xff' * 99)\n    except OSError: pass",
+            "disturbed",
+        ),
+    ],
+)
+def test_a_cell_that_breaks_the_kernel_is_left_out(three: Any, cell: str, words: str) -> None:
+    result = three(b=cell)
+    assert statuses(result) == [RIGHT, BROKE, RIGHT]
+    assert words in result.questions[1].error
+    assert any("broke the kernel" in note and "“b”" in note for note in result.notes)
+
+
+def test_after_three_restarts_the_rest_is_left_and_what_came_before_counts(three: Any) -> None:
+    breaking = {
+        f"before {name}": "import os; os._exit(1)" for name in ("b", "c", "c-test", "imports")
+    }
+    result = three(**breaking)
+    assert statuses(result)[0] == RIGHT
+    assert "not run" in result.notes[-1]
+
+
+def test_an_error_in_a_cell_is_told_with_its_line(three: Any) -> None:
+    result = three(b="def b(n):\n    return n\n1 / 0")
+    assert statuses(result) == [RIGHT, RIGHT, RIGHT]
+    assert result.questions[1].error == "ZeroDivisionError: division by zero\n  in line 3: 1 / 0"
+    broken = three(b="def b(n:\n    return n")
+    assert broken.questions[1].error.startswith("SyntaxError in line 1")
+    assert "b(3) ended with an error.\n  NameError" in broken.questions[1].checks[0].message
+
+
+def test_a_lying_process_is_an_error_and_not_an_answer(three: Any) -> None:
+    """Replies of any form, forged where the functions are called."""
+    forged = """import dlsys.grading.calls as calls
+def b(n):
+    import socket, struct, json
+    for message in ({'value': [3, {}]}, {'value': {'tuple': [3]}}, [], {'ask': 1}, {'error': 4}, {'x': 1}):
+        head = json.dumps(message).encode()
+        for fd in range(3, 40):
+            try: socket.socket(fileno=fd).send(struct.pack('!IQ', len(head), 0) + head)
+            except Exception: pass
+    return 4
+"""
+    result = three(b=forged)
+    assert statuses(result) == [RIGHT, WRONG, RIGHT]
+
+
+def test_nothing_of_a_hidden_check_is_in_what_may_be_shown(boxes: Boxes, tmp_path: Path) -> None:
+    """A function leaves its arguments in a file, and says what is there whenever it is called."""
+    leaking = """import glob
+def NAME(n):
+    open(f"/tmp/NAME{n}", "w").write(str(n))
+    raise ValueError(str(sorted(glob.glob("/tmp/[a-z][0-9]*"))))
+"""
+    names = ("f", "g")
+    questions = {
+        name: (
+            f"{name} = ...",
+            f"def {name}(n): return n",
+            f"same({name}(3), 3)",
+            f"same({name}(987), 987)",
+        )
+        for name in names
+    }
+    assignment = make(tmp_path, IMPORTS, questions)
+    result = grade(
+        unchecked(assignment), tmp_path, boxes, {n: leaking.replace("NAME", n) for n in names}
+    )
+    assert "/tmp/f3" in str(result.as_json())
+    assert "987" not in str(result.as_json())
+
+
+def test_checks_that_ask_for_parts_of_a_run_are_of_one_run(boxes: Boxes, tmp_path: Path) -> None:
+    """Else a program could be right in one run and cheap in another."""
+    changing = """calls = 0
+def program(comm, x):
+    global calls
+    calls += 1
+    return calls
+"""
+    checks = """same(runs(program, 2).results, [1, 1])
+same(runs(program, 2).results[0], 1)
+same([runs(program, 2).results for _ in range(2)], [[2, 2], [3, 3]])
+same(len(runs(program, 2).results), 2)
+same(runs(program, 3).results, [4, 4, 1])"""
+    assignment = make(tmp_path, WORLD, {"answer": ("program = ...", changing, checks, "")})
+    result = grade(unchecked(assignment), tmp_path, boxes, {"answer": changing})
+    assert [check.message for check in only(result).checks] == [""] * 5

@@ -1,0 +1,241 @@
+"""A class of thirty notebooks, and what each of them has to earn: worked out by hand.
+
+    python -m tests.grading.the_class FOLDER
+
+writes FOLDER/submissions, FOLDER/roster.csv and FOLDER/expected.csv, to try the grader on:
+
+    dlsys-grade FOLDER/submissions --roster FOLDER/roster.csv --out FOLDER/grades
+
+`expected.csv` has a row for each student and assignment, with the points of every question. Those of
+an answer in words are empty: they are for a person to give, and 0 where there is none.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.exercises.notebooks import load, slugs
+from tests.exercises.wrong_answers import bank
+from tests.grading.attacks import BLANK, GUESSED, SOLVED, Attack, points
+from tests.grading.attacks.malformed import BANK as MALFORMED
+
+REFUSED, MISSING = "refused", "missing"
+BANKS = {slug: bank(slug) for slug in slugs()}
+# The questions to answer in words.
+IN_WORDS = {slug: load("solutions", slug)["cells"][-1]["id"] for slug in slugs()}
+STATE, FREE = "state_bytes = 208e9\ndevices = 3\n", "def free_bytes(parameters, memory_gib):\n    "
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What a student hands in: where it lies, what it is made from, and what it earns.
+
+    wrong: misconceptions by question, out of the banks of wrong answers
+    answers, cells: sources, as in `Attack`
+    words: the answer in words, if there is one
+    earns: points by question where they are not those of the base (all of a solved notebook, and
+        0 in others), or `REFUSED`
+    """
+
+    student: str
+    slug: str
+    where: str
+    base: str = SOLVED
+    wrong: Mapping[str, str] = field(default_factory=dict)
+    answers: Mapping[str, str] = field(default_factory=dict)
+    cells: Mapping[str, str] = field(default_factory=dict)
+    words: str = ""
+    like: str = ""  # the entry of the bank of malformed files
+    earns: Mapping[str, float] | str = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """Put it into the folder of submissions."""
+        path = folder / self.where
+        path.parent.mkdir(parents=True, exist_ok=True)
+        answers = {**self.answers, **{q: self._wrong(q, name) for q, name in self.wrong.items()}}
+        if self.words:
+            answers[IN_WORDS[self.slug]] = self.words
+        attack = Attack(self.student, self.slug, self.base, answers=answers, cells=self.cells)
+        text = json.dumps(attack.notebook(), indent=1)
+        lay = next((each.lay for each in MALFORMED if self.like and each.name == self.like), None)
+        if lay:
+            lay(path, text)
+        else:
+            path.write_text(text, encoding="utf-8")
+
+    def _wrong(self, question: str, misconception: str) -> str:
+        [wrong] = [w for w in BANKS[self.slug][question] if w.misconception == misconception]
+        [cell] = [c for c in load("solutions", self.slug)["cells"] if c["id"] == question]
+        return wrong.cell("".join(cell["source"]))
+
+    def expected(self) -> dict[str, float] | str:
+        """Points by question, or `REFUSED`."""
+        if isinstance(self.earns, str):
+            return self.earns
+        full = points(self.slug)
+        return {q: self.earns.get(q, full[q] if self.base == SOLVED else 0.0) for q in full}
+
+
+def memory(student: str, where: str, **details: object) -> Handed:
+    return Handed(student, "memory_wall", where, **details)  # type: ignore[arg-type]
+
+
+def collectives(student: str, where: str, **details: object) -> Handed:
+    return Handed(student, "collectives", where, **details)  # type: ignore[arg-type]
+
+
+# The first says what shrinks, with numbers, and no remedy; the second leaves out the crossover.
+HALF_THE_BATCH = """
+Only the activations shrink with the batch; weights, gradients and the optimizer's state stay as they
+are. GPT-2 XL with a batch of 32 goes from 312 GB to 168 GB, nearly half. With a batch of 2 it goes
+from 43 GB to 34 GB only.
+"""
+TREE_OR_RING = """
+The 1 kB goes through the tree: 12 rounds and not 126, so 0.24 ms instead of 2.5 ms. The 10 GB go
+round the ring, in which a rank sends 2 x 63/64 of them and not 12 times all: 1.6 s instead of 9.6 s.
+"""
+
+# A question's points are shared equally among its checks, hidden ones included. In brackets below:
+# how many of them this answer passes.
+THE_CLASS = (
+    # Right.
+    memory("ada", "ada/memory_wall.ipynb", words=HALF_THE_BATCH),
+    collectives("ada", "ada/collectives.ipynb", words=TREE_OR_RING),
+    collectives("bela", "bela_collectives.ipynb"),
+    memory("chen", "memory_wall/chen.ipynb", cells={"imports": "import math\nprint(math.pi)\n1 / 0"}),
+    memory("dora", "doradora_1104_77001_memory_wall-1.ipynb", answers={"free": FREE + "return torch.tensor(memory_gib) * 2**30 - 16 * parameters"}),
+    # Blank.
+    memory("emil", "emil/memory_wall.ipynb", base=BLANK),
+    collectives("emil", "emil/week 2/my homework.ipynb", base=BLANK),
+    memory("fatima", "Fatima Noor_1206_assignsubmission_file_/memory_wall (1).ipynb", base=BLANK, answers={"state": STATE}, earns={"state": 2}),
+    # Wrong in known ways.
+    memory(
+        "goran",
+        "goran/memory_wall/memory_wall.ipynb",
+        wrong={
+            "state": "GB for bytes",  # 1 of 2
+            "forgotten": "gradients in 32 bits",  # 1 of 2
+            "free": "forgotten master weights",  # 0 of 5
+            "layer": "scores of one sequence",  # 2 of 4: those of one sequence
+            "longest": "at least 128",  # 3 of 4
+            "fit": "divide everything",  # 1 of 2: it fits
+            "cost": "the peak refused",  # 4 of 6: what it takes, and the shown refusal
+            "frozen": "one moment",  # 0 of 1
+        },
+        earns={"state": 1, "forgotten": 1, "free": 0, "layer": 1, "longest": 1.5, "fit": 1, "cost": 2 * 4 / 6, "frozen": 0},
+    ),
+    memory(
+        "hana",
+        "hana_memory_wall.ipynb",
+        wrong={
+            "state": "forgotten master weights",
+            "forgotten": "master weights alone",
+            "free": "GB for GiB",
+            "layer": "masks of two bytes",
+            "longest": "one layer",  # 1 of 4, where nothing fits, and that is a shown one
+            "fit": "nothing divided",
+            "cost": "price of one device",  # 4 of 6: the refusals, and the one with one device
+            "frozen": "frozen twice",
+        },
+        earns={"state": 0, "forgotten": 0, "free": 0, "layer": 0, "longest": 0, "fit": 0, "cost": 2 * 4 / 6, "frozen": 0},
+    ),
+    collectives(
+        "ivan",
+        "collectives/ivan.ipynb",
+        wrong={
+            "seconds": "bits for bytes",  # 1 of 2
+            "sent": "factor of two for all kinds",  # 3 of 7: all-reduce
+            "mean": "missing 1/n",  # 3 of 7: what it costs, which is right, and no hidden one
+            "shift": "waiting in recv",  # 3 of 5
+            "fault": "not repaired",  # 1 of 3
+            "broadcast": "powers of two alone",  # 4 of 8
+            "crossover": "the number of one example",  # 1 of 3, and no hidden one
+            "cluster": "all the cards",  # 2 of 3
+        },
+        earns={"seconds": 1, "sent": 2 * 3 / 7, "mean": 0, "shift": 3 * 3 / 5, "fault": 2 / 3, "broadcast": 3 * 4 / 8, "crossover": 0, "cluster": 2},
+    ),
+    collectives(
+        "jana",
+        "jana/collectives_jana.ipynb",
+        wrong={
+            "seconds": "one phase",
+            "sent": "one phase for all kinds",  # 5 of 7
+            "mean": "ranks take turns",  # 6 of 7
+            "shift": "odd and even ranks",  # 3 of 5: the list, and what arrives
+            "fault": "one more round instead",  # 2 of 3
+            "broadcast": "a round for nobody",  # 6 of 8: not for 1, 16, ...
+            "crossover": "bits for bytes",
+            "cluster": "two cards",  # 1 of 3
+        },
+        earns={"seconds": 0, "sent": 2 * 5 / 7, "mean": 4 * 6 / 7, "shift": 3 * 3 / 5, "fault": 4 / 3, "broadcast": 3 * 6 / 8, "crossover": 0, "cluster": 1},
+    ),
+    collectives("kofi", "kofi_LATE_1109_77002_collectives.ipynb", wrong={"mean": "the library's collective"}, earns={"mean": 0}),
+    # Partly done.
+    memory("lena", "memory_wall_lena.ipynb", base=BLANK, answers={"state": STATE, "free": FREE + "return memory_gib * 2**30 - 16 * parameters"}, earns={"state": 2, "free": 2}),
+    collectives("mira", "Mira Okafor_1213_assignsubmission_file_/solution.ipynb", base=BLANK, answers={"seconds": "sent_bytes = 24.5e9\nseconds = 1"}, earns={"seconds": 1}),
+    memory("noah", "noah/memory_wall.ipynb", answers={"cost": "raise NotImplementedError"}, earns={"cost": 0}),
+    memory("olga", "olga/memory_wall.ipynb", answers={"layer": "def layer_activations(:"}, earns={"layer": 0}),
+    # Broken.
+    memory("petr", "petr/memory_wall.ipynb", like="a truncated file", earns=REFUSED),
+    memory("quinn", "quinn_memory_wall.ipynb", like="an empty file", earns=REFUSED),
+    collectives("rosa", "rosa/collectives.ipynb", like="UTF-16", earns=REFUSED),
+    memory("sami", "sami/memory_wall.ipynb", like="a link to another file", earns=REFUSED),
+    memory("tara", "tara/memory_wall.ipynb", like="closed lists a hundred thousand deep", earns=REFUSED),
+    # Hostile.
+    memory("udo", "udo/memory_wall.ipynb", answers={"free": "while True:\n    pass"}, earns={"free": 0}),
+    memory("vera", "vera/memory_wall.ipynb", answers={"longest": "import os\nos._exit(0)"}, earns={"longest": 0}),
+    memory("wim", "wim/memory_wall.ipynb", answers={"free": FREE + "return 'x' * (500 << 20)"}, earns={"free": 0}),
+    memory("xenia", "xenia/memory_wall.ipynb", answers={"layer": "kept = []\nwhile True:\n    kept.append(b'x' * (64 << 20))"}, earns={"layer": 0}),
+    memory("yuri", "yuri/memory_wall.ipynb", base=GUESSED, cells={"imports": "import dlsys.exercises\nfrom dlsys.exercises import judge\n\nsame = dlsys.exercises.same = lambda *a, **k: print('✔')\njudge.difference = lambda *a, **k: None"}),
+    collectives("zoe", "zoe/collectives.ipynb", base=GUESSED, cells={"cluster-seconds": "on_numbers = shift_megabyte = verdict = all_reduce_seconds = lambda *a: 1\nget_ipython().ast_transformers.clear()"}),
+    collectives("aron", "aron/collectives.ipynb", answers={"mean": "def ring_mean(comm, x):\n    while True:\n        pass"}, earns={"mean": 0}),
+    memory("bibi", "bibi/memory_wall.ipynb", answers={"free": FREE + "import os\n    os.kill(-1, 9)\n    return 1"}, earns={"free": 0}),
+)  # fmt: skip
+
+ASSIGNMENTS = tuple(dict.fromkeys(each.slug for each in THE_CLASS))
+NOTHING = ("cleo",)  # on the roster alone
+PLATFORMS = {"dora": ("canvas_id", "1104"), "kofi": ("canvas_id", "1109")}
+PLATFORMS |= {"fatima": ("moodle_id", "1206"), "mira": ("moodle_id", "1213")}
+
+
+def write(folder: Path) -> dict[tuple[str, str], dict[str, float] | str]:
+    """Write the class; what is expected by student and assignment: points, or a status."""
+    for each in THE_CLASS:
+        each.write(folder / "submissions")
+    students = sorted({*(each.student for each in THE_CLASS), *NOTHING})
+    with (folder / "roster.csv").open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, ["student", "name", "canvas_id", "moodle_id"])
+        table.writeheader()
+        for student in students:
+            row = {"student": student, "name": student.capitalize()}
+            table.writerow(row | dict([PLATFORMS[student]] if student in PLATFORMS else []))
+    expected: dict[tuple[str, str], dict[str, float] | str] = {
+        (student, slug): MISSING for student in students for slug in ASSIGNMENTS
+    }
+    return expected | {(each.student, each.slug): each.expected() for each in THE_CLASS}
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    expected = write(folder)
+    waiting = {(each.student, each.slug) for each in THE_CLASS if each.words}
+    questions = [one for slug in ASSIGNMENTS for one in [*points(slug), IN_WORDS[slug]]]
+    with (folder / "expected.csv").open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["student", "assignment", "status", *questions])
+        for (student, slug), earns in sorted(expected.items()):
+            status, known = (earns, {}) if isinstance(earns, str) else ("graded", dict(earns))
+            if status == "graded" and (student, slug) not in waiting:
+                known[IN_WORDS[slug]] = 0.0
+            row = [round(known[q], 4) if q in known else "" for q in questions]
+            table.writerow([student, slug, status, *row])
+    print(f"{len(THE_CLASS)} notebooks of {len({e.student for e in THE_CLASS})} students: {folder}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
