@@ -1,7 +1,7 @@
 # Needs Python 3.11 or later, make and git; everything else is installed into .venv.
 #
 #   make book     the book as HTML, every chapter executed      (make book SOLUTIONS=1: with solutions, for instructors)
-#   make test     all tests but the attacks on the grader
+#   make test     all tests but those that grade hundreds of notebooks (make attacks)
 #   make help     the rest
 
 VENV := .venv
@@ -24,7 +24,8 @@ PAGES := $(BUILD)/html
 FILES := $(shell find $(INPUTS) -type f ! -path '*/__pycache__/*' ! -path '*/.*' 2>/dev/null | LC_ALL=C sort)
 PORT := 8000
 NOTEBOOKS = $(wildcard solutions/*/*.ipynb)
-ATTACKS := tests/grading/test_attacks.py
+# What grades hundreds of notebooks: a step of its own.
+ATTACKS := $(patsubst %,tests/grading/test_%.py,attacks banks class)
 # A file's tests stay in one process, as a notebook's cells must, and files start in their order: the long ones early.
 PARALLEL := -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
@@ -34,7 +35,7 @@ PARALLEL := -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 help:
 	@echo 'make book      build the book as HTML, with every chapter executed'
 	@echo 'make test      run the tests, and the solutions of the exercises'
-	@echo 'make attacks   grade notebooks that attack the grader: two minutes'
+	@echo 'make attacks   grade a class, every wrong answer there is, and notebooks that attack the grader'
 	@echo 'make lab       open JupyterLab; a chapter opens as a notebook by double click'
 	@echo 'make serve     show the built book at a local address'
 	@echo 'make lint      check style, types and the direction of imports'
@@ -57,10 +58,10 @@ $(BUILD)/files: FORCE
 	@echo '$(FILES)' | cmp -s - $@ || echo '$(FILES)' > $@
 
 test: $(INSTALLED)
-	@$(BIN)/python -m pytest $(PARALLEL) --nbval --ignore=$(ATTACKS) tests $(NOTEBOOKS)
+	@$(BIN)/python -m pytest $(PARALLEL) --nbval $(ATTACKS:%=--ignore=%) tests $(NOTEBOOKS)
 
 attacks: $(INSTALLED)
-	@$(BIN)/python -m pytest $(ATTACKS)
+	@$(BIN)/python -m pytest $(PARALLEL) $(ATTACKS)
 
 lab: $(INSTALLED) $(LAB_SETTINGS)
 	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/chapters/intro.md $$(test $$(id -u) -ne 0 || echo --allow-root)

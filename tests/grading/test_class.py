@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import csv
 import os
-import shutil
 import subprocess
 import sys
-from itertools import zip_longest
 from pathlib import Path
 
 import pytest
 
-from dlsys.grading.course import Plan, boxes, grade
-from dlsys.grading.records import load_all
-from dlsys.grading.result import GRADED, Result
-from dlsys.grading.sandbox import SandboxError
-from tests.exercises.notebooks import ROOT, load, slugs
+from dlsys.grading.result import GRADED
+from tests.exercises.notebooks import ROOT
 from tests.grading import the_class
-from tests.grading.attacks import BLANK, SOLVED, Attack, points
+from tests.grading.attacks import points
 
 NO_SANDBOX = 3
 Rows = dict[tuple[str, str], dict[str, str]]
@@ -102,83 +97,3 @@ def test_grading_again_from_the_start_gives_the_same_grades(folder: Path, graded
 def test_every_student_has_feedback(folder: Path, graded: Rows) -> None:
     names = {path.stem for path in (folder / "grades" / "feedback").glob("*.html")}
     assert {student for student, _ in graded} - set(the_class.NOTHING) <= names
-
-
-# -- solutions, released notebooks and wrong answers ------------------------------------------------
-
-
-def wrong_notebooks(slug: str) -> list[Attack]:
-    """Notebooks that hold all wrong answers of an assignment, one to each question."""
-    columns = [[(q, w) for w in several] for q, several in the_class.BANKS[slug].items()]
-    sources = {cell["id"]: "".join(cell["source"]) for cell in load("solutions", slug)["cells"]}
-    return [
-        Attack(
-            f"wrong-{number}",
-            slug,
-            answers={q: wrong.cell(sources[q]) for q, wrong in filter(None, row)},
-            cells={},
-        )
-        for number, row in enumerate(zip_longest(*columns))
-    ]
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Result]:
-    base = tmp_path_factory.mktemp("wrong")
-    for slug in slugs():
-        others = [Attack(SOLVED, slug), Attack(BLANK, slug, BLANK)]
-        for each in [*wrong_notebooks(slug), *others]:
-            each.write(base / "submissions")
-    try:
-        grade(
-            ROOT,
-            base / "submissions",
-            slugs(),
-            base / "out",
-            plan=Plan(seed=3, jobs=2),
-            progress=lambda done, of, what: None,
-            opener=boxes,
-            finish=lambda done: None,
-        )
-    except SandboxError as error:
-        if os.environ.get("SANDBOX_TEST") == "required":
-            raise
-        pytest.skip(str(error))
-    finally:
-        shutil.rmtree(base / "submissions")
-    return {
-        (slug, student): record.result
-        for slug in slugs()
-        for student, record in load_all(base / "out", slug).items()
-    }
-
-
-@pytest.mark.parametrize("slug", slugs())
-def test_the_solution_has_full_marks(slug: str, results: dict[tuple[str, str], Result]) -> None:
-    found = {each.id: each.earned for each in results[slug, SOLVED].questions}
-    assert found == points(slug)
-
-
-@pytest.mark.parametrize("slug", slugs())
-def test_the_released_notebook_has_no_point(
-    slug: str, results: dict[tuple[str, str], Result]
-) -> None:
-    result = results[slug, BLANK]
-    assert result.status == GRADED
-    assert {each.earned for each in result.questions} == {0}
-
-
-@pytest.mark.parametrize("slug", slugs())
-def test_every_wrong_answer_has_less_than_full_marks(
-    slug: str, results: dict[tuple[str, str], Result]
-) -> None:
-    full = points(slug)
-    tried = 0
-    for attack in wrong_notebooks(slug):
-        for question in results[slug, attack.name].questions:
-            if question.id in attack.answers:
-                assert question.earned < full[question.id], (attack.name, question.id)
-                tried += 1
-            else:
-                assert question.earned == full[question.id], (attack.name, question.id)
-    assert tried == sum(map(len, the_class.BANKS[slug].values()))

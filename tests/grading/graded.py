@@ -1,0 +1,73 @@
+"""Notebooks of wrong answers, through the real grader: all of a bank at once, or one for a look."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+
+from dlsys.grading.course import Plan, boxes, grade
+from dlsys.grading.records import load_all
+from dlsys.grading.result import Result
+from dlsys.grading.sandbox import SandboxError
+from tests.exercises.notebooks import ROOT, load, slugs
+from tests.exercises.wrong_answers import bank
+from tests.grading.attacks import Attack, points
+
+
+def wrong_notebooks(slug: str) -> list[Attack]:
+    """Notebooks that hold all wrong answers of an assignment, one to each question."""
+    columns = [[(q, w) for w in several] for q, several in bank(slug).items()]
+    sources = {cell["id"]: "".join(cell["source"]) for cell in load("solutions", slug)["cells"]}
+    return [
+        Attack(
+            f"wrong-{number}",
+            slug,
+            answers={q: wrong.cell(sources[q]) for q, wrong in filter(None, row)},
+            cells={},
+        )
+        for number, row in enumerate(zip_longest(*columns))
+    ]
+
+
+def graded(notebooks: Iterable[Attack], base: Path) -> dict[tuple[str, str], Result]:
+    """What the grader makes of a class that hands these in, by slug and name."""
+    for each in notebooks:
+        each.write(base / "submissions")
+    try:
+        grade(
+            ROOT,
+            base / "submissions",
+            slugs(),
+            base / "out",
+            plan=Plan(seed=3, jobs=2),
+            progress=lambda done, of, what: None,
+            opener=boxes,
+            finish=lambda done: None,
+        )
+    except SandboxError as error:
+        if os.environ.get("SANDBOX_TEST") == "required":
+            raise
+        pytest.skip(str(error))
+    finally:
+        shutil.rmtree(base / "submissions")
+    return {
+        (slug, student): record.result
+        for slug in slugs()
+        for student, record in load_all(base / "out", slug).items()
+    }
+
+
+def assert_that_wrong_answers_alone_cost_points(attack: Attack, result: Result) -> None:
+    """A wrong answer has less than full points, each other question all of them."""
+    full = points(attack.slug)
+    assert attack.answers.keys() <= full.keys() == {each.id for each in result.questions}
+    for question in result.questions:
+        if question.id in attack.answers:
+            assert question.earned < full[question.id], (attack.name, question.id)
+        else:
+            assert question.earned == full[question.id], (attack.name, question.id)

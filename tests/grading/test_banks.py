@@ -1,0 +1,31 @@
+"""Every wrong answer of every bank, through the real grader: none of them has full marks."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlsys.grading.result import Result
+from tests.exercises.notebooks import slugs
+from tests.exercises.wrong_answers import bank
+from tests.grading.graded import (
+    assert_that_wrong_answers_alone_cost_points,
+    graded,
+    wrong_notebooks,
+)
+
+Results = dict[tuple[str, str], Result]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    every = (each for slug in slugs() for each in wrong_notebooks(slug))
+    return graded(every, tmp_path_factory.mktemp("banks"))
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_every_wrong_answer_has_less_than_full_marks(slug: str, results: Results) -> None:
+    notebooks = wrong_notebooks(slug)
+    for attack in notebooks:
+        assert_that_wrong_answers_alone_cost_points(attack, results[slug, attack.name])
+    tried = sum(len(attack.answers) for attack in notebooks)
+    assert tried == sum(map(len, bank(slug).values()))
