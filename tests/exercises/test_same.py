@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -236,13 +234,10 @@ def test_no_two_questions_share_a_seal_which_would_give_one_away_by_a_hint_of_th
 # -- a release -----------------------------------------------------------------------------------
 
 
-def test_exercises_are_in_step_with_solutions_and_a_release_changes_nothing() -> None:
+def test_exercises_are_in_step_with_solutions_and_a_look_changes_nothing(capsys: Any) -> None:
     before = {path: path.read_bytes() for path in (ROOT / "exercises").rglob("*") if path.is_file()}
-    command = [sys.executable, "-m", "dlsys.notebook.release"]
-    check = subprocess.run([*command, "--check"], cwd=ROOT, capture_output=True, text=True)
-    assert check.returncode == 0, check.stdout + check.stderr
-    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert "in step" in again.stdout
+    assert main(["--root", str(ROOT), "--check"]) == 0, capsys.readouterr()
+    assert f"{len(slugs())} exercise notebooks are in step" in capsys.readouterr().out
     after = {path: path.read_bytes() for path in (ROOT / "exercises").rglob("*") if path.is_file()}
     assert after == before
     assert not list(ROOT.glob("*.db"))
@@ -270,6 +265,9 @@ def test_a_release_runs_writes_checks_and_names_what_is_out_of_step(
     assert answer["source"] == ["x = ...\n", STUB]
     assert answer["outputs"] == []
     assert main(["--root", str(tmp_path), "--check"]) == 0
+    stored_at = released.stat().st_mtime_ns
+    assert main(["--root", str(tmp_path)]) == 0
+    assert released.stat().st_mtime_ns == stored_at
 
     released.write_text("{}", encoding="utf-8")
     assert main(["--root", str(tmp_path), "--check"]) == 1
