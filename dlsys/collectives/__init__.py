@@ -1,112 +1,56 @@
 """Collective operations as plans that can be checked, priced, run and drawn."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from typing import TYPE_CHECKING, Any
-
-from dlsys.collectives.choose import best, candidates, crossovers, node_boundary, plan_for
-from dlsys.collectives.halving import (
-    doubling_all_gather,
-    halving_doubling_all_reduce,
-    halving_reduce_scatter,
-)
-from dlsys.collectives.hierarchical import (
-    hierarchical_all_gather,
-    hierarchical_all_reduce,
-    hierarchical_all_to_all,
-    hierarchical_broadcast,
-    hierarchical_gather,
-    hierarchical_reduce,
-    hierarchical_reduce_scatter,
-    hierarchical_scatter,
-)
-from dlsys.collectives.naive import (
-    naive_all_gather,
-    naive_all_reduce,
-    naive_all_to_all,
-    naive_broadcast,
-    naive_gather,
-    naive_reduce,
-    naive_reduce_scatter,
-    naive_scatter,
-)
-from dlsys.collectives.plan import Plan, PlanError, Step, Transfer
-from dlsys.collectives.price import Price
-from dlsys.collectives.ring import (
-    bidirectional_all_gather,
-    bidirectional_all_reduce,
-    bidirectional_reduce_scatter,
-    pairwise_all_to_all,
-    ring_all_gather,
-    ring_all_reduce,
-    ring_broadcast,
-    ring_reduce,
-    ring_reduce_scatter,
-)
-from dlsys.collectives.tree import (
-    tree_all_reduce,
-    tree_broadcast,
-    tree_gather,
-    tree_reduce,
-    tree_scatter,
-)
+from dlsys import lazy
 
 if TYPE_CHECKING:
+    from dlsys.collectives.choose import best, candidates, crossovers, node_boundary, plan_for
     from dlsys.collectives.draw import draw_crossovers, draw_node_boundary
+    from dlsys.collectives.halving import (
+        doubling_all_gather,
+        halving_doubling_all_reduce,
+        halving_reduce_scatter,
+    )
+    from dlsys.collectives.hierarchical import (
+        hierarchical_all_gather,
+        hierarchical_all_reduce,
+        hierarchical_all_to_all,
+        hierarchical_broadcast,
+        hierarchical_gather,
+        hierarchical_reduce,
+        hierarchical_reduce_scatter,
+        hierarchical_scatter,
+    )
+    from dlsys.collectives.naive import (
+        naive_all_gather,
+        naive_all_reduce,
+        naive_all_to_all,
+        naive_broadcast,
+        naive_gather,
+        naive_reduce,
+        naive_reduce_scatter,
+        naive_scatter,
+    )
+    from dlsys.collectives.plan import Plan, PlanError, Step, Transfer
+    from dlsys.collectives.price import Price
+    from dlsys.collectives.ring import (
+        bidirectional_all_gather,
+        bidirectional_all_reduce,
+        bidirectional_reduce_scatter,
+        pairwise_all_to_all,
+        ring_all_gather,
+        ring_all_reduce,
+        ring_broadcast,
+        ring_reduce,
+        ring_reduce_scatter,
+    )
+    from dlsys.collectives.tree import (
+        tree_all_reduce,
+        tree_broadcast,
+        tree_gather,
+        tree_reduce,
+        tree_scatter,
+    )
 
-__all__ = [
-    "Plan",
-    "PlanError",
-    "Price",
-    "Step",
-    "Transfer",
-    "best",
-    "bidirectional_all_gather",
-    "bidirectional_all_reduce",
-    "bidirectional_reduce_scatter",
-    "candidates",
-    "crossovers",
-    "doubling_all_gather",
-    "draw_crossovers",
-    "draw_node_boundary",
-    "halving_doubling_all_reduce",
-    "halving_reduce_scatter",
-    "hierarchical_all_gather",
-    "hierarchical_all_reduce",
-    "hierarchical_all_to_all",
-    "hierarchical_broadcast",
-    "hierarchical_gather",
-    "hierarchical_reduce",
-    "hierarchical_reduce_scatter",
-    "hierarchical_scatter",
-    "naive_all_gather",
-    "naive_all_reduce",
-    "naive_all_to_all",
-    "naive_broadcast",
-    "naive_gather",
-    "naive_reduce",
-    "naive_reduce_scatter",
-    "naive_scatter",
-    "node_boundary",
-    "pairwise_all_to_all",
-    "plan_for",
-    "ring_all_gather",
-    "ring_all_reduce",
-    "ring_broadcast",
-    "ring_reduce",
-    "ring_reduce_scatter",
-    "tree_all_reduce",
-    "tree_broadcast",
-    "tree_gather",
-    "tree_reduce",
-    "tree_scatter",
-]
-
-
-def __getattr__(name: str) -> Any:
-    # What draws imports Matplotlib, so it is loaded where it is first asked for (PEP 562).
-    if name in ("draw_crossovers", "draw_node_boundary"):
-        from dlsys.collectives import draw
-
-        return getattr(draw, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+lazy.exports(__name__)

@@ -1,9 +1,8 @@
 """Where rank programs run: simulated in this process, in real processes, or under torchrun."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from dlsys import lazy
 
 if TYPE_CHECKING:
     from dlsys.world.alpha_beta import Fit, measure, measure_plan
@@ -18,60 +17,4 @@ if TYPE_CHECKING:
     from dlsys.world.timeline import Span, Timeline
     from dlsys.world.traffic import CallRecord, Message, Traffic
 
-# Imported on first use: torch takes a second to load, and `import dlsys.world` should not.
-_HOME = {
-    "CallRecord": "traffic",
-    "Communicator": "communicator",
-    "DeadlockError": "errors",
-    "Fit": "alpha_beta",
-    "Handle": "call",
-    "Message": "traffic",
-    "MismatchError": "errors",
-    "RankError": "errors",
-    "Run": "run",
-    "Span": "timeline",
-    "Timeline": "timeline",
-    "TorchCommunicator": "distributed",
-    "Traffic": "traffic",
-    "WorldError": "errors",
-    "current": "environment",
-    "from_environment": "environment",
-    "launch": "processes",
-    "measure": "alpha_beta",
-    "measure_plan": "alpha_beta",
-    "simulate": "simulated",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"dlsys.world has no {name!r}; it has {', '.join(sorted(_HOME))}")
-    return getattr(importlib.import_module(f"dlsys.world.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(_HOME)
-
-
-__all__ = [
-    "CallRecord",
-    "Communicator",
-    "DeadlockError",
-    "Fit",
-    "Handle",
-    "Message",
-    "MismatchError",
-    "RankError",
-    "Run",
-    "Span",
-    "Timeline",
-    "TorchCommunicator",
-    "Traffic",
-    "WorldError",
-    "current",
-    "from_environment",
-    "launch",
-    "measure",
-    "measure_plan",
-    "simulate",
-]
+lazy.exports(__name__)
