@@ -1,0 +1,79 @@
+"""The direction of imports: `make lint` holds a mechanism to it from its first file on."""
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ABOVE_A_PLAN = {"check": "check", "price": "price", "draw": "draw", "animate": "draw"}  # its verb
+STILL = pytest.mark.xfail(strict=True, reason="Plan.order is computed by check.executed")
+PLANS = [
+    pytest.param(path, id=slug, marks=[STILL] if slug == "pipeline_parallel" else [])
+    for path in sorted((ROOT / "dlsys").glob("*/plan.py"))
+    if (slug := path.parent.name)
+]
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory):
+    """What import-linter says of this package with a new mechanism, `zero`, that breaks every rule."""
+    pytest.importorskip("importlinter")
+    copy = tmp_path_factory.mktemp("project")
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    (copy / "tests").mkdir()
+    shutil.copy(ROOT / "tests" / "layers.py", copy / "tests")
+    shutil.copytree(ROOT / "dlsys", copy / "dlsys", ignore=shutil.ignore_patterns("__pycache__"))
+    files = {
+        "__init__": "",
+        "plan": "from dlsys.zero.shards import cut",
+        "shards": "from dlsys.zero.run import shard",
+        "price": "from dlsys.zero.scaling import weak",
+        "scaling": "",
+        "run": "from dlsys.data_parallel.run import DataParallel\nfrom dlsys.zero.buckets import fill",
+        "buckets": "from dlsys.zero.units import wrap",
+        "units": "from dlsys.zero.buckets import fill",
+    }
+    (copy / "dlsys" / "zero").mkdir()
+    for name, text in files.items():
+        (copy / "dlsys" / "zero" / f"{name}.py").write_text(text)
+    with (copy / "dlsys" / "units.py").open("a") as spine:
+        spine.write("\nfrom dlsys.zero.plan import cut\n")
+    done = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-logo", "--no-cache"],
+        cwd=copy,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode, done.stdout
+    return " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "dlsys.zero is not allowed to import dlsys.data_parallel",
+        "dlsys.units is not allowed to import dlsys.zero",
+        "dlsys.zero.plan is not allowed to import dlsys.zero.run",
+        "dlsys.zero.price is not allowed to import dlsys.zero.scaling",
+        "No cycles are allowed in dlsys.zero. It could be made acyclic by removing 1 dependency",
+    ],
+)
+def test_a_mechanism_that_no_list_names_is_refused(refused, sentence):
+    assert sentence in refused
+
+
+@pytest.mark.parametrize("path", PLANS)
+def test_a_plan_reaches_up_only_in_the_method_of_that_verb(path):
+    """What the contracts except: `check`, `price` and `draw` of a plan hand on to their files."""
+    above = {f"dlsys.{path.parent.name}.{file}": verb for file, verb in ABOVE_A_PLAN.items()}
+    tree = ast.parse(path.read_text("utf-8"))
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Module | ast.FunctionDef):
+            lines = part.body if isinstance(part, ast.Module) else ast.walk(part)
+            modules = [line.module for line in lines if isinstance(line, ast.ImportFrom)]
+            verbs = {above[module] for module in modules if module in above}
+            assert verbs <= {getattr(part, "name", "")}, f"{path.name}: {ast.unparse(part)[:200]}"
