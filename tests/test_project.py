@@ -13,7 +13,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.exercises import contract
+from tests.book.quizzes import contract as quizzes
+from tests.exercises import contract as exercises
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "dlsys"
@@ -56,6 +57,8 @@ def test_a_chapter_has_its_package_exercises_solutions_and_tests_under_one_name(
     assert (ROOT / "tests" / "mechanisms" / f"test_{slug}.py").is_file()
     assert (ROOT / "tests" / "exercises" / f"test_{slug}.py").is_file()
     assert (ROOT / "tests" / "exercises" / "wrong_answers" / f"{slug}.py").is_file()
+    assert (ROOT / "chapters" / "quizzes" / f"{slug}.json").is_file()
+    assert (ROOT / "tests" / "book" / "quizzes" / f"test_{slug}.py").is_file()
     assert f"exercises/{slug}/{slug}" in CONTENTS
 
 
@@ -171,10 +174,12 @@ def test_every_command_of_the_makefile_is_explained():
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_an_exercise_is_held_to_what_holds_for_all_of_them(slug):
-    """A class of the contract that a file does not take over would leave its notebook untried."""
-    module = importlib.import_module(f"tests.exercises.test_{slug}")
-    taken = {
-        base for each in vars(module).values() if isinstance(each, type) for base in each.mro()
-    }
-    assert {contract.Form, contract.Draws, contract.WrongAnswers} <= taken
+def test_an_exercise_and_a_quiz_are_held_to_what_holds_for_all_of_them(slug):
+    """A class of a contract that a file does not take over would leave its notebook untried."""
+    for folder, contract in (
+        ("exercises", (exercises.Form, exercises.Draws, exercises.WrongAnswers)),
+        ("book.quizzes", (quizzes.Quiz,)),
+    ):
+        module = importlib.import_module(f"tests.{folder}.test_{slug}")
+        tests = [each for name, each in vars(module).items() if name.startswith("Test")]
+        assert all(any(issubclass(test, part) for test in tests) for part in contract), module
