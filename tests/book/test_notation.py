@@ -12,9 +12,9 @@ from tests.contents import ROOT, SLUGS
 
 BESIDE_THE_BOOK = {"exercises", "grading", "notebook"}
 MODULES = {
-    name: importlib.import_module(f"dlsys.{name}")
-    for name in {*SLUGS, *(found.name for found in pkgutil.iter_modules(dlsys.__path__))}
-    if name not in BESIDE_THE_BOOK
+    found.name: importlib.import_module(f"dlsys.{found.name}")
+    for found in pkgutil.iter_modules(dlsys.__path__)
+    if found.name not in BESIDE_THE_BOOK
 }
 TO_COME = {"$c$": "context_parallel", "$e$": "expert_parallel"}
 
