@@ -142,6 +142,7 @@ class Cluster:
     def nic(self, rank: int) -> int:
         """The card, from 0 to nics - 1 in its node, that `rank` uses; neighbours share cards."""
         self._check(rank)
+        # The place in the node, scaled to the cards and rounded down: 8 on 4 give 0 0 1 1 2 2 3 3.
         return rank % self.devices_per_node * self.nics // self.devices_per_node
 
     def link(self, src: int, dst: int) -> Link:

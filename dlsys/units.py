@@ -23,13 +23,14 @@ _DECIMAL = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 1
 _BINARY = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB, "PiB": PIB}
 _BITS = {"bit": 0.125, "kb": 125.0, "Mb": 125e3, "Gb": 125e6, "Tb": 125e9}
 _SECONDS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": MINUTE, "h": HOUR, "days": DAY}
-_FLOPS = {
+_FLOPS = {  # FLOP, kFLOP, ... ZFLOP: a prefix is three powers of ten more than the last
     f"{p}FLOP": 10.0 ** (3 * i) for i, p in enumerate(["", "k", "M", "G", "T", "P", "E", "Z"])
 }
 
 _BYTE_UNITS = {**_DECIMAL, "KB": 10**3, **_BINARY, **_BITS}
 _SECOND_UNITS = {**_SECONDS, "us": 1e-6, "d": DAY, "day": DAY, "years": YEAR, "year": YEAR}
 _FLOP_UNITS = {**_FLOPS, **{f"{unit}s": size for unit, size in _FLOPS.items()}}
+# A number, a unit, and perhaps "/s".
 _QUANTITY = re.compile(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµμ]+)\s*(/\s*s)?\s*")
 
 Value = TypeVar("Value")
@@ -86,6 +87,7 @@ def count(name: str, value: SupportsIndex, least: int = 1) -> int:
 def counts(holder: object, *names: str, least: int = 1) -> None:
     """`count` for these fields of a frozen dataclass, which holds them as ints afterwards."""
     for name in names:
+        # The way to set a field of a frozen class, whose own __setattr__ refuses.
         object.__setattr__(holder, name, count(name, getattr(holder, name), least))
 
 
@@ -123,7 +125,7 @@ def divisor(
     work.
     """
     parts, shared = count(name, value), shared or {}
-    common = math.gcd(*split.values())
+    common = math.gcd(*split.values())  # its divisors divide everything that is split
     works = [
         d
         for d in range(1, common + 1)

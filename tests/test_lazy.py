@@ -6,11 +6,11 @@ import os
 import pkgutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.contents import ROOT, SLUGS
+
 LAZY = sorted(
     path.parent.name
     for path in (ROOT / "dlsys").glob("*/__init__.py")
@@ -40,6 +40,10 @@ def run(program: str) -> list[str]:
     )
     assert not done.returncode, done.stderr
     return done.stdout.split()
+
+
+def test_every_mechanism_lists_its_names_so():
+    assert {slug for slug in SLUGS if (ROOT / "dlsys" / slug).is_dir()} <= set(LAZY)
 
 
 @pytest.mark.parametrize("package", HIDDEN_ONCE)

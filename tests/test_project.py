@@ -5,33 +5,19 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.book.quizzes import contract as quizzes
+from tests.contents import CHAPTERS, CONTENTS, ROOT, SLUGS
 from tests.exercises import contract as exercises
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "dlsys"
-WITHOUT_EXERCISES = {"intro", "notation", "glossary", "instructors"}
-
-
-def pages(entry) -> list[str]:
-    """Every file in a table of contents, in order."""
-    if isinstance(entry, list):
-        return [page for part in entry for page in pages(part)]
-    own = [entry[key] for key in ("root", "file") if key in entry]
-    return own + [p for key in ("parts", "chapters", "sections") for p in pages(entry.get(key, []))]
-
-
-CONTENTS = pages(yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8")))
-CHAPTERS = [page.removeprefix("chapters/") for page in CONTENTS if page.startswith("chapters/")]
-SLUGS = [slug for slug in CHAPTERS if slug not in WITHOUT_EXERCISES]
 
 
 def tracked() -> list[Path]:
@@ -70,13 +56,16 @@ def test_no_chapter_exercise_or_solution_is_missing_from_the_table_of_contents()
 
 
 def standard_library_only() -> list[str]:
-    """The modules that promise to need nothing but Python: facts, the network, every plan and price."""
-    files = [PACKAGE / "__init__.py", PACKAGE / "network.py", PACKAGE / "units.py"]
+    """The modules that promise to need nothing but Python: what lies below collectives, every plan and price."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    layers = settings["contracts"][0]["layers"]
+    below = re.findall(r"\w+", " ".join(layers[layers.index("collectives") + 1 :]))
+    files = [PACKAGE / "__init__.py"]
     files += [path for name in ("plan", "price") for path in PACKAGE.glob(f"**/{name}.py")]
-    for name in ("hardware", "transformer"):
-        files += PACKAGE.glob(f"{name}.py")
-        files += PACKAGE.glob(f"{name}/*.py")
+    for name in below:
+        files += [*PACKAGE.glob(f"{name}.py"), *PACKAGE.glob(f"{name}/*.py")]
     names = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files}
+    assert {"dlsys.units", "dlsys.lazy", "dlsys.transformer.spec"} < names
     return sorted(name.removesuffix(".__init__") for name in names)
 
 

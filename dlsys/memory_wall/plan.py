@@ -125,10 +125,11 @@ def model_state(
         )
     positive("parameters", parameters)
     held = math.ceil(parameters)
-    share = -(-held // count("data_parallel", data_parallel))
+    share = -(-held // count("data_parallel", data_parallel))  # -(-a // b) rounds a / b up
     if zero_stage not in (0, 1, 2, 3):
         raise ValueError(f"zero_stage is {zero_stage!r}; ZeRO has stages 0 (off), 1, 2 and 3.")
     each = named(recipe)
+    # Figure 1 of the paper: each stage divides one bucket more.
     optimizer, gradients, weights = (share if zero_stage >= stage else held for stage in (1, 2, 3))
     scales = 4 * each.moments * -(-optimizer // each.scale_block) if each.scale_block else 0
     return ModelState(

@@ -221,6 +221,7 @@ def _names_of_running_modules(model: nn.Module, names: list[str]) -> Iterator[No
     def leave(module: nn.Module, arguments: Any, output: Any) -> None:
         names.pop()
 
+    # Hooks run round every forward, so the names are a stack: a module's inner ones lie above it.
     handles = []
     for path, module in model.named_modules():
         # Wrappers, torch's too, call what they wrap `module`: the wrapper's name stands for both.

@@ -16,12 +16,15 @@ Recompute = Literal["none", "selective", "full"]
 class Activations(int):
     """Bytes that all layers keep on one device: an int, and where the bytes come from.
 
-    Kept is what stays between forward and backward. `terms` maps each such tensor of one layer to
-    its bytes and sums to `per_layer`; the int is `layers` x `per_layer`. Two smaller parts are left
-    out, as in the paper, and kept beside it: `statistics` (FP32 numbers for each row that norms and
-    flash attention keep, in one layer) and `outside` (what the embedding, the last norm, the head
-    and the loss keep, once a model). `recomputed` is what backward rebuilds, one layer at a time,
-    before it can use it: 0 where nothing is recomputed.
+    Kept is what stays between forward and backward; the int is `layers` x `per_layer`.
+
+    - `terms`: the bytes of each such tensor of one layer, which sum to `per_layer`
+    - `statistics`: FP32 numbers for each row that norms and flash attention keep, in one layer
+    - `outside`: what the embedding, the last norm, the head and the loss keep, once a model
+    - `recomputed`: what backward rebuilds, one layer at a time, before it can use it; 0 where
+      nothing is recomputed
+
+    The int leaves out `statistics` and `outside`, which are smaller, as the paper does.
     """
 
     layers: int
@@ -96,21 +99,30 @@ def activations(
         s b h (10 + 24/t + 5 a s / (h t))      and 34/t in place of 10 + 24/t with sequence
                                                parallelism
 
-    Selective recomputation and flash attention keep no s x s matrix: the 5as/h term goes. Full
-    recomputation keeps each layer's input, 2sbh (over t with sequence parallelism). Backward
-    rebuilds what recomputation did not keep, whole, one layer at a time (`recomputed`): 5as^2b/t
-    bytes for selective recomputation, the rest of the layer for full; flash attention never holds
-    an s x s matrix. The terms follow the spec where it differs from GPT-2: grouped queries keep
-    narrower keys and values (with t above the key-value heads each device holds a copy of one); a
-    gated FFN keeps four tensors of the FFN's width (gate, its SiLU, up, their product) where a
-    plain one keeps two; without dropout the masks and the second copy of the probabilities go.
+    What is not kept is rebuilt by backward, whole, one layer at a time (`recomputed`):
+
+    - selective recomputation keeps no s x s matrix, so the 5as/h term goes; 5as^2b/t are rebuilt
+    - full recomputation keeps each layer's input, 2sbh (over t with sequence parallelism); the
+      rest of the layer is rebuilt
+    - flash attention never holds an s x s matrix: the term goes, and is not rebuilt either
+
+    The terms follow the spec where it differs from GPT-2:
+
+    - grouped queries keep narrower keys and values; with t above the key-value heads each device
+      holds a copy of one
+    - a gated FFN keeps four tensors of the FFN's width (gate, its SiLU, up, their product) where
+      a plain one keeps two
+    - without dropout the masks and the second copy of the probabilities go
 
     Args: `spec.sequence` tokens a sample; `batch`, samples in one micro-batch; `dropout`, as in
     Megatron, or False for models trained without. Returns bytes as an int (see Activations).
-    Raises ValueError for a degree that does not divide heads or the FFN's width, or with sequence
-    parallelism the sequence; for one that neither divides the key-value heads nor is a multiple of
-    them; for an unknown `recompute`; for a mixture of experts, latent attention or relative
-    positions, whose layers keep other tensors.
+    Raises ValueError for
+
+    - a degree that does not divide heads or the FFN's width, or with sequence parallelism the
+      sequence, or that neither divides the key-value heads nor is a multiple of them
+    - an unknown `recompute`
+    - a mixture of experts, latent attention or relative positions, whose layers keep other tensors
+
     Source: Korthikanti et al. 2022 (arXiv 2205.05198), sections 4 and 5.
     """
     if not isinstance(spec, TransformerSpec):
@@ -131,6 +143,7 @@ def activations(
     mask = 1 if dropout else 0
     norm = 4 * (2 if spec.norm == "layer" else 1) * rows // shared  # mean and deviation, in FP32
 
+    # In the order of the forward pass; a 16-bit number is two bytes, hence most of the factors.
     terms = {
         "attention.norm_input": 2 * x,
         "attention.input": 2 * x,
@@ -165,7 +178,7 @@ def activations(
     }
     if flash:
         terms = {name: n for name, n in terms.items() if "probabilities" not in name}
-    whole = sum(terms.values())
+    whole = sum(terms.values())  # all that the gradients of one layer need
     if recompute == "selective":
         terms = {name: n for name, n in terms.items() if "probabilities" not in name}
     if recompute == "full":

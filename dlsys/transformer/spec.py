@@ -76,14 +76,18 @@ class LatentAttention:
 class TransformerSpec:
     """A transformer's shape, from which its parameters and FLOPs follow exactly.
 
-    `ffn_hidden` None means 4 h, or round(8 h / 3) where the feed-forward network is `gated` (a
-    third matrix, Shazeer 2020). `kv_heads` None means one for each of `heads`; fewer is
-    grouped-query attention, 1 multi-query. `tied`: the head reuses the token embedding. Not gated
-    otherwise means GPT-2's manner (biases, layer norm, learned positions), gated Llama's (no
-    biases, RMS norm, rotary positions); `bias`, `norm` and `positions` change that. A layer norm
-    has a bias where the linear layers do. "relative" positions are Transformer-XL's: a matrix and
-    two vectors in each layer. `parallel`: attention and feed-forward network read the same norm
-    (PaLM). `post_norm`: norms follow, with one after the embedding and none at the end (BERT).
+    - `ffn_hidden`: None means 4 h, or round(8 h / 3) where the feed-forward network is `gated` (a
+      third matrix, Shazeer 2020)
+    - `kv_heads`: None means one for each of `heads`; fewer is grouped-query attention, one
+      multi-query
+    - `gated`: False otherwise means GPT-2's manner (biases, layer norm, learned positions), True
+      Llama's (no biases, RMS norm, rotary positions); `bias`, `norm`, `positions` change that
+    - `tied`: the head reuses the token embedding
+    - `norm`: a layer norm has a bias where the linear layers do
+    - `positions`: "relative" ones are Transformer-XL's, a matrix and two vectors in each layer
+    - `parallel`: attention and feed-forward network read the same norm (PaLM)
+    - `post_norm`: norms follow, with one after the embedding and none at the end (BERT)
+
     Raises ValueError, as a sentence, for shapes that no transformer has.
     """
 
@@ -173,6 +177,7 @@ class TransformerSpec:
             return [
                 Matrix("query_down", h, m.query_rank),
                 Matrix("query_up", m.query_rank, a * d),
+                # The key's part with a position is made here, once for all heads.
                 Matrix("key_value_down", h, m.key_value_rank + m.rotary_size),
                 Matrix("key_value_up", m.key_value_rank, a * (m.plain_size + m.value_size)),
                 Matrix("output", a * m.value_size, h),
@@ -204,8 +209,8 @@ class TransformerSpec:
         if self.latent:
             norms += self.latent.query_rank + self.latent.key_value_rank
         if self.positions == "relative":
-            attention += h * a * d + 2 * a * d
-        ffn = [
+            attention += h * a * d + 2 * a * d  # W_kR, u and v: Dai et al. 2019, section 3.3
+        ffn = [  # a router has no bias
             self._weights(m, active) if m.name != "router" else m.rows * m.columns
             for layer in range(self.layers)
             for m in self.ffn_matrices(layer)
@@ -216,7 +221,7 @@ class TransformerSpec:
             "type_embedding": self.token_types * h,
             "attention": self.layers * attention,
             "ffn": sum(ffn),
-            "norms": self.layers * norms + norm,
+            "norms": self.layers * norms + norm,  # one more, at the end (BERT: after the embedding)
             "pooler": h * h + h if self.pooler else 0,
             "head": 0 if self.tied else self.vocab * h,
         }
@@ -249,7 +254,7 @@ class TransformerSpec:
         tokens, pairs = batch * self.sequence, batch * self.heads * self.sequence**2
         d = self.head_size
         ffn = self.ffn_matrices(layer)
-        *inputs, output = self.attention_matrices()
+        *inputs, output = self.attention_matrices()  # attention itself stands between them
         flops = {i.name: 2 * tokens * i.rows * i.columns for i in inputs}
         flops["scores"] = 2 * pairs * d
         if self.positions == "relative":

@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib
-import inspect
 import math
 import re
-from pathlib import Path
 
 import pytest
 
@@ -16,14 +14,15 @@ from dlsys.collectives import ring_all_reduce, tree_all_reduce
 from dlsys.hardware import LINKS
 from dlsys.memory_wall.explorer import OPTIONS, Choice
 from dlsys.world.alpha_beta import Fit, Sample
+from tests.book.test_notation import symbol_rows
+from tests.contents import ROOT, SLUGS
 
 jupytext = pytest.importorskip("jupytext")
 get_kernel_spec = pytest.importorskip("jupyter_client.kernelspec").get_kernel_spec
 
-BOOK = Path(__file__).parents[2]
-CHAPTERS = BOOK / "chapters"
+CHAPTERS = ROOT / "chapters"
 NOTEBOOKS = sorted(p for p in CHAPTERS.glob("*.md") if "format_name: myst" in p.read_text())
-MECHANISMS = [p for p in NOTEBOOKS if p.stem != "intro"]
+MECHANISMS = [CHAPTERS / f"{slug}.md" for slug in SLUGS]
 PAGES = sorted(CHAPTERS.glob("*.md"))
 UNITS = {
     "percent": 1e-2,
@@ -35,7 +34,6 @@ UNITS = {
 }
 UNITS |= {"trillion": 1e12, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "TFLOP": 1e12}
 UNITS |= {"megabytes": 1e6, "gigabytes": 1e9, "gigabits": 1e9}
-MODULES = ["collectives", "hardware", "memory_wall", "transformer", "world", "world.communicator"]
 
 SECTIONS = [
     "What you will be able to do",
@@ -226,60 +224,10 @@ def test_every_reference_to_a_term_or_a_page_has_a_target(path):
         assert any(there.with_suffix(s).exists() for s in (".md", ".ipynb")), f"no page {target!r}"
 
 
-def notation_rows():
-    """(symbol, name in the code) of each row; "" where the table promises no name yet."""
-    rows = []
-    for line in (CHAPTERS / "notation.md").read_text().splitlines():
-        columns = [c.strip() for c in line.strip("|").split("|")]
-        if line.startswith("| $") and re.fullmatch(r"\$[^$]*\$", columns[0]):
-            rows.append((columns[0], columns[3] if len(columns) == 4 else ""))
-    return rows
-
-
-def callables(module):
-    """The module's public functions, and the public methods of its classes."""
-    for name in getattr(module, "__all__", dir(module)):
-        thing = getattr(module, name)
-        members = vars(thing).values() if inspect.isclass(thing) else [thing]
-        yield from filter(inspect.isfunction, members)
-
-
-def parameters(function):
-    return inspect.signature(function).parameters
-
-
-def test_a_symbol_means_one_thing():
-    symbols = [symbol for symbol, _ in notation_rows()]
-    assert len(symbols) > 20
-    assert len(symbols) == len(set(symbols))
-
-
-@pytest.mark.parametrize(("symbol", "names"), [row for row in notation_rows() if row[1]])
-def test_the_names_that_notation_promises_exist(symbol, names):
-    """`Class.attribute`, or `function(argument=)`, somewhere in the package's public modules."""
-    modules = [importlib.import_module(f"dlsys.{m}") for m in MODULES]
-    for name in re.findall(r"`([^`]+)`", names):
-        if name.isidentifier():
-            takers = [f for m in modules for f in callables(m) if name in parameters(f)]
-            assert takers, f"{symbol}: no public function has an argument {name!r}"
-            continue
-        owner, member, argument = re.fullmatch(
-            r"(?:1 / )?(\w+)(?:\.(\w+))?(?:\((?:(\w+)=)?\))?", name
-        ).groups()
-        thing = next((getattr(m, owner) for m in modules if hasattr(m, owner)), None)
-        assert thing is not None, f"{symbol}: no {owner} in the package"
-        if member:
-            known = set(dir(thing)) | set(getattr(thing, "__annotations__", {}))
-            assert member in known, f"{symbol}: {owner} has no {member}"
-            thing = getattr(thing, member, None)
-        if argument:
-            assert argument in inspect.signature(thing).parameters, f"{symbol}: {name}"
-
-
 @pytest.mark.parametrize("path", MECHANISMS, ids=lambda p: p.stem)
 def test_every_symbol_in_a_formula_is_in_the_notation(path):
     greek = r"\\(?:alpha|beta|eta)\b"
-    known = {x for symbol, _ in notation_rows() for x in re.findall(rf"{greek}|[A-Za-z]", symbol)}
+    known = {x for symbol, _ in symbol_rows() for x in re.findall(rf"{greek}|[A-Za-z]", symbol)}
     local = set("xyzijk")  # explained where they stand
     text = "\n".join(c.source for c in cells(path, "markdown"))
     for display, inline in re.findall(r"\$\$(.*?)\$\$|\$([^$]+)\$", text, re.S):
