@@ -9,11 +9,11 @@ import pytest
 
 from dlsys.exercises import WrongAnswer, seal
 from dlsys.grading.assignment import Assignment
-from dlsys.grading.examine import Prepared, examine, prepare
-from dlsys.grading.rebuild import rebuild
+from dlsys.grading.boxes.sandbox import Limits
+from dlsys.grading.boxes.warm import Boxes
+from dlsys.grading.collecting.rebuild import rebuild
+from dlsys.grading.judging.examine import Prepared, examine, prepare
 from dlsys.grading.result import BROKE, PARTLY, RIGHT, UNANSWERED, WRONG, QuestionResult, Result
-from dlsys.grading.sandbox import Limits
-from dlsys.grading.warm import Boxes
 from tests.grading.small_course import answered, make, opened
 
 IMPORTS = """import torch
@@ -455,7 +455,7 @@ def test_an_error_in_a_cell_is_told_with_its_line(three: Any) -> None:
 
 def test_a_lying_process_is_an_error_and_not_an_answer(three: Any) -> None:
     """Replies of any form, forged where the functions are called."""
-    forged = """import dlsys.grading.calls as calls
+    forged = """import dlsys.grading.judging.calls as calls
 def b(n):
     import socket, struct, json
     for message in ({'value': [3, {}]}, {'value': {'tuple': [3]}}, [], {'ask': 1}, {'error': 4}, {'x': 1}):

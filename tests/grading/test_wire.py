@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from dlsys.collectives import Plan, Transfer, ring_all_reduce
 from dlsys.exercises.plain import Array
-from dlsys.grading.packing import Packer, unpack
-from dlsys.grading.wire import Channel, Closed, Garbled, TooLate
+from dlsys.grading.judging.packing import Packer, unpack
+from dlsys.grading.judging.wire import Channel, Closed, Garbled, TooLate
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
