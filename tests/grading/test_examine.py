@@ -469,6 +469,36 @@ def b(n):
     assert statuses(result) == [RIGHT, WRONG, RIGHT]
 
 
+def test_a_plan_of_any_mechanism_is_judged_where_nobody_has_patched_its_class(
+    boxes: Boxes, tmp_path: Path
+) -> None:
+    """No trusted cell imports the mechanism; the answer makes its plans cheap and always right."""
+    patched = """from dlsys.pipeline_parallel import Plan, gpipe
+Plan.price = lambda self, *times: type("Price", (), {"makespan": 3.0})()
+Plan.check = lambda self: None
+answer = gpipe(2, 3)
+"""
+    checks = "same(answer.price(1.0, 2.0).makespan, 3.0)\nsame(answer.name, 'mine')"
+    assignment = make(tmp_path, IMPORTS, {"answer": ("answer = ...", patched, checks, "")})
+    result = only(grade(unchecked(assignment), tmp_path, boxes, {"answer": patched}))
+    price, name = [check.message for check in result.checks]
+    assert "came:      12.0" in price
+    assert "GPipe" in name or "gpipe" in name
+
+
+def test_a_plan_with_a_field_of_another_type_is_told_in_a_sentence(
+    boxes: Boxes, tmp_path: Path
+) -> None:
+    wrong = """from dlsys.collectives import Plan, Transfer
+answer = Plan("broadcast", "mine", 2, 1, [[Transfer(0, 1.5, 0, 1)]])
+"""
+    assignment = make(
+        tmp_path, IMPORTS, {"answer": ("answer = ...", wrong, "same(answer.ranks, 2)", "")}
+    )
+    result = only(grade(unchecked(assignment), tmp_path, boxes, {"answer": wrong}))
+    assert "Transfer.dst is 1.5; it must be a whole number." in result.checks[0].message
+
+
 def test_nothing_of_a_hidden_check_is_in_what_may_be_shown(boxes: Boxes, tmp_path: Path) -> None:
     """A function leaves its arguments in a file, and says what is there whenever it is called."""
     leaking = """import glob

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import types
 from collections.abc import Callable
 from typing import Any
 
-from dlsys.collectives.plan import KINDS, REDUCING, ROOTED
 from dlsys.grading.judging.wire import Garbled
 from dlsys.world.communicator import Communicator
 
 _METHODS = {"send", "recv", "isend", "irecv", "barrier", "split", "compute"}
+# Collectives are those methods of a communicator that take a plan; beside it, what their words are.
+_COLLECTIVES = {
+    name: words
+    for name, method in inspect.getmembers(Communicator, inspect.isfunction)
+    if not name.startswith("_") and "plan" in (words := inspect.signature(method).parameters)
+}
 
 
 class Underway:
@@ -41,13 +47,10 @@ def act(thing: Any, method: Any, args: tuple[Any, ...], options: dict[str, Any])
 def _collective(
     comm: Communicator, kind: Any, tensor: Any, plan: Any, op: Any, root: Any, length: Any
 ) -> Any:
-    if kind not in KINDS:
+    if kind not in _COLLECTIVES:
         raise ValueError(f"there is no collective {kind!r}")
-    options = {ROOTED[kind]: root} if kind in ROOTED else {}
-    if kind in REDUCING:
-        options["op"] = op
-    if kind == "all_gather":
-        options["length"] = length
+    given = {"src": root, "dst": root, "op": op, "length": length}
+    options = {name: given[name] for name in _COLLECTIVES[kind] if name in given}
     return getattr(comm, kind)(tensor, plan=plan, async_op=True, **options)
 
 

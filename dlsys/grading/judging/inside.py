@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dlsys.grading.boxes.sandbox import Limits
+from dlsys.grading.judging import packing
 from dlsys.grading.judging.calls import Calls
 from dlsys.grading.judging.wire import Channel, Closed, Garbled
 
@@ -57,6 +58,7 @@ def prepare() -> None:
     config.InteractiveShell.colors = "nocolor"
     with tempfile.TemporaryDirectory() as folder:
         _shell = Shell.instance(config=config, ipython_dir=folder)
+    packing.prepare()
     _shell.run_cell("", store_history=False)
 
 

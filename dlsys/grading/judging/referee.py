@@ -20,9 +20,15 @@ from collections.abc import Callable
 from typing import Any
 
 from dlsys.grading.boxes.sandbox import Limits
+from dlsys.grading.judging import packing
 from dlsys.grading.judging.packing import Packer
 from dlsys.grading.judging.remote import Snapshot, StudentError
 from dlsys.grading.judging.wire import FOR_THE_GRADER, Channel, Closed, Garbled, TooLate
+
+
+def prepare() -> None:
+    """Know the plans of every mechanism; done once, before the processes of boxes are forked."""
+    packing.prepare()
 
 
 def main(end: socket.socket, limits: Limits) -> None:
