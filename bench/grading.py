@@ -29,9 +29,9 @@ from attacks import Attack, cell  # noqa: E402
 from wrong_answers.notebooks import code_cells, execute, new_namespace  # noqa: E402
 
 from dlsys.grading.assignment import load  # noqa: E402
-from dlsys.grading.course import Plan, boxes, grade  # noqa: E402
-from dlsys.grading.reports import write_reports  # noqa: E402
-from dlsys.grading.sandbox import Limits  # noqa: E402
+from dlsys.grading.boxes.sandbox import Limits  # noqa: E402
+from dlsys.grading.course.run import Plan, boxes, grade  # noqa: E402
+from dlsys.grading.reports.everything import write_reports  # noqa: E402
 
 # What a broken submission has in the place of its first answer; None: a file cut in half.
 BROKEN = (

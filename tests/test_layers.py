@@ -20,7 +20,8 @@ PLANS = [
 
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory):
-    """What import-linter says of this package with a new mechanism, `zero`, that breaks every rule."""
+    """What import-linter says of this package with a new mechanism, `zero`, and a
+    new file of grading that break every rule."""
     pytest.importorskip("importlinter")
     copy = tmp_path_factory.mktemp("project")
     shutil.copy(ROOT / "pyproject.toml", copy)
@@ -42,6 +43,11 @@ def refused(tmp_path_factory):
         (copy / "dlsys" / "zero" / f"{name}.py").write_text(text)
     with (copy / "dlsys" / "units.py").open("a") as spine:
         spine.write("\nfrom dlsys.zero.plan import cut\n")
+    (copy / "dlsys" / "grading" / "stray.py").write_text("")
+    with (copy / "dlsys" / "grading" / "judging" / "wire.py").open("a") as wire:
+        wire.write("\nfrom dlsys.grading.judging.examine import examine\n")
+    with (copy / "dlsys" / "grading" / "boxes" / "memory.py").open("a") as room:
+        room.write("\nfrom dlsys.grading.collecting.naming import Label\n")
     done = subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-logo", "--no-cache"],
         cwd=copy,
@@ -63,6 +69,18 @@ def refused(tmp_path_factory):
     ],
 )
 def test_a_mechanism_that_no_list_names_is_refused(refused, sentence):
+    assert sentence in refused
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "not listed as layers: - dlsys.grading.stray",
+        "dlsys.grading.boxes is not allowed to import dlsys.grading.collecting",
+        "No cycles are allowed in dlsys.grading.judging. It could be made acyclic",
+    ],
+)
+def test_a_file_in_no_room_of_grading_and_a_wrong_way_between_rooms_are_refused(refused, sentence):
     assert sentence in refused
 
 

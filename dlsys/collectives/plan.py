@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, overload
 
+from dlsys.plain_data import plain_data
+
 if TYPE_CHECKING:
     from dlsys.collectives.price import Price
     from dlsys.hardware import Cluster, Link
@@ -31,6 +33,7 @@ KINDS = (
 )
 
 
+@plain_data
 class Transfer(NamedTuple):
     """One message: `src` sends chunks [first, stop) to `dst`, which adds them (`reduce`) or stores
     them."""
@@ -42,6 +45,7 @@ class Transfer(NamedTuple):
     reduce: bool = False
 
 
+@plain_data
 class Step(NamedTuple):
     """What one rank does in one round."""
 
@@ -103,6 +107,7 @@ class Rounds(Sequence[Sequence[Transfer]]):
         )
 
 
+@plain_data
 @dataclass(frozen=True)
 class Symmetry:
     """What a builder knows about its rounds, from which `price` takes a closed form.
@@ -120,6 +125,7 @@ class Symmetry:
     shape: tuple[int, int] | None = None
 
 
+@plain_data
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A collective operation as data: `rounds` of transfers among `ranks` ranks.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlsys.collectives import plan_for
+from dlsys.plain_data import plain_data
 from dlsys.units import count, positive
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from dlsys.network import Where
 
 
+@plain_data
 @dataclass(frozen=True)
 class Bucket:
     """Gradients of one dtype that one all-reduce averages, in the order of their places in it.
@@ -38,6 +40,7 @@ class Bucket:
         return itemsize(self.dtype)
 
 
+@plain_data
 @dataclass(frozen=True)
 class BucketPlan:
     """The buckets of a model's gradients, in the order in which every rank sends them.

@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass
 from numbers import Real
 
+from dlsys.plain_data import plain_data
 from dlsys.units import Catalogue, count, positive
 
 
+@plain_data
 @dataclass(frozen=True)
 class Buckets:
     """Weights, gradients and optimizer state; `master` and `moments` are parts of the last."""
@@ -29,6 +31,7 @@ class Buckets:
         return self.weights + self.gradients + self.optimizer
 
 
+@plain_data
 @dataclass(frozen=True)
 class Recipe(Buckets):
     """Bytes per parameter in each bucket of model state, and why each is there.
@@ -85,6 +88,7 @@ RECIPES: Catalogue[Recipe] = Catalogue(
 )
 
 
+@plain_data
 class ModelState(Buckets):
     """The buckets of model state in bytes on one device."""
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
+from dlsys.plain_data import plain_data
 from dlsys.units import count, counts
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ KINDS = {"F": "forward", "B": "backward", "W": "backward for weights"}
 """What an action does with one micro-batch on one stage."""
 
 
+@plain_data
 class Action(NamedTuple):
     """One stage's work on one micro-batch; everything counts from 0.
 
@@ -63,6 +65,7 @@ class PlanError(ValueError):
         self.rank, self.place, self.action = rank, place, action
 
 
+@plain_data
 @dataclass(frozen=True)
 class Plan:
     """A pipeline schedule: `micro_batches` run through `stages`, in the order `ranks` gives.

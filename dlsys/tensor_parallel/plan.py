@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dlsys.plain_data import plain_data
 from dlsys.transformer import TransformerSpec
 from dlsys.units import UnknownNameError, divisor, unknown
 
@@ -24,6 +25,7 @@ class LayoutError(ValueError):
     """A layout under which the ranks together would not compute what one device computes."""
 
 
+@plain_data
 @dataclass(frozen=True)
 class Parameter:
     """How one parameter of `dlsys.model.GPT` lies on `ranks` ranks; `*` stands for every layer.
@@ -65,6 +67,7 @@ class Parameter:
         return words if copies == 1 else f"{words}, each on {copies} ranks"
 
 
+@plain_data
 class Collective(NamedTuple):
     """One call that every rank makes. `shape` is that of the full buffer, in words.
 
@@ -88,6 +91,7 @@ class Collective(NamedTuple):
         return (batch if self.batched else 1) * self.elements * (self.itemsize or itemsize)
 
 
+@plain_data
 class Talk(NamedTuple):
     """The collectives of one part of the model, each pass in its order."""
 
@@ -95,6 +99,7 @@ class Talk(NamedTuple):
     backward: tuple[Collective, ...]
 
 
+@plain_data
 @dataclass(frozen=True)
 class Layout:
     """A GPT on `tp` ranks: its parameters, each once, and the collectives of its parts.

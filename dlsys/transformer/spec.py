@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from dlsys.plain_data import plain_data
 from dlsys.units import count, counts, unknown
 
 
@@ -28,6 +29,7 @@ NORMS = ("layer", "rms")
 POSITIONS = ("learned", "rotary", "relative", "none")
 
 
+@plain_data
 @dataclass(frozen=True)
 class MixtureOfExperts:
     """Feed-forward networks of which each token visits a few, chosen by a router.
@@ -54,6 +56,7 @@ class MixtureOfExperts:
             )
 
 
+@plain_data
 @dataclass(frozen=True)
 class LatentAttention:
     """Multi-head latent attention: queries, and keys with values, pass through low ranks.
@@ -72,6 +75,7 @@ class LatentAttention:
         counts(self, *vars(self))
 
 
+@plain_data
 @dataclass(frozen=True)
 class TransformerSpec:
     """A transformer's shape, from which its parameters and FLOPs follow exactly.

@@ -16,15 +16,18 @@ import pytest
 from dlsys.exercises import same
 from dlsys.exercises.judge import HINT_RTOL
 from dlsys.grading import assignment as assignments
-from dlsys.grading import check, cli, reading, result, sandbox, selftest
+from dlsys.grading import result
 from dlsys.grading.assignment import Assignment
+from dlsys.grading.boxes import sandbox, selftest
+from dlsys.grading.boxes.sandbox import Limits
 from dlsys.grading.checks import checks_of
-from dlsys.grading.course import Notebook, Plan, Progress
-from dlsys.grading.course import grade as grade_class
-from dlsys.grading.examine import examine, prepare
-from dlsys.grading.rebuild import rebuild
-from dlsys.grading.reports import write_reports
-from dlsys.grading.sandbox import Limits
+from dlsys.grading.collecting import reading
+from dlsys.grading.collecting.rebuild import rebuild
+from dlsys.grading.commands import check, cli
+from dlsys.grading.course.run import Notebook, Plan, Progress
+from dlsys.grading.course.run import grade as grade_class
+from dlsys.grading.judging.examine import examine, prepare
+from dlsys.grading.reports.everything import write_reports
 from dlsys.notebook import release
 from tests.exercises.notebooks import ROOT, load, slugs
 from tests.exercises.wrong_answers import Wrong, in_place_of_solution
@@ -173,7 +176,7 @@ def test_the_files_are_those_that_a_run_writes(tmp_path: Path) -> None:
 
 
 def test_the_settings_for_plain_nbgrader_are_those_of_the_provisioner() -> None:
-    from dlsys.grading import provisioner
+    from dlsys.grading.boxes import provisioner
 
     for setting in (
         "JUPYTER_DEFAULT_PROVISIONER_NAME=dlsys-sandbox",

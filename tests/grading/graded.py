@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dlsys.grading.course import Plan, boxes, grade
-from dlsys.grading.records import load_all
+from dlsys.grading.boxes.sandbox import SandboxError
+from dlsys.grading.course.records import load_all
+from dlsys.grading.course.run import Plan, boxes, grade
 from dlsys.grading.result import Result
-from dlsys.grading.sandbox import SandboxError
 from tests.exercises.notebooks import ROOT, load, slugs
 from tests.exercises.wrong_answers import bank
 from tests.grading.attacks import Attack, points

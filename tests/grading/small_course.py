@@ -9,8 +9,8 @@ from typing import Any
 import nbformat
 
 from dlsys.grading.assignment import Assignment, load
-from dlsys.grading.sandbox import Limits, SandboxError
-from dlsys.grading.warm import Boxes
+from dlsys.grading.boxes.sandbox import Limits, SandboxError
+from dlsys.grading.boxes.warm import Boxes
 
 STUB = "# YOUR ANSWER HERE"
 

@@ -20,11 +20,11 @@ from typing import Any
 import psutil
 import pytest
 
-from dlsys.grading.course import Class, Plan, boxes, grade
-from dlsys.grading.records import load_all
-from dlsys.grading.reports import write_reports
+from dlsys.grading.boxes.sandbox import Limits, SandboxError
+from dlsys.grading.course.records import load_all
+from dlsys.grading.course.run import Class, Plan, boxes, grade
+from dlsys.grading.reports.everything import write_reports
 from dlsys.grading.result import GRADED, MISSING, REFUSED, Result
-from dlsys.grading.sandbox import Limits, SandboxError
 from tests.exercises.notebooks import ROOT, slugs
 from tests.grading.attacks import KEPT, SOLVED, SPARSE, Attack, Places, hidden, in_one, points
 

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlsys.grading.assignment import load
-from dlsys.grading.collect import FOUND, Found, Refused, find, read
-from dlsys.grading.handed_in import parse_timestamp
-from dlsys.grading.rebuild import rebuild
+from dlsys.grading.collecting.collect import FOUND, Found, Refused, find, read
+from dlsys.grading.collecting.handed_in import parse_timestamp
+from dlsys.grading.collecting.rebuild import rebuild
+from dlsys.grading.collecting.roster import Roster, Student, read_roster
 from dlsys.grading.result import MISSING, REFUSED
-from dlsys.grading.roster import Roster, Student, read_roster
 from dlsys.grading.text import file_name
 from tests.exercises.notebooks import ROOT
 

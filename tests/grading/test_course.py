@@ -20,14 +20,17 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsys.grading import check, cli, export, platforms, tables
 from dlsys.grading.assignment import Assignment, load
-from dlsys.grading.course import Class, Notebook, Opener, Plan, Progress, grade
-from dlsys.grading.explain import explain
-from dlsys.grading.grade import NOT_ISOLATED, Grade
-from dlsys.grading.late import LatePenalty, parse_due, parse_rate
+from dlsys.grading.boxes.sandbox import Limits, libraries_are_open
+from dlsys.grading.commands import check, cli, export
+from dlsys.grading.course.grade import NOT_ISOLATED, Grade
+from dlsys.grading.course.late import LatePenalty, parse_due, parse_rate
+from dlsys.grading.course.records import load_all
+from dlsys.grading.course.run import Class, Notebook, Opener, Plan, Progress, grade
 from dlsys.grading.project import find_root, known
-from dlsys.grading.records import load_all
+from dlsys.grading.reports import platforms, tables
+from dlsys.grading.reports.explain import explain
+from dlsys.grading.reports.statistics import items
 from dlsys.grading.result import (
     GRADED,
     MISSING,
@@ -42,8 +45,6 @@ from dlsys.grading.result import (
     Result,
     WrittenAnswer,
 )
-from dlsys.grading.sandbox import Limits, libraries_are_open
-from dlsys.grading.statistics import items
 
 ROOT = Path(__file__).parents[2]
 
@@ -423,7 +424,7 @@ def test_a_second_run_at_the_same_time_is_refused_and_a_left_over_lock_is_not(tm
     out = tmp_path / "out"
     out.mkdir()
     (out / ".lock").write_text("99999")
-    hold = "import sys; from pathlib import Path; from dlsys.grading.records import locked\n"
+    hold = "import sys; from pathlib import Path; from dlsys.grading.course.records import locked\n"
     hold += "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", hold, str(out)]
     other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -457,7 +458,7 @@ def test_every_report_takes_points_given_by_hand_and_a_second_run_keeps_them(tmp
     pytest.importorskip("nbgrader", reason="nbgrader is not installed")
     from nbgrader.api import Gradebook
 
-    from dlsys.grading.reports import Reports, write_reports
+    from dlsys.grading.reports.everything import Reports, write_reports
 
     out, real = tmp_path / "out", load(ROOT, "collectives")
     (asked,) = real.written
@@ -519,7 +520,13 @@ def test_a_command_with_a_wrong_argument_gets_a_sentence_and_2(tmp_path, capsys)
 def test_a_run_that_is_ended_keeps_what_it_has_says_how_to_go_on_and_leaves_no_process(tmp_path):
     hand_in(tmp_path / "in", "ada")
     hand_in(tmp_path / "in", "bob", text="while True: pass")
-    command = [sys.executable, "-m", "dlsys.grading.cli", str(tmp_path / "in"), "--trust-students"]
+    command = [
+        sys.executable,
+        "-m",
+        "dlsys.grading.commands.cli",
+        str(tmp_path / "in"),
+        "--trust-students",
+    ]
     command += ["--out", str(tmp_path / "out"), "--assignment", "collectives"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as grading:
         assert grading.stderr
@@ -536,9 +543,7 @@ def test_a_run_that_is_ended_keeps_what_it_has_says_how_to_go_on_and_leaves_no_p
 
 
 def test_help_is_quick_for_it_loads_neither_torch_nor_nbgrader():
-    program = (
-        "import sys, dlsys.grading.cli as c\ntry: c.main(['--help'])\nexcept SystemExit: pass\n"
-    )
+    program = "import sys, dlsys.grading.commands.cli as c\ntry: c.main(['--help'])\nexcept SystemExit: pass\n"
     program += "print({'torch', 'nbgrader', 'IPython', 'rich', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.endswith("set()\n"), done.stdout + done.stderr

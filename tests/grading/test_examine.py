@@ -9,11 +9,11 @@ import pytest
 
 from dlsys.exercises import WrongAnswer, seal
 from dlsys.grading.assignment import Assignment
-from dlsys.grading.examine import Prepared, examine, prepare
-from dlsys.grading.rebuild import rebuild
+from dlsys.grading.boxes.sandbox import Limits
+from dlsys.grading.boxes.warm import Boxes
+from dlsys.grading.collecting.rebuild import rebuild
+from dlsys.grading.judging.examine import Prepared, examine, prepare
 from dlsys.grading.result import BROKE, PARTLY, RIGHT, UNANSWERED, WRONG, QuestionResult, Result
-from dlsys.grading.sandbox import Limits
-from dlsys.grading.warm import Boxes
 from tests.grading.small_course import answered, make, opened
 
 IMPORTS = """import torch
@@ -455,7 +455,7 @@ def test_an_error_in_a_cell_is_told_with_its_line(three: Any) -> None:
 
 def test_a_lying_process_is_an_error_and_not_an_answer(three: Any) -> None:
     """Replies of any form, forged where the functions are called."""
-    forged = """import dlsys.grading.calls as calls
+    forged = """import dlsys.grading.judging.calls as calls
 def b(n):
     import socket, struct, json
     for message in ({'value': [3, {}]}, {'value': {'tuple': [3]}}, [], {'ask': 1}, {'error': 4}, {'x': 1}):
@@ -467,6 +467,36 @@ def b(n):
 """
     result = three(b=forged)
     assert statuses(result) == [RIGHT, WRONG, RIGHT]
+
+
+def test_a_plan_of_any_mechanism_is_judged_where_nobody_has_patched_its_class(
+    boxes: Boxes, tmp_path: Path
+) -> None:
+    """No trusted cell imports the mechanism; the answer makes its plans cheap and always right."""
+    patched = """from dlsys.pipeline_parallel import Plan, gpipe
+Plan.price = lambda self, *times: type("Price", (), {"makespan": 3.0})()
+Plan.check = lambda self: None
+answer = gpipe(2, 3)
+"""
+    checks = "same(answer.price(1.0, 2.0).makespan, 3.0)\nsame(answer.name, 'mine')"
+    assignment = make(tmp_path, IMPORTS, {"answer": ("answer = ...", patched, checks, "")})
+    result = only(grade(unchecked(assignment), tmp_path, boxes, {"answer": patched}))
+    price, name = [check.message for check in result.checks]
+    assert "came:      12.0" in price
+    assert "GPipe" in name or "gpipe" in name
+
+
+def test_a_plan_with_a_field_of_another_type_is_told_in_a_sentence(
+    boxes: Boxes, tmp_path: Path
+) -> None:
+    wrong = """from dlsys.collectives import Plan, Transfer
+answer = Plan("broadcast", "mine", 2, 1, [[Transfer(0, 1.5, 0, 1)]])
+"""
+    assignment = make(
+        tmp_path, IMPORTS, {"answer": ("answer = ...", wrong, "same(answer.ranks, 2)", "")}
+    )
+    result = only(grade(unchecked(assignment), tmp_path, boxes, {"answer": wrong}))
+    assert "Transfer.dst is 1.5; it must be a whole number." in result.checks[0].message
 
 
 def test_nothing_of_a_hidden_check_is_in_what_may_be_shown(boxes: Boxes, tmp_path: Path) -> None:

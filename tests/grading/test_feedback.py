@@ -12,8 +12,8 @@ from html.parser import HTMLParser
 import pytest
 
 from dlsys.grading.assignment import Assignment
-from dlsys.grading.feedback import page, write
-from dlsys.grading.grade import Grade
+from dlsys.grading.course.grade import Grade
+from dlsys.grading.reports.feedback import page, write
 from dlsys.grading.result import (
     BROKE,
     GRADED,

@@ -24,7 +24,7 @@ from nbgrader.nbgraderformat import MetadataValidator
 from sqlalchemy import URL
 
 from dlsys.grading.assignment import TEXT, Assignment, Cell, Question, WrittenQuestion
-from dlsys.grading.gradebook import manual_scores, update
+from dlsys.grading.reports.gradebook import manual_scores, update
 from dlsys.grading.result import (
     GRADED,
     MISSING,

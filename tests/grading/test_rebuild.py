@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlsys.grading.assignment import ANSWER, FREE, TEST, TRUSTED, load
-from dlsys.grading.rebuild import Step, Submission, rebuild, unchanged
+from dlsys.grading.collecting.rebuild import Step, Submission, rebuild, unchanged
 from tests.exercises.notebooks import ROOT
 
 COLLECTIVES = load(ROOT, "collectives")

@@ -23,10 +23,10 @@ from nbgrader.apps import NbGraderAPI
 from nbgrader.coursedir import CourseDirectory
 from traitlets.config import Config
 
-from dlsys.grading import sandbox, seccomp, selftest
-from dlsys.grading.memory import uses_more
-from dlsys.grading.sandbox import Limits, SandboxError
-from dlsys.grading.warm import Boxes
+from dlsys.grading.boxes import sandbox, seccomp, selftest
+from dlsys.grading.boxes.memory import uses_more
+from dlsys.grading.boxes.sandbox import Limits, SandboxError
+from dlsys.grading.boxes.warm import Boxes
 
 ROLE = "tests.grading.programs.boxed"
 LIMITS = Limits(processes=24, memory_bytes=600 << 20, file_bytes=8 << 20, submission_seconds=60)
@@ -89,12 +89,12 @@ def call(numbers, *arguments):
 
 
 def test_a_box_holds(boxes):
-    with boxes.open("selftest", Limits(processes=selftest.PROCESSES)) as box:
+    with boxes.open(selftest.__name__, Limits(processes=selftest.PROCESSES)) as box:
         assert selftest.failures(box.socket, Limits()) == []
 
 
 def test_the_self_test_finds_what_a_process_without_a_box_can_do(folders):
-    with folders.open("selftest") as box:
+    with folders.open(selftest.__name__) as box:
         found = " ".join(selftest.failures(box.socket, LIMITS))
     for sentence in ("privileges", "network", "reaches", "below /usr", "processes"):
         assert sentence in found

@@ -6,8 +6,11 @@ import math
 import pickle
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from collections import Counter, OrderedDict, defaultdict, namedtuple
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +19,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dlsys
 from dlsys.collectives import Plan, Transfer, ring_all_reduce
 from dlsys.exercises.plain import Array
-from dlsys.grading.packing import Packer, unpack
-from dlsys.grading.wire import Channel, Closed, Garbled, TooLate
+from dlsys.grading.judging.packing import Packer, unpack
+from dlsys.grading.judging.wire import Channel, Closed, Garbled, TooLate
+from dlsys.pipeline_parallel import Action, one_f_one_b
 
+PACKAGE = Path(dlsys.__file__).parent
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: (
@@ -28,8 +34,8 @@ JSON = st.recursive(
         | st.dictionaries(
             st.sampled_from(
                 [
-                    *("tensor", "array", "scalar", "tuple", "set", "dict", "int", "plan", "plain"),
-                    *("transfer", "dtype", "remote", "complex", "ellipsis", "frozenset", "other"),
+                    *("tensor", "array", "scalar", "tuple", "set", "dict", "int", "data", "plain"),
+                    *("dtype", "remote", "complex", "ellipsis", "frozenset", "other"),
                 ]
             ),
             inner,
@@ -111,6 +117,31 @@ def test_a_plan_arrives_without_what_it_claims_about_its_own_price() -> None:
     plan.check()
 
 
+def test_plans_of_every_mechanism_arrive_without_a_word_of_them_in_the_grader() -> None:
+    schedule = one_f_one_b(3, 4)
+    assert across([schedule, schedule.order]) == [schedule, schedule.order]
+    assert type(across(schedule.order[0])) is Action
+    for file in (PACKAGE / "grading").rglob("*.py"):
+        for plan in PACKAGE.glob("*/plan.py"):
+            assert plan.parent.name not in file.read_text("utf-8"), file
+
+
+def test_a_plan_that_is_none_is_refused_in_a_sentence_by_whoever_reads_it() -> None:
+    wrong = {"data": ["dlsys.pipeline_parallel.plan.Action", ["F", 0.5, 0]]}
+    with pytest.raises(Garbled, match=r"Action.stage is 0.5; it must be a whole number."):
+        unpack(wrong, memoryview(b""), refuse)
+    unknown = {"data": ["subprocess.Popen", [["true"]]]}
+    with pytest.raises(Garbled, match=r"Nothing is offered as plain data .*'subprocess.Popen'"):
+        unpack(unknown, memoryview(b""), refuse)
+
+
+def test_both_sides_know_every_mechanism_before_anything_is_said() -> None:
+    program = "import sys; from dlsys.grading.judging.packing import prepare; prepare(); print(*sys.modules)"
+    known = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout
+    for plan in PACKAGE.glob("*/plan.py"):
+        assert f"dlsys.{plan.parent.name}.plan" in known.split()
+
+
 class Lying(int):
     def __eq__(self, other: object) -> bool:
         return True
@@ -150,7 +181,12 @@ def test_whatever_comes_is_a_value_or_garbled_and_nothing_else(said: Any, data: 
         {"array": ["<f8,<f8", [1], [0, 16]]},
         {"array": ["V9999999999", [1], [0, 8]]},
         {"dtype": "__doc__"},
-        {"plan": ["all_reduce", "x", -1, 1, [], 0]},
+        {"data": ["dlsys.collectives.plan.Plan", ["all_reduce", "x", -1, 1, [], 0, None]]},
+        {"data": ["dlsys.pipeline_parallel.plan.Plan", ["x", 1, 1, [[["F", 5, 0]]]]]},
+        {"data": ["dlsys.pipeline_parallel.price.Price", [1.0]]},
+        {"data": ["os.system", ["true"]]},
+        {"data": []},
+        {"data": ["dlsys.collectives.plan.Transfer", [0, 1, 0, 1, False], 3]},
         {"set": [[]]},
         {"dict": [[[], 1]]},
         {"int": "not hexadecimal"},

@@ -126,7 +126,7 @@ FORGED = {
     "the right answer before every question": "frame({'value': {'tuple': [848024576, {'dict': []}]}}) * 50",
     "an error of every kind": "b''.join(frame({'error': {'types': [kind], 'text': 'x', 'raised': n}}) for n, kind in enumerate(('SystemExit', 'KeyboardInterrupt', 'BaseException', 'ValueError', 'type', '__import__', 'GeneratorExit')))",
     "questions nobody may ask": "b''.join(frame({'ask': {'tuple': [n, name, {'tuple': []}, {'dict': []}, 0]}}) for n in range(20) for name in ('__class__', 'traffic', '__reduce__', 'seconds', '__globals__', 'wait'))",
-    "values that are none": "b''.join(frame({'value': each}, b'x' * 8) for each in ({'tensor': ['float32', [10**18, 0], [0, 0], False]}, {'tensor': ['float32', [2], [0, 10**9], False]}, {'array': ['O', [1], [0, 8]]}, {'array': ['<f8', [-1], [0, 8]]}, {'remote': {'number': -1}}, {'remote': None}, {'int': 'x'}, {'int': '0x' + 'f' * 10**6}, {'dict': [[[], 1]]}, {'plain': ['x', ['y'], 'z']}, {'plan': []}, {'dtype': 'load'}, {'complex': [1]}))",
+    "values that are none": "b''.join(frame({'value': each}, b'x' * 8) for each in ({'tensor': ['float32', [10**18, 0], [0, 0], False]}, {'tensor': ['float32', [2], [0, 10**9], False]}, {'array': ['O', [1], [0, 8]]}, {'array': ['<f8', [-1], [0, 8]]}, {'remote': {'number': -1}}, {'remote': None}, {'int': 'x'}, {'int': '0x' + 'f' * 10**6}, {'dict': [[[], 1]]}, {'plain': ['x', ['y'], 'z']}, {'data': []}, {'data': ['os.system', ['true']]}, {'data': ['dlsys.collectives.plan.Plan', ['gather', 'x', 10**18, 10**36, [[[0] * 5] * 99], 0, None]]}, {'data': ['dlsys.pipeline_parallel.plan.Action', ['F', 0]]}, {'dtype': 'load'}, {'complex': [1]}))",
 }
 
 

@@ -77,18 +77,18 @@ PATCHES = {
         socket.socket = Generous
     """,
     "a wire that packs what one wants": """
-        from dlsys.grading import packing
+        from dlsys.grading.judging import packing
 
         packing.Packer.pack = lambda self, value, depth=0: {"value": True, "passed": True, "earned": 9}
     """,
     "calls that are answered by others": """
-        from dlsys.grading import calls
+        from dlsys.grading.judging import calls
 
         calls.Calls._call = lambda self, *a: (True, {})
         calls.Calls._names_of = lambda self, names: dict.fromkeys(names, True)
     """,
     "a runner that reports success": """
-        from dlsys.grading import inside
+        from dlsys.grading.judging import inside
 
         inside._run = lambda source: {"error": None, "output": "", "earned": 100, "passed": True}
         inside._work = inside._keep_snapshot = lambda *a: None

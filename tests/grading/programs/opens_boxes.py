@@ -4,7 +4,7 @@ import json
 import sys
 import time
 
-from dlsys.grading.warm import Boxes
+from dlsys.grading.boxes.warm import Boxes
 
 STRAY = """
 import os, time

@@ -1,0 +1,1 @@
+"""Boxes that a student's code runs in."""

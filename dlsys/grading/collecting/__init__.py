@@ -1,0 +1,1 @@
+"""What was handed in, by whom, and put on the trusted notebook."""

@@ -1,0 +1,200 @@
+"""The command `dlsys-grade`: a folder of submissions in, grades out."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from dlsys.grading.assignment import slugs
+from dlsys.grading.project import find_root, known
+
+OK, SOME_NOT_GRADED, USAGE, NO_SANDBOX, INTERRUPTED = 0, 1, 2, 3, 130
+
+_EPILOG = """\
+Run again, it grades only what changed, and keeps what was graded by hand. It ends with 0 where
+every submission is graded or was refused with a reason, 1 where some could not be graded (the same
+command tries them again), 2 where an argument or a folder is not right, 3 where students' code
+cannot be isolated here, 130 where it was interrupted (the same command goes on).
+
+dlsys-grade export gradescope|github writes an autograder or a workflow for these places.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        if arguments[:1] == ["export"]:
+            return _export(arguments[1:])
+        return _grade(arguments)
+    except OSError as error:
+        _say(
+            f"dlsys-grade: {error.filename or 'a file'} cannot be used: {error.strerror or error}."
+        )
+        return USAGE
+    except ValueError as error:
+        _say(f"dlsys-grade: {error}")
+        return USAGE
+    except KeyboardInterrupt:
+        _say("Interrupted. What was graded is kept; the same command goes on from there.")
+        return INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _grade(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="dlsys-grade",
+        description="Grade a folder of notebooks, each isolated from this machine and all others.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("submissions", type=Path, help="the folder with what students handed in")
+    parser.add_argument("--out", type=Path, required=True, help="the folder for the grades")
+    parser.add_argument(
+        "--assignment",
+        default="all",
+        metavar="all|SLUG",
+        help="which exercises to grade (default: all)",
+    )
+    parser.add_argument("--roster", type=Path, help="a CSV file of the class")
+    parser.add_argument("--jobs", type=_count, default=1, help="how many at a time (default: 1)")
+    parser.add_argument(
+        "--due",
+        metavar="DATE",
+        help="2026-12-01T23:59, local time; or with +01:00; or a day; or none "
+        "(default: as recorded)",
+    )
+    parser.add_argument("--late", metavar="RATE", help="10%%/day, 5%%/hour, 20%%, 1 point/day")
+    parser.add_argument("--seed", type=int, help="draws the hidden instances (default: recorded)")
+    parser.add_argument("--course", type=Path, help="the folder with exercises/ and solutions/")
+    parser.add_argument(
+        "--trust-students",
+        action="store_true",
+        help="run students' code as you, with limits on resources alone",
+    )
+    limits = parser.add_argument_group("limits for each submission")
+    limits.add_argument("--cell-seconds", type=_amount, metavar="S")
+    limits.add_argument("--check-seconds", type=_amount, metavar="S")
+    limits.add_argument("--memory-gib", type=_amount, metavar="GIB")
+    options = parser.parse_args(arguments)
+    if options.late and not options.due:
+        parser.error("--late needs --due: late after when?")
+
+    root = find_root(options.course, ["exercises", "solutions"])
+    here = slugs(root)
+    wanted = here if options.assignment == "all" else [known(options.assignment, here)]
+    return _run(root, wanted, options)
+
+
+def _run(root: Path, wanted: Sequence[str], options: argparse.Namespace) -> int:
+    # What loads nbgrader and others comes in here, so that --help and errors above are quick.
+    from dlsys.grading.boxes.sandbox import Limits, SandboxError
+    from dlsys.grading.commands.display import progress_on, summary
+    from dlsys.grading.course.run import Plan, boxes, grade
+    from dlsys.grading.reports.everything import Reports, write_reports
+    from dlsys.grading.result import NOT_GRADED
+
+    given = {
+        "cell_seconds": options.cell_seconds,
+        "check_seconds": options.check_seconds,
+        "memory_bytes": options.memory_gib and int(options.memory_gib * 2**30),
+    }
+    limits = Limits(**{name: value for name, value in given.items() if value})
+    reports: list[Reports] = []
+    try:
+        with progress_on(sys.stderr) as progress:
+            result = grade(
+                root,
+                options.submissions,
+                wanted,
+                options.out,
+                roster=options.roster,
+                deadline=_deadline(options.due, options.late),
+                plan=Plan(options.seed, options.trust_students, limits, options.jobs),
+                progress=progress,
+                opener=boxes,
+                finish=lambda done: reports.append(write_reports(options.out, done)),
+            )
+    except SandboxError as error:
+        _say(f"dlsys-grade: {error}")
+        return NO_SANDBOX
+    summary(options.out, result, reports[0], sys.stdout)
+    failed = any(grade.result.status == NOT_GRADED for grade in reports[0].grades)
+    return SOME_NOT_GRADED if failed else OK
+
+
+def _deadline(due: str | None, late: str | None) -> tuple[float | None, str | None] | None:
+    """When it is due and what lateness takes, both checked; None where nothing is said of it."""
+    if due is None:
+        return None
+    from dlsys.grading.course.late import parse_due, parse_rate
+
+    if late is not None:
+        parse_rate(late)
+    return (None if due == "none" else parse_due(due).timestamp()), late
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
+def _amount(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not more than 0")
+    return number
+
+
+def _export(arguments: Sequence[str]) -> int:
+    from dlsys.grading.commands import export
+    from dlsys.grading.files import write
+
+    parser = argparse.ArgumentParser(
+        prog="dlsys-grade export",
+        description="Write what another place grades with: for Gradescope the autograder as a zip "
+        "file (with solutions: for instructors alone), for GitHub Classroom the workflow of the "
+        "repository that students start from.",
+    )
+    parser.add_argument("place", choices=["gradescope", "github"])
+    parser.add_argument("--assignment", required=True, metavar="SLUG")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--course", type=Path, help="the folder with exercises/ and solutions/")
+    parser.add_argument("--seed", type=int, help="gradescope: draws the hidden instances")
+    parser.add_argument(
+        "--repository", metavar="URL", help="github: the course without solutions, for git clone"
+    )
+    options = parser.parse_args(arguments)
+    if options.place == "github" and not options.repository:
+        parser.error("github needs --repository, the address of the course without solutions")
+    needed = ["exercises"] if options.place == "github" else ["exercises", "solutions"]
+    root = find_root(options.course, needed)
+    slug = known(options.assignment, slugs(root))
+    content: bytes | str
+    if options.place == "gradescope":
+        content = export.gradescope(root, slug, options.seed)
+    else:
+        content = export.github(root, slug, options.repository)
+    write(options.out, content)
+    print(f"Written: {options.out}")
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

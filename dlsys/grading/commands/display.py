@@ -1,0 +1,129 @@
+"""What an instructor sees on the terminal: progress, and a summary at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import fmean
+from typing import TextIO
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from dlsys.grading.course import run as course
+from dlsys.grading.course.grade import NOT_ISOLATED, Grade
+from dlsys.grading.reports.everything import Reports
+from dlsys.grading.reports.statistics import Item
+from dlsys.grading.reports.tables import cell
+from dlsys.grading.result import GRADED, MISSING, NOT_GRADED, REFUSED
+from dlsys.grading.text import visible
+
+_LISTED = 20  # submissions without a grade that the summary names
+_HARDEST = 8  # questions that it shows
+
+
+@contextmanager
+def progress_on(stream: TextIO) -> Iterator[course.Progress]:
+    """A function that shows progress: a bar on a terminal, plain lines elsewhere."""
+    if not stream.isatty():
+
+        def lines(done: int, of: int, what: str) -> None:
+            print(f"[{done}/{of}] {_line(what)}" if of else _line(what), file=stream, flush=True)
+
+        yield lines
+        return
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    text = TextColumn("{task.description}", markup=False)
+    with Progress(*columns, text, console=Console(file=stream), transient=True) as shown:
+        task = shown.add_task("", total=None)
+
+        def bar(done: int, of: int, what: str) -> None:
+            shown.update(task, completed=done, total=of or None, description=_line(what)[:60])
+
+        yield bar
+
+
+def _line(text: str) -> str:
+    """A line without anything that a terminal would take for a command."""
+    return " ".join(visible(text, 1000).split())
+
+
+def summary(out: Path, result: course.Class, reports: Reports, stream: TextIO) -> None:
+    """Print how the class did, who has no grade and why, and where everything is."""
+    grades = reports.grades
+    console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    if any(grade.isolation == NOT_ISOLATED for grade in grades):
+        console.print(
+            f"{NOT_ISOLATED}: students' code ran as you, with limits on resources alone. "
+            "It could read your files, and write to them.",
+            style="bold red",
+        )
+    console.print(_of_assignments(result, grades))
+    if reports.items:
+        console.print(_of_items(reports.items))
+
+    def say(line: str) -> None:
+        console.print(line, soft_wrap=True)  # a path is not cut in two
+
+    without = [grade.result for grade in grades if grade.result.status in (REFUSED, NOT_GRADED)]
+    for one in without[:_LISTED]:
+        say(_line(f"{one.status}: {one.student} ({one.slug}): {one.reason}"))
+    if len(without) > _LISTED:
+        say(f"... and {len(without) - _LISTED} more; see grades.csv.")
+    late = sum(grade.seconds_late > 0 for grade in grades)
+    if late:
+        say(f"Late, by timestamp.txt or else the date of the file: {late}.")
+    if result.gone:
+        say(_line(f"No longer there, kept in {out / 'gone'}: {', '.join(result.gone)}"))
+    say(f"Graded now: {result.graded}. Seed: {result.run.seed}.")
+    say(f"{out}: grades.csv, items.csv, feedback/, gradescope/, canvas/, moodle/, nbgrader/")
+    by_hand = sum(grade.waiting > 0 for grade in grades)
+    if by_hand:
+        say(
+            f"Submissions with written answers to grade by hand: {by_hand}. To grade them:\n"
+            f"    cd {out / 'nbgrader'} && jupyter lab      then Nbgrader > Formgrader\n"
+            "Afterwards run this command again: it takes the points into all files."
+        )
+
+
+def _of_assignments(result: course.Class, grades: Sequence[Grade]) -> Table:
+    table = Table(box=box.SIMPLE)
+    for name in ("assignment", GRADED, REFUSED, NOT_GRADED, MISSING, "mean", "maximum"):
+        table.add_column(name, justify="left" if name == "assignment" else "right")
+    for slug, assignment in result.assignments.items():
+        own = [grade for grade in grades if grade.result.slug == slug]
+        counts = [
+            str(sum(grade.result.status == status for grade in own))
+            for status in (GRADED, REFUSED, NOT_GRADED, MISSING)
+        ]
+        totals = [grade.total for grade in own if grade.total is not None]
+        mean = f"{fmean(totals):.1f}" if totals else ""
+        table.add_row(slug, *counts, mean, cell(assignment.points))
+    return table
+
+
+def _of_items(items: Sequence[Item]) -> Table:
+    table = Table(box=box.SIMPLE, title="The hardest questions", title_justify="left")
+    table.add_column("question", no_wrap=True)
+    for name in ("earned", "discri-\nmination", "not\nanswered"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("commonest mistake")
+    for item in sorted(items, key=lambda each: each.difficulty)[:_HARDEST]:
+        known = item.discrimination is not None
+        table.add_row(
+            Text(f"{item.slug} {item.id}"),
+            f"{item.difficulty:.0%}",
+            f"{item.discrimination:.2f}" if known else "",
+            str(item.unanswered),
+            _cut(f"{item.mistakes[0][1]} x {item.mistakes[0][0]}" if item.mistakes else ""),
+        )
+    return table
+
+
+def _cut(text: str) -> Text:
+    """Text that gives way to all other columns, and stays in one line."""
+    return Text(text, no_wrap=True, overflow="ellipsis")

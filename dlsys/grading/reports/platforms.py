@@ -1,0 +1,96 @@
+"""Files that learning platforms read: Canvas and Moodle tables, Gradescope results.
+
+A grade goes into a platform's table once it is whole. Whoever has none yet, because nothing was
+graded or a written answer waits for a person, has no row, so that the platform's own grade stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from dlsys.grading.assignment import Assignment
+from dlsys.grading.course.grade import NOT_ISOLATED, Grade
+from dlsys.grading.reports.explain import explain
+from dlsys.grading.reports.tables import Cell, csv_text
+from dlsys.grading.result import GRADED, NOT_GRADED, QuestionResult
+from dlsys.grading.text import visible
+
+
+def _whole(grades: Iterable[Grade], assignment: Assignment) -> list[tuple[Grade, float]]:
+    """The grades of an assignment that nothing is missing from, with their totals."""
+    own = [grade for grade in grades if grade.result.slug == assignment.slug]
+    return [(g, g.total) for g in own if g.total is not None and not g.waiting]
+
+
+def canvas(grades: Iterable[Grade], assignment: Assignment) -> str:
+    """The CSV file for Canvas: Grades, Import.
+
+    Canvas finds a student by its own ID, else by SIS ids, else by name; the column's heading has
+    to be the assignment's name in Canvas, and becomes a new assignment where there is none.
+    """
+    ids = ["ID", "SIS User ID", "SIS Login ID", "Section"]
+    rows: list[list[Cell]] = [["Student", *ids, assignment.title]]
+    rows.append(["Points Possible", "", "", "", "", assignment.points])
+    for grade, total in _whole(grades, assignment):
+        keys = ("canvas_id", "sis_id", "login", "section")
+        person = [grade.person.get(key, "") for key in keys]
+        name = grade.person.get("name") or grade.result.student
+        rows.append([name, *person, round(total, 2)])
+    return csv_text(rows)
+
+
+def moodle(grades: Iterable[Grade], assignment: Assignment) -> str:
+    """The CSV file for Moodle: Grades, Import; map `Email address` or `ID number` to the user."""
+    rows: list[list[Cell]] = [["ID number", "Email address", assignment.title]]
+    for grade, total in _whole(grades, assignment):
+        person = grade.person
+        number = person.get("sis_id") or grade.result.student
+        rows.append([number, person.get("email", ""), round(total, 2)])
+    return csv_text(rows)
+
+
+def gradescope(grade: Grade) -> str | None:
+    """A student's `results.json` for Gradescope, all text in it as text; None for NOT_GRADED, where
+    Gradescope shall say that the autograder failed, and give no points."""
+    result = grade.result
+    if result.status == NOT_GRADED:
+        return None
+    notes = [*([result.reason] if result.reason else []), *result.notes]
+    if grade.isolation == NOT_ISOLATED:
+        notes.insert(0, f"{NOT_ISOLATED}: the code ran with limits on resources alone.")
+    if grade.late_penalty:
+        notes.append(f"Late: {grade.late_penalty:.2f} points are taken.")
+    points = grade.points()
+    content: dict[str, Any] = {
+        "output": visible("\n".join(notes)),
+        "output_format": "text",
+        "test_output_format": "text",
+        "test_name_format": "text",
+        "visibility": "visible",
+        "stdout_visibility": "hidden",
+        "execution_time": round(result.seconds),
+        "tests": [_test(question, points[question.id]) for question in result.questions],
+    }
+    if result.status != GRADED:  # no score anywhere, and the reason where tests stand
+        content["tests"] = [{"name": "Reading the notebook", "status": "failed"}]
+        content["tests"][0]["output"] = visible(result.reason)
+    elif grade.late_penalty and grade.total is not None:
+        content["score"] = round(grade.total, 4)
+    for written in result.written:
+        test: dict[str, Any] = {"name": written.title, "output": "A person grades this answer."}
+        if written.id in points:
+            test |= {"score": points[written.id], "max_score": written.points}
+        content["tests"].append(test)
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _test(question: QuestionResult, points: float) -> dict[str, Any]:
+    return {
+        "name": question.title,
+        "score": round(points, 4),
+        "max_score": question.points,
+        "output": "\n".join(explain(question)),
+        "visibility": "visible",
+    }
