@@ -20,7 +20,7 @@ PLANS = [
 
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory):
-    """What import-linter says of this package with a new mechanism, `zero`, and a
+    """What import-linter says of this package with a new mechanism, `made_up`, and a
     new file of grading that break every rule."""
     pytest.importorskip("importlinter")
     copy = tmp_path_factory.mktemp("project")
@@ -30,19 +30,19 @@ def refused(tmp_path_factory):
     shutil.copytree(ROOT / "dlsys", copy / "dlsys", ignore=shutil.ignore_patterns("__pycache__"))
     files = {
         "__init__": "",
-        "plan": "from dlsys.zero.shards import cut",
-        "shards": "from dlsys.zero.run import shard",
-        "price": "from dlsys.zero.scaling import weak",
+        "plan": "from dlsys.made_up.shards import cut",
+        "shards": "from dlsys.made_up.run import shard",
+        "price": "from dlsys.made_up.scaling import weak",
         "scaling": "",
-        "run": "from dlsys.data_parallel.run import DataParallel\nfrom dlsys.zero.buckets import fill",
-        "buckets": "from dlsys.zero.units import wrap",
-        "units": "from dlsys.zero.buckets import fill",
+        "run": "from dlsys.data_parallel.run import DataParallel\nfrom dlsys.made_up.buckets import fill",
+        "buckets": "from dlsys.made_up.units import wrap",
+        "units": "from dlsys.made_up.buckets import fill",
     }
-    (copy / "dlsys" / "zero").mkdir()
+    (copy / "dlsys" / "made_up").mkdir()
     for name, text in files.items():
-        (copy / "dlsys" / "zero" / f"{name}.py").write_text(text)
+        (copy / "dlsys" / "made_up" / f"{name}.py").write_text(text)
     with (copy / "dlsys" / "units.py").open("a") as spine:
-        spine.write("\nfrom dlsys.zero.plan import cut\n")
+        spine.write("\nfrom dlsys.made_up.plan import cut\n")
     (copy / "dlsys" / "grading" / "stray.py").write_text("")
     with (copy / "dlsys" / "grading" / "judging" / "wire.py").open("a") as wire:
         wire.write("\nfrom dlsys.grading.judging.examine import examine\n")
@@ -61,11 +61,11 @@ def refused(tmp_path_factory):
 @pytest.mark.parametrize(
     "sentence",
     [
-        "dlsys.zero is not allowed to import dlsys.data_parallel",
-        "dlsys.units is not allowed to import dlsys.zero",
-        "dlsys.zero.plan is not allowed to import dlsys.zero.run",
-        "dlsys.zero.price is not allowed to import dlsys.zero.scaling",
-        "No cycles are allowed in dlsys.zero. It could be made acyclic by removing 1 dependency",
+        "dlsys.made_up is not allowed to import dlsys.data_parallel",
+        "dlsys.units is not allowed to import dlsys.made_up",
+        "dlsys.made_up.plan is not allowed to import dlsys.made_up.run",
+        "dlsys.made_up.price is not allowed to import dlsys.made_up.scaling",
+        "No cycles are allowed in dlsys.made_up. It could be made acyclic by removing 1 dependency",
     ],
 )
 def test_a_mechanism_that_no_list_names_is_refused(refused, sentence):
