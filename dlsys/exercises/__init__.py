@@ -16,9 +16,11 @@ from dlsys.exercises.cost import amounts, cost_line, cost_of
 from dlsys.exercises.judge import approval, complaint, difference
 from dlsys.exercises.plain import NotPlain, plain
 from dlsys.exercises.seal import Sealed, seal, sealed
+from dlsys.exercises.wrong import GREEN_TICK, OtherStructure, WrongAnswer
 
 __all__ = [
     "NotPlain",
+    "OtherStructure",
     "Sealed",
     "WrongAnswer",
     "amounts",
@@ -29,17 +31,6 @@ __all__ = [
     "seal",
     "sealed",
 ]
-
-_GREEN_TICK = "\x1b[32m✔\x1b[0m"
-_RED_CROSS = "\x1b[31m✘\x1b[0m"
-
-
-class WrongAnswer(AssertionError):  # noqa: N818  (what it is, to a student who reads it)
-    """An answer that differs from what is expected, or cannot be compared with it."""
-
-    def _render_traceback_(self) -> list[str]:
-        # IPython shows this in place of a traceback, which would only lead into this file.
-        return [f"{_RED_CROSS} {self}"]
 
 
 def same(
@@ -75,7 +66,7 @@ def same(
     wrong = difference(came, wanted, rtol, atol)
     if wrong is not None:
         raise WrongAnswer(complaint(question, came, wanted, wrong, hint))
-    lines = [f"{_GREEN_TICK} {approval(question, came)}"]
+    lines = [f"{GREEN_TICK} {approval(question, came)}"]
     print("\n".join(lines if cost is None else [*lines, cost_line(cost_of(cost), best)]))
 
 

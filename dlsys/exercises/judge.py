@@ -9,6 +9,7 @@ from typing import Any
 
 from dlsys.exercises.plain import Array
 from dlsys.exercises.seal import Sealed
+from dlsys.exercises.structure import built_otherwise, kind, rearranged
 
 UNANSWERED = "Not answered yet: put your answer in the place of the three dots."
 RETURNED_NONE = "None came: not answered yet, or a function ends without `return`."
@@ -32,9 +33,13 @@ def difference(came: Any, expected: Any, rtol: float = 1e-9, atol: float = 0.0) 
     answered by an array of its shape. `expected` is plain or `Sealed`.
     """
     if isinstance(expected, Sealed):
-        right = expected.matches(came.values if isinstance(came, Array) else came, rtol)
-        return None if right else "It differs from the sealed value."
-    return _difference(came, expected, rtol, atol, "")
+        came = bare(came)
+        right = expected.matches(came, rtol)
+        differs = built_otherwise(came, expected) or "It differs from the sealed value."
+        return None if right else differs
+    wrong = _difference(came, expected, rtol, atol, "")
+    is_array = isinstance(expected, Array)  # whose shape is told
+    return wrong and (not is_array and rearranged(bare(came), bare(expected)) or wrong)
 
 
 def _difference(came: Any, expected: Any, rtol: float, atol: float, where: str) -> str | None:
@@ -50,7 +55,8 @@ def _difference(came: Any, expected: Any, rtol: float, atol: float, where: str) 
     if isinstance(came, Array):
         came = came.values
     if kind(came) != kind(expected):
-        return f"{at}{kind(expected)} is expected; {kind(came)} came."
+        otherwise = built_otherwise(came, expected)
+        return f"{at}{otherwise or f'{kind(expected)} is expected; {kind(came)} came.'}"
     if isinstance(expected, list | tuple):
         if len(came) != len(expected):
             return f"{at}{len(expected)} values are expected; {len(came)} came."
@@ -92,10 +98,12 @@ def complaint(question: str, came: Any, expected: Any, wrong: str, hint: Any = N
         return f"{question}: {missing}"
     lines = [f"{question} is not right.", f"  came:      {show(came)}"]
     lines += [f"  expected:  {show(expected)}"]
-    scalars = type(expected) in (bool, int, float, str) and kind(came) == kind(expected)
-    if not scalars and not isinstance(expected, Sealed):
-        lines += [f"  where:     {wrong}"]
+    scalars = type(expected) in (bool, int, float, str, Sealed) and not built_otherwise(
+        bare(came), expected
+    )
     mistake = likely_mistake(came, expected, hint)
+    if not scalars and mistake != wrong:
+        lines += [f"  where:     {wrong}"]
     return "\n".join([*lines, f"  likely:    {mistake}"] if mistake else lines)
 
 
@@ -116,8 +124,9 @@ def likely_mistake(came: Any, expected: Any, hint: Any = None) -> str | None:
 
     `hint` is one text for every wrong answer; or {wrong value: text}, or [(wrong value, text)]
     where the wrong values are lists, with the key None for any other. Wrong values may be
-    `Sealed`, and numbers are recognised to three digits. Without a hint, the ratio of two numbers
-    gives some slips of unit away.
+    `Sealed`, and numbers are recognised to three digits. An answer of another structure than
+    expected is told so, and has no other hint: what is in it is not looked at. Without a hint, the
+    ratio of two numbers gives some slips of unit away.
     """
     if isinstance(hint, str):
         return hint
@@ -125,6 +134,8 @@ def likely_mistake(came: Any, expected: Any, hint: Any = None) -> str | None:
     for wrong, text in pairs:
         if wrong is not None and difference(came, wrong, HINT_RTOL) is None:
             return str(text)
+    if pairs and (otherwise := built_otherwise(bare(came), expected)):
+        return otherwise
     return next((text for wrong, text in pairs if wrong is None), None) or _ratio(came, expected)
 
 
@@ -139,17 +150,6 @@ def _ratio(came: Any, expected: Any) -> str | None:
         if any(math.isclose(ratio, each, rel_tol=1e-6) for each in (known, 1 / known)):
             return text
     return "The sign is wrong." if came == -expected else None
-
-
-def kind(value: Any) -> str:
-    """The kind of a plain value, in words; whole numbers and floats are both numbers."""
-    if isinstance(value, Sealed):
-        return "a sealed value"
-    if value is None:
-        return "None"
-    names = {bool: "True or False", int: "a number", float: "a number", str: "text"}
-    names |= {list: "a list", tuple: "a list", dict: "a dictionary", Array: "an array"}
-    return names.get(type(value), type(value).__name__)
 
 
 def show(value: Any, most: int = 200) -> str:

@@ -15,24 +15,34 @@ _ROUNDS = 20_000
 
 
 def seal(value: Any, digits: int = 3) -> str:
-    """The text to put into `sealed("...")` for an expected value: "digits$salt$hash".
+    """The text to put into `sealed("...")` for an expected value: "digits$salt$hash$form".
 
     Numbers are rounded to `digits` significant digits, so 208e9 and 2.079e11 have the same seal at
-    three digits; text, None and booleans are kept as they are; lists are sealed as a whole.
+    three digits; text, None and booleans are kept as they are; lists are sealed as a whole. What is
+    not hidden is the form, such as "number" or "list4": it is part of the question.
     """
     if digits < 1:
         raise ValueError(f"{digits} digits cannot be kept; give 1 or more.")
     salt = secrets.token_hex(4)
-    return f"{digits}${salt}${_hash(value, digits, salt)}"
+    return f"{digits}${salt}${_hash(value, digits, salt)}${form(value)}"
+
+
+def form(value: Any) -> str:
+    """How a value is built: "number", "text", "bool", "none", or "list4" for a list of four."""
+    if type(value) in (list, tuple):
+        return f"list{len(value)}"
+    names = {bool: "bool", int: "number", float: "number", str: "text"}
+    return names.get(type(value), "none")
 
 
 @dataclass(frozen=True)
 class Sealed:
-    """An expected value, known only by its hash."""
+    """An expected value, known only by its hash, and by its form where the seal tells."""
 
     digits: int
     salt: str
     digest: str
+    form: str = ""
 
     def matches(self, value: Any, rtol: float = 1e-9) -> bool:
         """Whether the plain `value` rounds to the sealed one, or would if moved by `rtol`."""
@@ -48,9 +58,9 @@ class Sealed:
 def sealed(token: str) -> Sealed:
     """The expected value written by `seal`; raises ValueError for anything else."""
     parts = token.split("$")
-    if len(parts) != 3 or not parts[0].isdigit():
+    if len(parts) not in (3, 4) or not parts[0].isdigit():
         raise ValueError(f"{token!r} is not a seal; make one with seal(value, digits=3).")
-    return Sealed(int(parts[0]), parts[1], parts[2])
+    return Sealed(int(parts[0]), *parts[1:])
 
 
 def _scaled(value: Any, factor: float) -> Any:

@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from dlsys.notebook.fold import fold
+
 # A comment and no error: an answer then stays at `...`, and a function, whose docstring is its
 # whole body, gives None. `same` knows both and says "not answered yet".
 STUB = "# YOUR ANSWER HERE"
@@ -58,17 +60,19 @@ def run(path: Path) -> None:
     path.write_text(as_text(json.loads(nbformat.writes(notebook))), encoding="utf-8")
 
 
-def name_cells(path: Path) -> bool:
-    """Give the cells of a notebook nbgrader's ids for them; whether one had another, as an editor
-    gives to new cells. An author can only set nbgrader's, and grading knows cells by theirs."""
-    notebook = json.loads(path.read_text(encoding="utf-8"))
-    before = [cell["id"] for cell in notebook["cells"]]
+def settle_cells(path: Path) -> bool:
+    """Give the cells of a notebook nbgrader's ids, and fold checks and helpers; whether that
+    changed it. An author can only set nbgrader's ids and tags, and grading knows cells by theirs.
+    """
+    before = path.read_text(encoding="utf-8")
+    notebook = json.loads(before)
     for cell in notebook["cells"]:
         cell["id"] = cell["metadata"].get("nbgrader", {}).get("grade_id", cell["id"])
-    if before == [cell["id"] for cell in notebook["cells"]]:
-        return False
-    path.write_text(as_text(notebook), encoding="utf-8")
-    return True
+        fold(cell)
+    after = as_text(notebook)
+    if after != before:
+        path.write_text(after, encoding="utf-8")
+    return after != before
 
 
 def as_text(notebook: dict[str, Any]) -> str:
@@ -112,8 +116,8 @@ def main(arguments: list[str] | None = None) -> int:
     strangers = sorted(set(exercises.glob("*/*.ipynb")) - set(targets.values()))
     changed = []
     for slug in () if options.check else slugs:
-        if name_cells(path := solutions / slug / f"{slug}.ipynb"):
-            print(f"wrote {path}: its cells have the ids that nbgrader knows them by")
+        if settle_cells(path := solutions / slug / f"{slug}.ipynb"):
+            print(f"wrote {path}: its cells have nbgrader's ids, and helpers are folded")
     for slug, text in release(solutions, slugs).items():
         target = targets[slug]
         if target.exists() and target.read_text(encoding="utf-8") == text:

@@ -1,0 +1,145 @@
+"""The form that an answer is asked for in, which a helper checks before it looks at values.
+
+A form is an example made of types:
+
+- `int`, `float`, `bool`, `str`, `torch.Tensor`: one such value; `callable`: a function
+- `[form]`: a list of any length
+- `(form, form)`: so many values, in this order, as a tuple or a list
+- `{"name": form}`: a dictionary with these keys; `{str: form}`: one with any texts as keys
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from dlsys.exercises.judge import show, unanswered
+from dlsys.exercises.wrong import OtherStructure
+
+_ONE = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
+_MANY = {int: "whole numbers", float: "numbers", bool: "True or False", str: "texts"}
+_FUNCTIONS = {"function", "method", "builtin_function_or_method"}
+
+
+def formed(came: Any, form: Any, what: str = "The answer") -> Any:
+    """`came`, if it has the form; raises OtherStructure with a sentence on `what` otherwise.
+
+    An array or a tensor in the place of a list comes back as a list. Nothing of `came` is called
+    but what lists and tensors have.
+    """
+    if missing := unanswered(came):
+        raise OtherStructure(f"{what}: {missing}")
+    came = _listed(came, form)
+    for place, part in _misfits(came, form, ""):
+        if missing := unanswered(part):
+            raise OtherStructure(f"{what}, at {place}: {missing}")
+        where = f"in it, {place}" if place else "it"
+        raise OtherStructure(f"{what} should be {described(form)}; {where} is {_named(part)}.")
+    return came
+
+
+def by_rank(results: Sequence[Any], form: Any) -> list[Any]:
+    """What the ranks of a run have returned, each of this form; raises OtherStructure."""
+    return [formed(came, form, f"What rank {rank} returns") for rank, came in enumerate(results)]
+
+
+def chosen(design: Any, choices: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """A design with one of the allowed values for each name; raises OtherStructure otherwise."""
+    design = formed(design, dict.fromkeys(choices, object), "The design")
+    for name, allowed in choices.items():
+        value = design[name]
+        if value not in allowed or isinstance(value, bool) != isinstance(allowed[0], bool):
+            raise OtherStructure(
+                f"{name} = {show(value)} is no choice that there is: "
+                f"take one of {', '.join(map(repr, allowed))}."
+            )
+    return dict(design)
+
+
+def proved(check: Callable[[], object]) -> str:
+    """ "proved", or what the check of a plan says that is wrong with it."""
+    try:
+        check()
+    except ValueError as error:
+        return str(error)
+    return "proved"
+
+
+def described(form: Any, many: bool = False) -> str:
+    """A form in words: "a list of lists of whole numbers"."""
+    if isinstance(form, list):
+        return f"{'lists' if many else 'a list'} of {described(form[0], many=True)}"
+    if isinstance(form, tuple):
+        parts = ", ".join(map(described, form))
+        return f"{'tuples' if many else 'a tuple'} of {len(form)} ({parts})"
+    if isinstance(form, dict):
+        keys = "texts as keys" if str in form else f"the keys {', '.join(map(repr, form))}"
+        return f"{'dictionaries' if many else 'a dictionary'} with {keys}"
+    name = "function" if form is callable else form.__name__.lower()
+    return _MANY.get(form, f"{name}s") if many else _ONE.get(form, f"a {name}")
+
+
+def _misfits(came: Any, form: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """The parts of `came` that have another form, each with its place."""
+    parts = _parts(came, form)
+    if parts is None:
+        yield place, came
+    for key, part, its_form in parts or ():
+        yield from _misfits(part, its_form, f"{place}[{key!r}]")
+
+
+def _parts(came: Any, form: Any) -> list[tuple[Any, Any, Any]] | None:
+    """Key, part and form of all that `came` holds; None where it is itself of another form."""
+    if isinstance(form, list | tuple):
+        forms = form if isinstance(form, tuple) else form * len(came) if _is_list(came) else ()
+        if not _is_list(came) or len(forms) != len(came):
+            return None
+        return [(i, part, forms[i]) for i, part in enumerate(came)]
+    if isinstance(form, dict):
+        if type(came) is not dict or not (str in form or came.keys() == form.keys()):
+            return None
+        return [(key, part, form[str] if str in form else form[key]) for key, part in came.items()]
+    return [] if _is(came, form) else None
+
+
+def _is(came: Any, form: Any) -> bool:
+    if form is callable:
+        return callable(came)
+    if form in (int, float):
+        return type(came) is int or (type(came) is float and form is float)
+    return isinstance(came, form)
+
+
+def _is_list(came: Any) -> bool:
+    return type(came) in (list, tuple)
+
+
+def _listed(came: Any, form: Any) -> Any:
+    """Tensors and arrays as lists or numbers, where the form has these."""
+    if isinstance(came, _arrays()):
+        is_number = form in (int, float) and came.ndim == 0
+        return came.tolist() if is_number or isinstance(form, list | tuple) else came
+    if isinstance(form, list) and _is_list(came):
+        return [_listed(part, form[0]) for part in came]
+    return came
+
+
+def _arrays() -> tuple[type, ...]:
+    """The types of tensors, arrays and their numbers, of those libraries that are loaded."""
+    places = (("torch", "Tensor"), ("numpy", "ndarray"), ("numpy", "generic"))
+    return tuple(getattr(sys.modules[m], name) for m, name in places if m in sys.modules)
+
+
+def _named(value: Any) -> str:
+    """What a value is, in words; of one that is not plain, its type alone."""
+    name = type(value).__name__
+    if _is_list(value):
+        return f"a {name} of {len(value)}"
+    if type(value) is dict:
+        return f"a dictionary with the keys {show(list(value), 80)}"
+    if type(value) in (bool, int, float, str):
+        return f"{'the text' if type(value) is str else 'the value'} {show(value, 80)}"
+    if isinstance(value, _arrays()):
+        return f"an array or tensor of shape {tuple(value.shape)}"
+    return "a function" if name in _FUNCTIONS else f"of type {name}"
