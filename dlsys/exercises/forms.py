@@ -39,6 +39,11 @@ def formed(came: Any, form: Any, what: str = "The answer") -> Any:
     return came
 
 
+def fits(came: Any, form: Any) -> bool:
+    """Whether `came` has the form."""
+    return not any(_misfits(_listed(came, form), form, ""))
+
+
 def by_rank(results: Sequence[Any], form: Any) -> list[Any]:
     """What the ranks of a run have returned, each of this form; raises OtherStructure."""
     return [formed(came, form, f"What rank {rank} returns") for rank, came in enumerate(results)]
@@ -139,7 +144,8 @@ def _named(value: Any) -> str:
     if type(value) is dict:
         return f"a dictionary with the keys {show(list(value), 80)}"
     if type(value) in (bool, int, float, str):
-        return f"{'the text' if type(value) is str else 'the value'} {show(value, 80)}"
+        what = {bool: "", str: "the text "}.get(type(value), "the number ")
+        return f"{what}{show(value, 80)}"
     if isinstance(value, _arrays()):
         return f"an array or tensor of shape {tuple(value.shape)}"
     return "a function" if name in _FUNCTIONS else f"of type {name}"

@@ -39,7 +39,7 @@ def difference(came: Any, expected: Any, rtol: float = 1e-9, atol: float = 0.0) 
         return None if right else differs
     wrong = _difference(came, expected, rtol, atol, "")
     is_array = isinstance(expected, Array)  # whose shape is told
-    return wrong and (not is_array and rearranged(bare(came), bare(expected)) or wrong)
+    return wrong and ((not is_array and rearranged(bare(came), bare(expected))) or wrong)
 
 
 def _difference(came: Any, expected: Any, rtol: float, atol: float, where: str) -> str | None:

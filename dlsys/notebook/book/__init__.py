@@ -14,7 +14,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("book_solutions", os.environ.get("SOLUTIONS") == "1", "env")
     app.connect("env-get-outdated", cache.find_outdated)
     app.connect("source-read", cache.mark_kernel)
-    app.connect("source-read", exercises.add_solutions)
+    app.connect("source-read", exercises.prepare)
     app.connect("html-page-context", pages.add_links)
     app.connect("build-finished", pages.write_notebooks)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -66,7 +66,7 @@ BANK = {
         Wrong(
             "one bucket, not a list of them",
             "return list(reversed(range(len(sizes))))",
-            "a bucket is a list of numbers",
+            "should be a list of lists of whole numbers",
         ),
         Wrong(
             "one limit for all",
