@@ -312,7 +312,7 @@ BANK = {
             "use the devices better",
         ),
         Wrong("interleaved", DESIGN.format("gpipe", "interleaved", 8, 2), "to use more stages"),
-        Wrong("one stage", DESIGN.format("gpipe", "zero_bubble", 1, 2), "Choose 2, 4 or 8"),
+        Wrong("one stage", DESIGN.format("gpipe", "zero_bubble", 1, 2), "take one of 2, 4, 8"),
     ],
     "tail": [
         Wrong("1F1B shrinks the bubble", TAIL.format([27, 21, 21], [6, 4, 4]), "bubble of GPipe"),
