@@ -190,7 +190,12 @@ BANK = {
             "The sign of the loss",
             "losses = top + total.log() - target",
         ),
-        Wrong("a list", "return losses.tolist(),", "a tensor is wanted", "return losses,"),
+        Wrong(
+            "a list",
+            "return losses.tolist(),",
+            "(a tensor, a tensor); in it, [0] is a list of 12",
+            "return losses,",
+        ),
         Wrong("the mean", "return losses.mean(),", "not their mean or sum", "return losses,"),
         Wrong(
             "gradient of the mean",
