@@ -50,7 +50,10 @@ def by_rank(results: Sequence[Any], form: Any) -> list[Any]:
 
 
 def chosen(design: Any, choices: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """A design with one of the allowed values for each name; raises OtherStructure otherwise."""
+    """A design, in the order of `choices`, with one of the allowed values for each name.
+
+    Raises OtherStructure where it is none.
+    """
     design = formed(design, dict.fromkeys(choices, object), "The design")
     for name, allowed in choices.items():
         value = design[name]
@@ -59,7 +62,7 @@ def chosen(design: Any, choices: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
                 f"{name} = {show(value)} is no choice that there is: "
                 f"take one of {', '.join(map(repr, allowed))}."
             )
-    return dict(design)
+    return {name: design[name] for name in choices}
 
 
 def proved(check: Callable[[], object]) -> str:

@@ -33,8 +33,23 @@ def kind(value: Any) -> str:
 def built_otherwise(came: Any, expected: Any) -> str | None:
     """How `came` is built otherwise than `expected`, as a sentence; None where both are alike.
 
-    Alike are two numbers, two texts, two lists, two dictionaries: what is in them is not compared.
+    Alike are two numbers, two texts, lists of one length or dictionaries with the same keys, if all
+    that is in them is alike. An answer that is not there yet (None) is not built otherwise.
     """
+    if isinstance(came, list) and isinstance(expected, list) and len(came) == len(expected):
+        return _inside(dict(enumerate(came)), dict(enumerate(expected)))
+    if isinstance(came, dict) and isinstance(expected, dict) and came.keys() == expected.keys():
+        return _inside(came, expected)
+    return _otherwise(came, expected)
+
+
+def _inside(came: dict[Any, Any], expected: dict[Any, Any]) -> str | None:
+    """What `built_otherwise` says of the first part that it says something of."""
+    found = ((key, built_otherwise(came[key], expected[key])) for key in expected)
+    return next((f"In its part [{key!r}]: {text}" for key, text in found if text), None)
+
+
+def _otherwise(came: Any, expected: Any) -> str | None:
     length, wanted = _length(expected), kind(expected)
     if isinstance(expected, Sealed):
         wanted = "a list" if expected.form.startswith("list") else _OF_FORM.get(expected.form, "")
