@@ -105,7 +105,10 @@ def _parts(came: Any, form: Any) -> list[tuple[Any, Any, Any]] | None:
             return None
         return [(i, part, forms[i]) for i, part in enumerate(came)]
     if isinstance(form, dict):
-        if type(came) is not dict or not (str in form or came.keys() == form.keys()):
+        if type(came) is not dict:
+            return None
+        any_text = str in form and all(type(key) is str for key in came)
+        if not any_text and came.keys() != form.keys():
             return None
         return [(key, part, form[str] if str in form else form[key]) for key, part in came.items()]
     return [] if _is(came, form) else None
@@ -124,10 +127,12 @@ def _is_list(came: Any) -> bool:
 
 
 def _listed(came: Any, form: Any) -> Any:
-    """Tensors and arrays as lists or numbers, where the form has these."""
+    """Tensors and arrays as numbers, or as lists of numbers, where the form has these."""
     if isinstance(came, _arrays()):
-        is_number = form in (int, float) and came.ndim == 0
-        return came.tolist() if is_number or isinstance(form, list | tuple) else came
+        innermost = form
+        while isinstance(innermost, list):
+            innermost = innermost[0]
+        return came.tolist() if innermost in (int, float, bool) else came
     if isinstance(form, list) and _is_list(came):
         return [_listed(part, form[0]) for part in came]
     return came

@@ -40,6 +40,8 @@ def built_otherwise(came: Any, expected: Any) -> str | None:
         return _inside(dict(enumerate(came)), dict(enumerate(expected)))
     if isinstance(came, dict) and isinstance(expected, dict) and came.keys() == expected.keys():
         return _inside(came, expected)
+    if isinstance(came, list) and isinstance(expected, list) and _depth(came) != _depth(expected):
+        return f"Lists {_depth(expected)} deep are wanted; lists {_depth(came)} deep came."
     return _otherwise(came, expected)
 
 
@@ -85,6 +87,11 @@ def rearranged(came: Any, expected: Any) -> str | None:
     except TypeError:  # dictionaries
         is_same = False
     return "The values are right, but in another order." if is_same else None
+
+
+def _depth(value: Any) -> int:
+    """How deep lists are nested, by the first value of each; an empty one may hold anything."""
+    return 1 + _depth(value[0]) if isinstance(value, list) and value else 0
 
 
 def _length(expected: Any) -> int:

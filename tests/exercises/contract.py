@@ -203,7 +203,7 @@ class WrongAnswers:
         ids = [cell.id for cell in cells]
         first, last = ids.index(answer), ids.index(f"{answer}-test")
         changed = Cell(answer, wrong.cell(cells[first].source), {})
-        message = _rejection([changed, *cells[first + 1 : last + 1]], namespace)
+        message = rejection([changed, *cells[first + 1 : last + 1]], namespace)
         assert wrong.hint in message, message
 
 
@@ -248,7 +248,8 @@ def before_each_answer(slug: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _rejection(cells: list[Cell], namespace: dict[str, Any]) -> str:
+def rejection(cells: list[Cell], namespace: dict[str, Any]) -> str:
+    """What a student is told by the first cell that fails."""
     for cell in cells:
         try:
             execute(cell, namespace)
