@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         doubling_all_gather,
         halving_doubling_all_reduce,
         halving_reduce_scatter,
+        recursive_doubling_all_reduce,
     )
     from dlsys.collectives.hierarchical import (
         hierarchical_all_gather,

@@ -159,12 +159,11 @@ class _Blocks(Buffers):
             self._blocks[chunk] = rows[self.edges[chunk] - start : self.edges[chunk + 1] - start]
 
     def outgoing(self, transfer: Transfer) -> torch.Tensor:
-        blocks = [self._blocks[chunk] for chunk in range(transfer.first, transfer.stop)]
+        blocks = [self._block(chunk) for chunk in range(transfer.first, transfer.stop)]
         return blocks[0].contiguous() if len(blocks) == 1 else torch.cat(blocks)
 
     def landing(self, transfer: Transfer) -> torch.Tensor:
-        units = self.edges[transfer.stop] - self.edges[transfer.first]
-        return self._template.new_empty((units, *self._template.shape[1:]))
+        return self._rows(self.edges[transfer.stop] - self.edges[transfer.first])
 
     def landed(self, transfer: Transfer, message: torch.Tensor) -> None:
         start = self.edges[transfer.first]
@@ -178,9 +177,16 @@ class _Blocks(Buffers):
         plan = self.plan
         if plan.kind == "gather" and self.rank != plan.root:
             return None
-        wanted = required(plan, self.rank)
-        # Blocks of no rows are never sent.
-        return torch.cat([self._blocks.get(chunk, self._template) for chunk in wanted])
+        return torch.cat([self._block(chunk) for chunk in required(plan, self.rank)])
+
+    def _block(self, chunk: int) -> torch.Tensor:
+        """The chunk; one of 0 bytes never came, but its rows count, also where they have no width."""
+        if chunk in self._blocks:
+            return self._blocks[chunk]
+        return self._rows(self.edges[chunk + 1] - self.edges[chunk])
+
+    def _rows(self, number: int) -> torch.Tensor:
+        return self._template.new_empty((number, *self._template.shape[1:]))
 
 
 def as_rows(tensor: torch.Tensor) -> torch.Tensor:

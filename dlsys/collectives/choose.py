@@ -37,6 +37,7 @@ FLAT: dict[str, dict[str, Callable[..., Plan]]] = {
         "bidirectional": ring.bidirectional_all_reduce,
         "tree": tree.tree_all_reduce,
         "halving_doubling": halving.halving_doubling_all_reduce,
+        "recursive_doubling": halving.recursive_doubling_all_reduce,
         "naive": naive.naive_all_reduce,
     },
     "all_to_all": {"pairwise": ring.pairwise_all_to_all, "naive": naive.naive_all_to_all},

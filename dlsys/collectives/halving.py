@@ -1,8 +1,9 @@
-"""Recursive halving and doubling: as few rounds as a tree, as few bytes as a ring.
+"""Recursive halving and doubling: the fewest rounds, or as few rounds as a tree and bytes as a ring.
 
-With n = 2^k ranks, partners exchange half of what they still hold, then a quarter, ...
-(Rabenseifner 2004; Thakur, Rabenseifner and Gropp 2005). For other n, p = 2^floor(log2 n) ranks
-do that; each of the n-p others first hands its buffer to a neighbour and is served at the end.
+With n = 2^k ranks, partners swap whole buffers and both add (recursive doubling), or exchange half
+of what they still hold, then a quarter, ... and back (halving-doubling; Rabenseifner 2004; Thakur,
+Rabenseifner and Gropp 2005, section 4). For other n, p = 2^floor(log2 n) ranks do that; each of the
+n-p others first hands its buffer to a neighbour and is served at the end.
 """
 
 from __future__ import annotations
@@ -106,3 +107,33 @@ def halving_doubling_all_reduce(n: int) -> Plan:
     )
     rounds = halving.then(halving.mirrored())
     return Plan("all_reduce", "halving_doubling", n, p, rounds, symmetry=symmetry)
+
+
+@builder
+def recursive_doubling_all_reduce(n: int) -> Plan:
+    """Partners 1, 2, 4, ... apart swap whole buffers, and both add: no all-reduce has fewer rounds.
+
+    Whoever holds the sum of 2^k ranks swaps with a holder of the next 2^k, so log2(n) rounds do.
+    Both add the same two numbers, so all ranks end with the same bits.
+    Seconds: log2(p)(latency + nbytes/bandwidth), p the largest power of two up to n; for p < n also
+    2(latency + nbytes/bandwidth). From Thakur, Rabenseifner and Gropp (2005), section 4.5.
+    """
+    core = _Core(n)
+    folds = [[Transfer(2 * v + 1, 2 * v, 0, 1, True) for v in range(core.extra)]]
+
+    def build(k: int) -> list[Transfer]:
+        pairs = [(place, place ^ 1 << k) for place in range(core.places)]
+        return [Transfer(core.rank(a), core.rank(b), 0, 1, True) for a, b in pairs]
+
+    rounds = Rounds(core.depth, build, swaps=True)
+    if core.extra:
+        fold = Rounds(1, folds.__getitem__)
+        rounds = fold.then(rounds).then(fold.mirrored())
+    ends = ((1, 1, "any"),) if core.extra else ()
+    swaps = tuple((1, 1, "any" if core.extra else 1 << k) for k in range(core.depth))
+    symmetry = Symmetry(
+        ends + swaps + ends,
+        sent=core.depth + bool(core.extra),
+        messages=core.places * core.depth + 2 * core.extra,
+    )
+    return Plan("all_reduce", "recursive_doubling", n, 1, rounds, symmetry=symmetry)

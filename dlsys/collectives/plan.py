@@ -73,10 +73,15 @@ class PlanError(ValueError):
 
 
 class Rounds(Sequence[Sequence[Transfer]]):
-    """A sequence of `count` rounds, each made by `build(index)` when it is asked for."""
+    """A sequence of `count` rounds, each made by `build(index)` when it is asked for.
 
-    def __init__(self, count: int, build: Callable[[int], Sequence[Transfer]]) -> None:
-        self._count, self._build = count, build
+    swaps: whether a rank may send and receive the same chunk in one round.
+    """
+
+    def __init__(
+        self, count: int, build: Callable[[int], Sequence[Transfer]], swaps: bool = False
+    ) -> None:
+        self._count, self._build, self.swaps = count, build, swaps
 
     def __len__(self) -> int:
         return self._count
@@ -94,8 +99,8 @@ class Rounds(Sequence[Sequence[Transfer]]):
 
     def then(self, other: Sequence[Sequence[Transfer]]) -> Rounds:
         """These rounds followed by `other`."""
-        mine = self._count
-        return Rounds(mine + len(other), lambda k: self[k] if k < mine else other[k - mine])
+        mine, swaps = self._count, self.swaps or getattr(other, "swaps", False)
+        return Rounds(mine + len(other), lambda k: self[k] if k < mine else other[k - mine], swaps)
 
     def mirrored(self, reduce: bool = False) -> Rounds:
         """The same rounds backwards in time, every arrow turned round: reduce-scatter becomes
@@ -104,6 +109,7 @@ class Rounds(Sequence[Sequence[Transfer]]):
         return Rounds(
             self._count,
             lambda k: [Transfer(t.dst, t.src, t.first, t.stop, reduce) for t in self[last - k]],
+            self.swaps,
         )
 
 
@@ -198,6 +204,12 @@ class Plan:
         if self.kind in ("broadcast", "reduce"):
             return self.root
         return chunk * self.ranks // self.chunks
+
+    @property
+    def swaps(self) -> bool:
+        """Whether a rank may send and receive the same chunk in one round, so that what it sends
+        must be kept apart; of rounds written by hand nobody knows."""
+        return not isinstance(self.rounds, Rounds) or self.rounds.swaps
 
     @property
     def pieces(self) -> int:

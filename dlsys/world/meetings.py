@@ -114,8 +114,7 @@ class Collective(Meeting):
             group.members,
             self._on_message,
             self._on_done,
-            # Only a plan written by hand may send and receive the same chunk in one round.
-            self._on_round if isinstance(call.plan.rounds, tuple) else None,
+            self._on_round if call.plan.swaps else None,
         )
         self._kept: dict[Transfer, torch.Tensor] = {}
 
