@@ -45,7 +45,7 @@ class Link:
 
     def seconds(self, nbytes: float) -> float:
         """Seconds that one message of `nbytes` takes with the link to itself."""
-        at_least("The message's size in bytes", nbytes, 0)
+        at_least("nbytes", nbytes, 0)
         return self.latency + nbytes / self.bandwidth
 
 
@@ -68,11 +68,12 @@ class Device:
 
     def __post_init__(self) -> None:
         for number_format, rate in self.flops.items():
-            positive(f"The {number_format} rate of {self.name} in FLOP/s", rate)
+            what = f"flops[{number_format!r}], the {number_format} rate of {self.name} in FLOP/s,"
+            positive(what, rate)
         positive(f"The memory of {self.name} in bytes", self.memory)
         positive(f"The memory bandwidth of {self.name} in bytes per second", self.memory_bandwidth)
         if self.tdp is not None:
-            positive(f"The power of {self.name} in watts", self.tdp)
+            positive(f"tdp, the power of {self.name} in watts,", self.tdp)
 
     def rate(self, number_format: str) -> float:
         """Dense FLOP/s in `number_format`; raises ValueError where the device has no such rate."""
@@ -136,27 +137,29 @@ class Cluster:
 
     def node(self, rank: int) -> int:
         """The node that `rank` is in; raises ValueError where there is no such rank."""
-        self._check(rank)
+        self._check("rank", rank)
         return rank // self.devices_per_node
 
     def nic(self, rank: int) -> int:
         """The card, from 0 to nics - 1 in its node, that `rank` uses; neighbours share cards."""
-        self._check(rank)
+        self._check("rank", rank)
         # The place in the node, scaled to the cards and rounded down: 8 on 4 give 0 0 1 1 2 2 3 3.
         return rank % self.devices_per_node * self.nics // self.devices_per_node
 
     def link(self, src: int, dst: int) -> Link:
         """The link on which `src` reaches `dst`; raises ValueError where src is dst."""
+        self._check("src", src)
+        self._check("dst", dst)
         if src == dst:
-            self._check(src)
             raise ValueError(f"Rank {src} reaches itself without a link; name two different ranks.")
         return self.intra if self.node(src) == self.node(dst) else self.inter
 
-    def _check(self, rank: int) -> None:
-        if not 0 <= rank < self.size:
+    def _check(self, name: str, rank: int) -> None:
+        whole = hasattr(rank, "__index__") and not isinstance(rank, bool)
+        if not whole or not 0 <= rank < self.size:
             raise ValueError(
-                f"There is no rank {rank}: {self.nodes} nodes of {self.devices_per_node} devices "
-                f"have ranks 0 to {self.size - 1}."
+                f"{name} is {rank!r}; there is no rank {rank!r}: {self.nodes} nodes of "
+                f"{self.devices_per_node} devices have ranks 0 to {self.size - 1}."
             )
 
 

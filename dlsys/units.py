@@ -67,14 +67,19 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> str:
 
 def at_least(name: str, value: float, least: float) -> None:
     """Check that `value` is a finite number of at least `least`; raises ValueError."""
-    if not (isinstance(value, Real) and math.isfinite(value) and value >= least):
-        raise ValueError(f"{name} is {value!r}; it must be at least {least:g}.")
+    if not (_finite(value) and value >= least):
+        raise ValueError(f"{name} is {value!r}; it must be at least {least:g}, a finite number.")
 
 
 def positive(name: str, value: float) -> None:
     """Check that `value` is a finite number above zero; raises ValueError."""
-    if not (isinstance(value, Real) and math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} is {value!r}; it must be above zero.")
+    if not (_finite(value) and value > 0):
+        raise ValueError(f"{name} is {value!r}; it must be above zero, a finite number.")
+
+
+def _finite(value: object) -> bool:
+    # Python counts True as the number 1; as a size or a rate it is a slip.
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def count(name: str, value: SupportsIndex, least: int = 1) -> int:

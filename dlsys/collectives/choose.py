@@ -9,7 +9,7 @@ from dlsys.collectives import halving, hierarchical, naive, ring, tree
 from dlsys.collectives.plan import KINDS, ROOTED, Plan, PlanError
 from dlsys.collectives.price import Price
 from dlsys.hardware import Cluster, Link, dgx_h100
-from dlsys.units import unknown
+from dlsys.units import at_least, count, positive, unknown
 
 FLAT: dict[str, dict[str, Callable[..., Plan]]] = {
     "broadcast": {
@@ -60,7 +60,8 @@ TWO_LEVEL: dict[str, Callable[..., Plan]] = {
 def plan_for(kind: str, ranks: int, algorithm: str | None = None, root: int = 0) -> Plan:
     """The plan of a kind by its algorithm's name; the first of `FLAT[kind]` where None.
 
-    Raises PlanError (a ValueError) for a kind or an algorithm that does not exist.
+    Raises PlanError (a ValueError) for a kind or an algorithm that does not exist, ValueError for
+    ranks below 1 or a root that is none of them.
     """
     builders = FLAT.get(kind)
     if builders is None:
@@ -73,6 +74,7 @@ def plan_for(kind: str, ranks: int, algorithm: str | None = None, root: int = 0)
                 f"plan=hierarchical_{kind}(nodes, devices_per_node) instead of its name."
             )
         raise PlanError(unknown(f"{kind} algorithm", algorithm, builders))
+    ranks, root = count("ranks", ranks), count("root", root, least=0)
     return build(ranks, root=root) if kind in ROOTED else build(ranks)
 
 
@@ -91,6 +93,7 @@ def candidates(
     Raises ValueError for an unknown kind, or where the number of ranks is missing or another than
     the cluster's.
     """
+    ranks = None if ranks is None else count("ranks", ranks)
     size = link_or_cluster.size if isinstance(link_or_cluster, Cluster) else ranks
     if size is None or (ranks is not None and ranks != size):
         raise ValueError(
@@ -133,6 +136,7 @@ def crossovers(
     Sizes are tried at powers of two from 1 byte to `largest`; each change is then narrowed down
     to a relative width of 0.1 %.
     """
+    at_least("largest", largest, 1)
     plans = candidates(kind, link_or_cluster, ranks) if among is None else among
     below, name = 1.0, _fastest(plans, 1.0, link_or_cluster)
     changes = [(below, name)]
@@ -183,6 +187,8 @@ def node_boundary(nbytes: float = 16e9, small: float = 8) -> list[Boundary]:
     definition, is bounded by 787.5 GB/s. predicted_latency: the best plan for `small` bytes, from
     link latencies alone; measured ones also contain the start of the kernels.
     """
+    positive("nbytes", nbytes)
+    positive("small", small)
     measured = {1: ((480e9, 480e9), 13e-6), 16: ((320e9, 350e9), 55e-6)}
     sides = []
     for nodes, (busbw, latency) in measured.items():

@@ -20,6 +20,7 @@ from dlsys.collectives.choose import candidates, crossovers
 from dlsys.collectives.plan import REDUCING, Plan, Transfer
 from dlsys.hardware import Cluster, Link
 from dlsys.palette import LINES
+from dlsys.units import positive
 
 # Okabe and Ito's palette; the fill, a darker blue that white text can be read on, runs from light
 # to dark, and arrows differ in shape.
@@ -66,6 +67,7 @@ def draw(plan: Plan, width: float = 7.0) -> Figure:
     only where they are new); arrows show what moved, solid where the receiver added it and dashed
     where it stored it; they run between the cells. `width` in inches.
     """
+    positive("width", width)
     drawn = panels(plan)
     wide, high = panel_size(plan)
     across = max(1, min(len(drawn), int(width / wide)))
@@ -184,8 +186,7 @@ def draw_crossovers(
     The fastest is underlaid; vertical lines mark the sizes at which another becomes the fastest.
     """
     plans = dict(candidates(kind, link_or_cluster, ranks) if among is None else among)
-    low, high = sizes
-    xs = [low * (high / low) ** (i / 100) for i in range(101)]
+    xs = _spread(*sizes)
     figure = plt.figure(figsize=(7, 4), layout="constrained")
     plt.close(figure)
     axes = figure.subplots()
@@ -197,7 +198,7 @@ def draw_crossovers(
     )
     for (name, ys), (color, style, _) in zip(every.items(), LINES * len(every), strict=False):
         axes.plot(xs, ys, color=color, linestyle=style, label=name.replace("_", "-"))
-    for size, _ in crossovers(kind, link_or_cluster, ranks, plans, high)[1:]:
+    for size, _ in crossovers(kind, link_or_cluster, ranks, plans, sizes[1])[1:]:
         axes.axvline(size, color="#888888", linewidth=0.8)
     _log_log(axes, "buffer (bytes)", "time (s)")
     axes.legend()
@@ -211,8 +212,7 @@ def draw_node_boundary(
     sizes: tuple[float, float] = (1e4, 1e11),
 ) -> Figure:
     """Bus bandwidth of the chooser's best plan over message size, a line for each cluster."""
-    low, high = sizes
-    xs = [low * (high / low) ** (i / 100) for i in range(101)]
+    xs = _spread(*sizes)
     figure = plt.figure(figsize=(7, 4), layout="constrained")
     plt.close(figure)
     axes = figure.subplots()
@@ -228,6 +228,13 @@ def draw_node_boundary(
     axes.grid(color="#EEEEEE")
     axes.legend()
     return figure
+
+
+def _spread(low: float, high: float) -> list[float]:
+    """101 sizes from `low` to `high`, evenly on a logarithmic axis."""
+    for size in (low, high):
+        positive("A size in sizes", size)
+    return [low * (high / low) ** (i / 100) for i in range(101)]
 
 
 def _log_log(axes: Axes, x: str, y: str) -> None:

@@ -160,19 +160,20 @@ class Plan:
                 f"There is no collective {self.kind!r}; the kinds are {', '.join(KINDS)}."
             )
         for name in ("ranks", "chunks", "root"):
-            if not hasattr(getattr(self, name), "__index__"):
-                raise PlanError(f"{name} is {getattr(self, name)!r}; it must be a whole number.")
-        if self.ranks < 1 or not 0 <= self.root < self.ranks:
+            value, least = getattr(self, name), int(name != "root")
+            if not hasattr(value, "__index__") or isinstance(value, bool) or value < least:
+                raise PlanError(f"{name} is {value!r}; it must be a whole number from {least}.")
+        if self.root >= self.ranks:
             raise PlanError(
-                f"Root {self.root} of {self.ranks} ranks: a plan has at least one rank, "
-                "and its root is one of them."
+                f"Root {self.root} of {self.ranks} ranks: the root is one of the ranks, "
+                f"0 to {self.ranks - 1}."
             )
         if self.kind == "all_to_all" and self.chunks != self.ranks**2:
             raise PlanError(
                 f"An all_to_all among {self.ranks} ranks has {self.ranks**2} chunks, one "
                 f"for each pair; this plan has {self.chunks}."
             )
-        if self.chunks < 1 or (self.kind in BY_ROWS and self.chunks % self.ranks):
+        if self.kind in BY_ROWS and self.chunks % self.ranks:
             raise PlanError(
                 f"{self.chunks} chunks do not give each of {self.ranks} ranks equally many "
                 f"in {self.kind}: use a multiple of {self.ranks}."

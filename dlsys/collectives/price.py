@@ -59,11 +59,12 @@ def price(
     does not divide nbytes, or a closed form that does not exist.
     """
     try:
-        nbytes = nbytes if type(nbytes) is int else float(nbytes)
+        size = nbytes if type(nbytes) is int else float(nbytes)
     except (TypeError, ValueError):
-        raise ValueError(f"A buffer of {nbytes!r} bytes: give a number of bytes.") from None
-    if not nbytes >= 0 or nbytes == float("inf"):
-        raise ValueError(f"A buffer of {nbytes} bytes: give a size from 0 bytes up.")
+        size = float("nan")
+    if isinstance(nbytes, bool | str) or not 0 <= size < float("inf"):
+        raise ValueError(f"nbytes is {nbytes!r}: give a finite number, a size from 0 bytes up.")
+    nbytes = size
     if itemsize is not None and nbytes % count("itemsize", itemsize):
         raise ValueError(
             f"A buffer of {nbytes} bytes does not hold a whole number of items of {itemsize} "
@@ -77,7 +78,9 @@ def price(
             f"{where.size}."
         )
     if not (where is None or isinstance(where, Link | Cluster)):
-        raise ValueError(f"A plan is priced on a Link or a Cluster, not on {where!r}.")
+        raise ValueError(
+            f"link_or_cluster: a plan is priced on a Link or a Cluster, not on {where!r}."
+        )
     closed = None if method == "event simulation" else _closed_form(plan, nbytes, where, itemsize)
     if closed is not None:
         return closed
