@@ -1,5 +1,6 @@
 import dataclasses
 import pickle
+import re
 
 import pytest
 from hypothesis import given
@@ -51,18 +52,69 @@ def test_nvlink4_is_nine_times_infiniband_ndr_for_each_gpu():
     assert LINKS["nvlink4"].bandwidth / LINKS["ethernet-100g"].bandwidth == 36
 
 
-@pytest.mark.parametrize(
-    ("pcie", "nvlink"), [("pcie3", "nvlink2"), ("pcie4", "nvlink3"), ("pcie5", "nvlink4")]
-)
-def test_nvlink_is_seven_to_ten_times_pcie_of_its_day_like_for_like(pcie, nvlink):
-    assert 7 < LINKS[nvlink].bandwidth / LINKS[pcie].bandwidth < 10
+LANES = {
+    # link: (lanes, 10^9 transfers of a bit per second and lane, share that is payload)
+    "nvlink2": (6 * 8, 25, 1),  # links of a V100, of 8 lanes each way
+    "nvlink3": (12 * 4, 50, 1),
+    "nvlink4": (18 * 2, 100, 1),
+    "nvlink5": (18 * 2, 200, 1),
+    "pcie3": (16, 8, 128 / 130),
+    "pcie4": (16, 16, 128 / 130),
+    "pcie5": (16, 32, 128 / 130),
+    "infiniband-hdr": (4, 50, 1),
+    "infiniband-ndr": (4, 100, 1),
+    "ethernet-100g": (4, 25, 1),
+}
+"""From the specifications of PCI Express, InfiniBand and 802.3bj, and NVIDIA's white papers."""
 
 
-@pytest.mark.parametrize(
-    "thing", [*DEVICES.values(), *LINKS.values()], ids=lambda thing: thing.name
-)
-def test_every_figure_has_a_source(thing):
-    assert len(thing.source) > 20
+@pytest.mark.parametrize("name", LANES)
+def test_a_link_carries_what_its_lanes_carry_in_one_direction(name):
+    lanes, rate, payload = LANES[name]
+    assert LINKS[name].bandwidth == pytest.approx(lanes * rate * 1e9 / 8 * payload, rel=1e-3)
+
+
+SHEETS = {
+    # device: (TFLOP/s of bf16 or fp16 as printed, with sparsity, GB, TB/s, W)
+    "v100": (125, False, 32 * 2**30 / 1e9, 0.9, 300),
+    "a100-40": (624, True, 40, 1.555, 400),
+    "a100-80": (624, True, 80, 2.039, 400),
+    "h100-sxm": (1979, True, 80, 3.35, 700),
+    "h100-pcie": (1513, True, 80, 2, 350),
+    "h200": (1979, True, 141, 4.8, 700),
+    "b200": (36_000 / 8, True, 1440 / 8, 64 / 8, 1000),
+    "tpu-v4": (275, False, 32 * 2**30 / 1e9, 1.2, 192),
+    "tpu-v5p": (459, False, 95, 2.765, None),
+    "tpu-v5e": (197, False, 16, 0.819, None),
+}
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_device_has_the_figures_that_its_data_sheet_prints(name):
+    printed, sparse, memory, bandwidth, watts = SHEETS[name]
+    device = DEVICES[name]
+    dense = device.flops.get("bf16") or device.rate("fp16")
+    assert dense / 1e12 == pytest.approx(printed / (1 + sparse), rel=1e-3)
+    assert device.memory / 1e9 == pytest.approx(memory, rel=1e-12)
+    assert device.memory_bandwidth / 1e12 == pytest.approx(bandwidth, rel=1e-12)
+    assert device.tdp == watts
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_the_source_of_a_device_names_every_figure_how_it_was_read_and_its_year(name):
+    device = DEVICES[name]
+    for figure in ("rates", "memory", "bandwidth", "power"):
+        assert figure in device.source
+    assert re.search(r"\b20[12]\d\b", device.source)
+    assert ("GiB" in device.source) == (device.memory % 2**30 == 0)
+    assert ("no power is published" in device.source) == (device.tdp is None)
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_the_source_of_a_link_says_where_its_bandwidth_and_its_latency_are_from(name):
+    bandwidth, latency = LINKS[name].source.split("; latency: ")
+    assert re.match(r"bandwidth: .*(data sheet|specification|IEEE)", bandwidth)
+    assert re.search(r"NCCL's tuner|an assumption for", latency)
 
 
 def test_a_message_takes_latency_and_bytes_over_bandwidth():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dlsys import collectives, world
 from dlsys.collectives import Plan, PlanError, Transfer, plan_for, ring_all_reduce
 from dlsys.collectives.choose import FLAT, TWO_LEVEL
-from dlsys.collectives.plan import KINDS, REDUCING, ROOTED
+from dlsys.collectives.plan import KINDS, REDUCING, ROOTED, Rounds, disturbed
 from dlsys.hardware import DEVICES, LINKS, Cluster, Link
 
 NAMED = [(kind, name) for kind, builders in FLAT.items() for name in builders]
@@ -217,19 +217,53 @@ def test_every_run_on_a_cluster_gives_the_right_result_bytes_and_seconds(nodes, 
             hold_run_against_price(plan, length, where)
 
 
-# Recursive doubling: partners swap whole buffers, and both add.
+# Recursive doubling by hand: partners swap whole buffers, and both add.
 SWAPS = [[Transfer(r, r ^ apart, 0, 1, True) for r in range(4)] for apart in (1, 2)]
 
 
 def test_a_plan_that_exchanges_the_same_chunk_both_ways_sends_what_was_there_before():
-    doubling = Plan("all_reduce", "recursive doubling", 4, 1, SWAPS)
+    doubling = Plan("all_reduce", "by hand", 4, 1, SWAPS)
     doubling.check()
     hold_run_against_price(doubling, 5, LINK)
+    hold_run_against_price(
+        Plan("all_reduce", "by hand", 4, 1, Rounds(2, SWAPS.__getitem__, True)), 5, LINK
+    )
+
+
+def test_recursive_doubling_swaps_whole_buffers_with_partners_1_2_4_apart():
+    built = collectives.recursive_doubling_all_reduce(4)
+    assert [list(transfers) for transfers in built.rounds] == SWAPS
+    # Of six ranks 1 and 3 hand in their buffers to 0 and 2, which swap with 4 and 5.
+    fold, *swaps, unfold = collectives.recursive_doubling_all_reduce(6).rounds
+    assert {t[:2] for t in fold} == {(1, 0), (3, 2)}
+    assert [{frozenset(t[:2]) for t in transfers} for transfers in swaps] == [
+        {frozenset({0, 2}), frozenset({4, 5})},
+        {frozenset({0, 4}), frozenset({2, 5})},
+    ]
+    assert {t[:2] for t in unfold} == {(0, 1), (2, 3)}
+    assert [t.reduce for transfers in (fold, *swaps, unfold) for t in transfers] == 10 * [
+        True
+    ] + 2 * [False]
+
+
+def test_only_plans_whose_ranks_may_swap_a_chunk_say_so():
+    for plan in every_plan(6, nodes=2):
+        swapped = any(disturbed(s.sends, s.receives) for r in range(6) for s in plan.steps(r))
+        assert plan.swaps == swapped, plan
+    assert Plan("broadcast", "by hand", 2, 1, [[Transfer(0, 1, 0, 1)]]).swaps
+
+
+@pytest.mark.parametrize("n", [2, 3, 6, 8])
+def test_all_ranks_get_the_same_bits_from_every_all_reduce_also_where_sums_are_rounded(n):
+    x = torch.rand(n, 33, generator=torch.Generator().manual_seed(n)) * 1e8 - 5e7
+    for name in FLAT["all_reduce"]:
+        run = world.simulate(lambda c: c.all_reduce(x[c.rank], plan=name), n)  # noqa: B023
+        assert all(torch.equal(result, run.results[0]) for result in run.results), name
 
 
 def test_every_plan_gives_the_same_results_and_bytes_in_real_processes():
     plans = every_plan(4, nodes=2)
-    plans.append(Plan("all_reduce", "recursive doubling", 4, 1, SWAPS))
+    plans.append(Plan("all_reduce", "by hand", 4, 1, SWAPS))
     cases = [(plan, *prepare(plan, length)) for plan in plans for length in (0, 1, 37)]
 
     def program(comm):
@@ -245,6 +279,48 @@ def test_every_plan_gives_the_same_results_and_bytes_in_real_processes():
     for case, sent in zip(cases, zip(*run.results, strict=True), strict=True):
         plan, *_, nbytes, itemsize = case
         assert max(sent) == plan.price(nbytes, LINK, itemsize).bytes_per_rank, (plan, nbytes)
+
+
+# Shapes of what a rank passes in that hold no byte at all.
+EMPTY = [(6, 0), (7, 0), (2, 3, 0), (0, 4), (0,), (0, 0)]
+
+
+def calls_without_bytes(comm):
+    """The shapes that every collective by every plan returns for inputs without a byte."""
+    found = {}
+    for kind, shape in product(KINDS, EMPTY):
+        for name in (*FLAT[kind], None):
+            result = getattr(comm, kind)(torch.zeros(shape), plan=name)
+            found[kind, shape, name] = result if result is None else tuple(result.shape)
+    return found
+
+
+@pytest.mark.parametrize("run", [world.simulate, world.launch], ids=["simulated", "processes"])
+def test_rows_of_no_width_are_counted_and_no_rows_stay_none(run):
+    for rank, found in enumerate(run(calls_without_bytes, 3).results):
+        for (kind, shape, name), returned in found.items():
+            right = expected(kind, [torch.zeros(shape)] * 3, rank, 0, shape[0])
+            assert returned == (right if right is None else tuple(right.shape)), (kind, shape, name)
+
+
+def test_two_level_plans_count_rows_of_no_width():
+    inputs = [torch.zeros(8, 0)] * 4
+    for build in TWO_LEVEL.values():
+        plan = build(2, 2)
+        options = {"length": 32} if plan.kind == "all_gather" else {}
+        results = world.simulate(lambda c: plan.run(c, inputs[0], **options), 4).results  # noqa: B023
+        right = [expected(plan.kind, inputs, rank, 0, 8) for rank in range(4)]
+        assert all(map(same, results, right)), plan
+
+
+def test_a_block_without_rows_may_be_part_of_a_message_that_is_passed_on():
+    # One row for three ranks: block 2 of every rank has it. Rank 0's blocks go by way of rank 1.
+    by_way = [[(0, 1, 1, 2), (0, 1, 2, 3)], [(1, 2, 1, 3), (2, 1, 7, 8)], [(1, 2, 5, 6)]]
+    back = [[(1, 0, 3, 4), (2, 0, 6, 7)]]
+    plan = Plan("all_to_all", "by way of 1", 3, 9, by_way + back)
+    plan.check()
+    run = world.simulate(lambda c: plan.run(c, torch.tensor([c.rank + 1])), 3)
+    assert [result.tolist() for result in run.results] == [[], [], [1, 2, 3]]
 
 
 @pytest.mark.parametrize("op", ["mean", "max", "min", "prod"])

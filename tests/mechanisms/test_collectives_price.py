@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import defaultdict
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +24,7 @@ from dlsys.collectives import (
     naive_all_reduce,
     node_boundary,
     plan_for,
+    recursive_doubling_all_reduce,
     ring_all_gather,
     ring_all_reduce,
     ring_reduce_scatter,
@@ -37,7 +40,7 @@ FREE = Link("no latency", latency=0.0, bandwidth=1e9)
 SIZES = st.floats(1e-3, 1e13) | st.integers(1, 10**13)
 LINK = st.builds(Link, st.just("any"), latency=st.floats(0, 1e-2), bandwidth=st.floats(1e6, 1e13))
 SYMMETRIC = [
-    *[("all_reduce", name) for name in ("ring", "tree", "halving_doubling")],
+    *[("all_reduce", name) for name in ("ring", "tree", "halving_doubling", "recursive_doubling")],
     *[(kind, "ring") for kind in ("all_gather", "reduce_scatter", "broadcast", "reduce")],
     *[(kind, "tree") for kind in ("broadcast", "reduce", "scatter", "gather")],
     ("all_to_all", "pairwise"),
@@ -71,29 +74,127 @@ def test_symmetric_plans_have_an_exact_closed_form_on_a_link_for_1_to_17_ranks(k
             assert same_both_ways(plan, 4 * 5 * plan.chunks, LINKS["ethernet-100g"], itemsize=4)
 
 
-@settings(deadline=None)
-@given(st.sampled_from(NAMED), st.integers(1, 17), SIZES, LINK)
-def test_closed_form_and_simulation_agree_for_any_size_and_link(named, n, nbytes, link):
-    same_both_ways(plan_for(named[0], n, named[1]), nbytes, link)
+def literature(n):
+    """Latencies, buffers on the critical path, and buffers that the busiest rank sends, by plan.
+
+    Written down anew: rings from Patarasuk and Yuan (2009), trees, halving and doubling from
+    Thakur, Rabenseifner and Gropp (2005); the naive plans by counting what passes rank 0's port.
+    """
+    p, whole = 2 ** math.floor(math.log2(n)), 1
+    extra = n - p
+    up, depth, odd = round(math.log2(p)), math.ceil(math.log2(n)), bool(extra)
+    share = Fraction(1, n)
+    rest, ring = 1 - share, (n - 1, 1 - share, 1 - share)
+    chain, tree = (n + 6, Fraction(n + 6, 8), whole), (depth, depth, depth)
+    # Of p places the lowest `extra` stand for two ranks each, so that a run of k places from the
+    # lowest on has min(2k, k + extra) of the n shares: halving cuts it, doubling sends it. A rank
+    # beyond p sends or gets the whole buffer and its share besides.
+    runs = sum(min(2 << k, (1 << k) + extra) * share for k in range(up))
+    halving = (up + 2 * odd, runs + (whole + share) * odd)
+    subtree = max((min(place & -place, n - place) for place in range(1, n)), default=0)
+    mean = 2 * (1 - Fraction(1, p))
+    return {
+        ("broadcast", "tree"): tree,
+        ("broadcast", "ring"): chain,
+        ("broadcast", "naive"): (1, n - 1, n - 1),
+        ("reduce", "tree"): (depth, depth, whole),
+        ("reduce", "ring"): chain,
+        ("reduce", "naive"): (n - 1, n - 1, whole),
+        ("scatter", "tree"): (depth, rest, rest),
+        ("scatter", "naive"): (1, rest, rest),
+        ("gather", "tree"): (depth, rest, subtree * share),
+        ("gather", "naive"): (1, rest, share),
+        ("all_gather", "ring"): ring,
+        ("all_gather", "bidirectional"): ring,
+        ("all_gather", "doubling"): (*halving, runs + whole if odd else rest),
+        ("all_gather", "naive"): (2, rest + n - 1, n - 1),
+        ("reduce_scatter", "ring"): ring,
+        ("reduce_scatter", "bidirectional"): ring,
+        ("reduce_scatter", "halving"): (*halving, whole if odd else rest),
+        ("reduce_scatter", "naive"): (n, n - 1 + rest, whole),
+        ("all_reduce", "ring"): (2 * (n - 1), 2 * rest, 2 * rest),
+        ("all_reduce", "bidirectional"): (2 * (n - 1), 2 * rest, 2 * rest),
+        ("all_reduce", "tree"): (2 * depth, 2 * depth, depth),
+        ("all_reduce", "halving_doubling"): (2 * (up + odd), mean + 2 * odd, mean + odd),
+        ("all_reduce", "recursive_doubling"): (up + 2 * odd, up + 2 * odd, up + odd),
+        ("all_reduce", "naive"): (n, 2 * (n - 1), n - 1),
+        ("all_to_all", "pairwise"): ring,
+        ("all_to_all", "naive"): (2, n - 1 + (n - 1) * rest, max(whole, (n - 1) * rest)),
+    }
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=300)
+@given(st.sampled_from(NAMED), st.integers(2, 17), SIZES, LINK)
+def test_every_plan_costs_on_a_link_what_the_literature_says(named, n, nbytes, link):
+    plan, (latencies, buffers, sent) = plan_for(named[0], n, named[1]), literature(n)[named]
+    seconds = latencies * link.latency + float(buffers) * nbytes / link.bandwidth
+    for method in (None, "event simulation"):
+        found = price(plan, nbytes, link, method=method)
+        assert found.seconds == pytest.approx(seconds, rel=1e-9, abs=0)
+        assert found.bytes_per_rank == pytest.approx(float(sent) * nbytes, rel=1e-9, abs=0)
+        assert found.messages == sum(map(len, plan.rounds))
+
+
+def by_hand(plan, nbytes, where):
+    """Seconds and bytes sent by each rank, from the definition of the model, without any queue.
+
+    Of the messages whose ends have both come to their round, the one that could start first goes
+    first. It occupies the port that it leaves by and the one that it arrives at.
+    """
+    g = where.devices_per_node
+    left = [(k, i, t) for k, transfers in enumerate(plan.rounds) for i, t in enumerate(transfers)]
+    entered, done = [0.0] * plan.ranks, [0.0] * plan.ranks
+    free, sent = defaultdict(float), [0.0] * plan.ranks
+    while left:
+        at = {}
+        for k, _, t in left:
+            at.setdefault(t.src, k)
+            at.setdefault(t.dst, k)
+        here = [m for m in left if at[m[2].src] == at[m[2].dst] == m[0]]
+        k, i, t = min(here, key=lambda m: (max(entered[m[2].src], entered[m[2].dst]), m[1], m[0]))
+        left.remove((k, i, t))
+        near = t.src // g == t.dst // g
+        link = where.intra if near else where.inter
+        ports = [
+            (way, r if near else (r // g, r % g * where.nics // g), near)
+            for way, r in (("out", t.src), ("in", t.dst))
+        ]
+        size = (t.stop - t.first) * nbytes / plan.pieces
+        start = max(entered[t.src], entered[t.dst], *(free[port] for port in ports))
+        sent[t.src] += size
+        for port, end in zip(ports, (t.src, t.dst), strict=True):
+            free[port] = start + size / link.bandwidth
+            done[end] = max(done[end], start + link.latency + size / link.bandwidth)
+        for end in (t.src, t.dst):
+            if not any(round == k and end in (m.src, m.dst) for round, _, m in left):
+                entered[end] = done[end]
+    return max(done), max(sent)
+
+
+@settings(deadline=None, max_examples=150)
 @given(
-    st.sampled_from(NAMED),
-    st.integers(1, 5),
-    st.integers(1, 5),
-    st.integers(1, 5),
+    st.sampled_from([*NAMED, *((kind, "hierarchical") for kind in TWO_LEVEL)]),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(1, 4),
     SIZES,
     LINK,
     LINK,
 )
-def test_closed_form_and_simulation_agree_on_any_cluster(
+def test_every_plan_costs_on_a_cluster_what_its_messages_take(
     named, nodes, devices, nics, nbytes, intra, inter
 ):
     where = cluster(nodes, devices, intra, inter, min(nics, devices))
-    same_both_ways(plan_for(named[0], nodes * devices, named[1]), nbytes, where)
-    if named[0] in TWO_LEVEL:
-        same_both_ways(TWO_LEVEL[named[0]](nodes, devices), nbytes, where)
+    if named[1] == "hierarchical":
+        plan = TWO_LEVEL[named[0]](nodes, devices)
+    else:
+        plan = plan_for(named[0], nodes * devices, named[1])
+    seconds, sent = by_hand(plan, nbytes, where)
+    for method in (None, "event simulation"):
+        found = price(plan, nbytes, where, method=method)
+        assert found.seconds == pytest.approx(seconds, rel=1e-9, abs=0)
+        assert found.bytes_per_rank == pytest.approx(sent, rel=1e-9, abs=0)
+        assert found.messages == sum(map(len, plan.rounds))
 
 
 @given(st.integers(1, 12), st.integers(0, 200), st.sampled_from(NAMED))
@@ -117,8 +218,8 @@ def test_rings_and_hierarchical_plans_have_an_exact_closed_form_on_a_cluster():
         for build in (collectives.hierarchical_scatter, collectives.hierarchical_gather):
             assert same_both_ways(build(nodes, devices, root=where.size - 2), 1e8, where)
     where = cluster(4, 4, intra, inter)
-    assert same_both_ways(tree_all_reduce(16), 1e8, where)
-    assert same_both_ways(halving_doubling_all_reduce(16), 1e8, where)
+    for make in (tree_all_reduce, halving_doubling_all_reduce, recursive_doubling_all_reduce):
+        assert same_both_ways(make(16), 1e8, where)
     for kind in ("broadcast", "reduce", "scatter", "gather"):
         assert same_both_ways(plan_for(kind, 16, "tree"), 1e8, where)
     # With shared cards the ranks of a node queue, and only the simulation knows how.
@@ -129,7 +230,8 @@ def test_a_thousand_ranks_are_priced_without_looking_at_a_single_message():
     def build(index):
         raise AssertionError(f"round {index} was built")
 
-    plans = [make(1024) for make in (ring_all_reduce, tree_all_reduce, halving_doubling_all_reduce)]
+    makers = (ring_all_reduce, tree_all_reduce, halving_doubling_all_reduce)
+    plans = [make(1024) for make in (*makers, recursive_doubling_all_reduce)]
     plans += [collectives.tree_scatter(1024), collectives.tree_gather(1024)]
     plans += [build(128, 8) for kind, build in TWO_LEVEL.items() if kind != "all_to_all"]
     for plan in plans:
@@ -165,7 +267,8 @@ def test_worked_examples_of_ring_times_and_bytes():
     assert ring(8, 14e9, 12.5e9).seconds == pytest.approx(1.96, rel=1e-12)
     assert ring(64, 20e9, 100e9).bytes_per_rank == 39.375e9
     # Two whole buffers, without the (n-1)/n, would be 2.24 s in place of 1.96.
-    assert Link("", 0.0, 12.5e9).seconds(2 * 14e9) == 2.24
+    mistaken = Link("", 0.0, 12.5e9).seconds(2 * 14e9)
+    assert ring(8, 14e9, 12.5e9).seconds == pytest.approx(7 / 8 * mistaken, rel=1e-12)
     # Sharded training gathers twice and reduce-scatters once: half as much again.
     gather, scatter = (
         make(64).price(20e9, FREE).bytes_per_rank for make in (ring_all_gather, ring_reduce_scatter)
@@ -192,7 +295,10 @@ def test_8_ranks_send_24_5_of_14_gb_each_and_196_together_not_28():
 def test_a_ring_uses_one_direction_of_nvlink_so_it_takes_82_ms_and_not_41():
     found = ring_all_reduce(8).price(14e9, LINKS["nvlink3"])
     assert found.seconds == pytest.approx(81.7e-3, rel=1e-3)
-    assert LINKS["nvlink4"].bandwidth / LINKS["ethernet-100g"].bandwidth == 36
+    slow, fast = (
+        ring_all_reduce(8).price(1e15, LINKS[name]) for name in ("ethernet-100g", "nvlink4")
+    )
+    assert slow.seconds / fast.seconds == pytest.approx(36, rel=1e-6)
 
 
 def test_an_hdr_port_is_a_twelfth_of_nvlink_3_and_not_a_third():
@@ -218,10 +324,10 @@ def test_bus_bandwidth_of_a_ring_is_the_bandwidth_of_its_link_for_any_number_of_
 def test_one_rank_or_no_bytes_cost_nothing_and_have_no_bandwidth():
     for kind, name in NAMED:
         for plan, nbytes in ((plan_for(kind, 1, name), 1e9), (plan_for(kind, 4, name), 0)):
-            found = plan.price(nbytes, LINKS["nvlink4"])
-            assert (found.seconds, found.bytes_per_rank, found.messages) == (0, 0, 0)
-            assert (found.algbw, found.busbw) == (0, 0)
-            assert same_both_ways(plan, nbytes, LINKS["nvlink4"]) in (True, False)
+            for method in (None, "event simulation"):
+                found = price(plan, nbytes, LINKS["nvlink4"], method=method)
+                assert (found.seconds, found.bytes_per_rank, found.messages) == (0, 0, 0)
+                assert (found.algbw, found.busbw) == (0, 0)
 
 
 def test_latency_is_paid_in_every_round():
@@ -230,6 +336,8 @@ def test_latency_is_paid_in_every_round():
     assert tree_all_reduce(9).price(1, slow).seconds == 8
     assert halving_doubling_all_reduce(8).price(1, slow).seconds == 6
     assert halving_doubling_all_reduce(9).price(1, slow).seconds == 8
+    assert recursive_doubling_all_reduce(8).price(1, slow).seconds == 3
+    assert recursive_doubling_all_reduce(9).price(1, slow).seconds == 5
 
 
 def test_the_naive_root_takes_n_times_as_long_for_large_buffers():
@@ -270,14 +378,42 @@ def test_the_best_plan_is_the_cheapest_of_the_candidates_at_every_size():
             assert chosen.price(nbytes, where).seconds == pytest.approx(min(seconds), rel=1e-9)
 
 
-def test_a_ring_overtakes_halving_doubling_where_ranks_are_no_power_of_two():
-    link = LINKS["nvlink4"]
-    (_, first), (size, second) = crossovers("all_reduce", link, 6)
-    assert (first, second) == ("halving_doubling", "ring")
-    for nbytes, name in ((size / 1.01, first), (size * 1.01, second)):
-        assert best("all_reduce", nbytes, link, 6).algorithm == name
-    # Where the two are equal: 10(a + S/6B) = 2(a + S/B) + 2(2a + 3/4 S/B).
-    assert size == pytest.approx(4 * link.latency * link.bandwidth / (11 / 6), rel=1e-2)
+def test_recursive_doubling_then_halving_doubling_then_a_ring_where_ranks_are_no_power_of_two():
+    link, n = LINKS["infiniband-ndr"], 48
+    changes = crossovers("all_reduce", link, n)
+    assert [name for _, name in changes] == ["recursive_doubling", "halving_doubling", "ring"]
+    for (size, above), (_, below) in zip(changes[1:], changes, strict=False):
+        for nbytes, name in ((size / 1.01, below), (size * 1.01, above)):
+            assert best("all_reduce", nbytes, link, n).algorithm == name
+    # Where two are equal, p = 32 of the ranks doubling: 7(a + S/B) = 12a + (2 + 2 31/32) S/B, and
+    # 12a + (2 + 2 31/32) S/B = 94a + 2 47/48 S/B.
+    unit = link.latency * link.bandwidth
+    exact = [unit * 5 / (5 - 31 / 16), unit * 82 / (2 + 31 / 16 - 47 / 24)]
+    assert [size for size, _ in changes[1:]] == pytest.approx(exact, rel=1e-3)
+
+
+@pytest.mark.parametrize("n", [4, 8, 64, 1024])
+def test_halving_doubling_is_beaten_by_recursive_doubling_alone_where_ranks_are_a_power_of_two(n):
+    link, levels = LINKS["infiniband-ndr"], n.bit_length() - 1
+    changes = crossovers("all_reduce", link, n)
+    assert [name for _, name in changes] == ["recursive_doubling", "halving_doubling"]
+    # levels (a + S/B) = 2 levels a + 2(n-1)/n S/B
+    exact = levels * link.latency * link.bandwidth / (levels - 2 * (n - 1) / n)
+    assert changes[1][0] == pytest.approx(exact, rel=1e-3)
+
+
+def test_a_kilobyte_on_eight_ranks_takes_three_latencies_by_recursive_doubling():
+    plan = best("all_reduce", 1e3, LINKS["infiniband-ndr"], 8)
+    found = plan.price(1e3, LINKS["infiniband-ndr"])
+    assert plan.algorithm == "recursive_doubling"
+    assert found.seconds == pytest.approx(8.16e-6, rel=1e-12)
+    assert (found.rounds, found.bytes_per_rank, found.messages) == (3, 3e3, 24)
+    halving = halving_doubling_all_reduce(8).price(1e3, LINKS["infiniband-ndr"])
+    assert halving.seconds == pytest.approx(16.235e-6, rel=1e-12)
+
+
+def test_two_ranks_swap_their_buffers_at_every_size():
+    assert crossovers("all_reduce", LINKS["ethernet-100g"], 2) == [(1.0, "recursive_doubling")]
 
 
 def test_ring_and_tree_cross_where_their_formulas_are_equal():
@@ -321,8 +457,11 @@ def test_the_measured_cliff_lies_between_no_overlap_and_full_overlap_of_the_leve
     assert inside.predicted_busbw < 480e9 < bus_factor("all_reduce", 8) * 450e9 == 787.5e9
     assert across.predicted_busbw < 320e9 < 350e9 < across.overlapped_busbw
     assert across.predicted_busbw / inside.predicted_busbw < 0.6
+    # Recursive doubling: three rounds inside a node, and four more across 16.
+    assert inside.predicted_latency == pytest.approx(3 * 0.6e-6, rel=1e-3)
+    assert across.predicted_latency == pytest.approx(3 * 0.6e-6 + 4 * 2.7e-6, rel=1e-3)
     assert inside.predicted_latency < 13e-6
-    assert inside.predicted_latency < across.predicted_latency < 55e-6
+    assert across.predicted_latency < 55e-6
 
 
 def test_choosing_needs_to_know_how_many_ranks():
@@ -338,7 +477,7 @@ def test_the_figures_of_the_chooser_have_a_line_for_each_algorithm_and_cluster()
     figure = draw_crossovers("all_reduce", LINKS["nvlink4"], 6)
     (axes,) = figure.axes
     names = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert names == ["ring", "tree", "halving-doubling"]
+    assert names == ["ring", "tree", "halving-doubling", "recursive-doubling"]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("buffer (bytes)", "time (s)")
     figure = draw_node_boundary("all_reduce", [dgx_h100(1), dgx_h100(2)])
