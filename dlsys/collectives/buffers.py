@@ -180,7 +180,7 @@ class _Blocks(Buffers):
         return torch.cat([self._block(chunk) for chunk in required(plan, self.rank)])
 
     def _block(self, chunk: int) -> torch.Tensor:
-        """The chunk; one of 0 bytes never came, but its rows count, also where they have no width."""
+        """The chunk; one of 0 bytes never came, and yet it has rows where these have no width."""
         if chunk in self._blocks:
             return self._blocks[chunk]
         return self._rows(self.edges[chunk + 1] - self.edges[chunk])

@@ -1,4 +1,4 @@
-"""Recursive halving and doubling: the fewest rounds, or as few rounds as a tree and bytes as a ring.
+"""Recursive halving and doubling: half the rounds of a tree, or no more, and a ring's bytes.
 
 With n = 2^k ranks, partners swap whole buffers and both add (recursive doubling), or exchange half
 of what they still hold, then a quarter, ... and back (halving-doubling; Rabenseifner 2004; Thakur,
