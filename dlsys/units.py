@@ -68,18 +68,13 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> str:
 def at_least(name: str, value: float, least: float) -> None:
     """Check that `value` is a finite number of at least `least`; raises ValueError."""
     if not (_finite(value) and value >= least):
-        raise ValueError(f"{name} is {value!r}; it must be at least {least:g}, a finite number.")
+        raise ValueError(f"{name} is {value!r}; it must be at least {least:g}, and finite.")
 
 
 def positive(name: str, value: float) -> None:
     """Check that `value` is a finite number above zero; raises ValueError."""
     if not (_finite(value) and value > 0):
-        raise ValueError(f"{name} is {value!r}; it must be above zero, a finite number.")
-
-
-def _finite(value: object) -> bool:
-    # Python counts True as the number 1; as a size or a rate it is a slip.
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+        raise ValueError(f"{name} is {value!r}; it must be above zero, and finite.")
 
 
 def count(name: str, value: SupportsIndex, least: int = 1) -> int:
@@ -205,6 +200,11 @@ def parse_seconds(text: str) -> float:
 def parse_flops(text: str) -> float:
     """FLOPs from text such as "3 TFLOP", or FLOP/s from "989 TFLOP/s"; raises ValueError."""
     return _parsed(text, _FLOP_UNITS, "989 TFLOP/s or 3.1 EFLOP")
+
+
+def _finite(value: object) -> bool:
+    # True is 1 to Python, and never what was meant.
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _scaled(name: str, number: float, unit: float) -> float:

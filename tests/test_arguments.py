@@ -34,9 +34,9 @@ class Kind(NamedTuple):
 COUNT = Kind((*NO_NUMBERS, 0, -1, 2.5, 2.0), r"a whole number (from|of at least) 1\.")
 PLACE = Kind((*NO_NUMBERS, -1, 0.5, 1.0), r"a whole number (from|of at least) 0\.")
 RANK = Kind((*NO_NUMBERS, -1, 16, 0.5, 1.0), r"have ranks 0 to 15\.")
-SIZE = Kind((*NO_NUMBERS, -1, -0.5), r"at least 0, a finite number|a finite number.*from 0 bytes")
-FROM_ONE = Kind((*NO_NUMBERS, 0, 0.5), r"at least 1, a finite number")
-ABOVE_ZERO = Kind((*NO_NUMBERS, -1, 0, 0.0), r"above zero, a finite number")
+SIZE = Kind((*NO_NUMBERS, -1, -0.5), r"at least 0, and finite|a finite number.*from 0 bytes")
+FROM_ONE = Kind((*NO_NUMBERS, 0, 0.5), r"at least 1, and finite")
+ABOVE_ZERO = Kind((*NO_NUMBERS, -1, 0, 0.0), r"above zero, and finite")
 
 
 class Case(NamedTuple):
