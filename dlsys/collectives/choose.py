@@ -178,14 +178,17 @@ def node_boundary(nbytes: float = 16e9, small: float = 8) -> list[Boundary]:
     Measured (The Smol Training Playbook, 2025; nodes of 8 H100): bus bandwidth 480 GB/s inside a
     node and 320 to 350 across 16 nodes; latency of small messages 13 and 55 microseconds.
 
-    predicted_busbw: the best plan of the chooser for `nbytes`, its phases one after the other.
-    overlapped_busbw: the bound if phases inside and between nodes overlapped perfectly, in which
-    case only the slower level counts. Across nodes the measurement lies between the two, since
-    libraries cut a buffer up and overlap the levels in part. Inside, it exceeds NVLink's 450 GB/s
-    each way, which no plan can in which only ranks add: there the switches add (in-network
-    reduction), each rank sends its buffer once, and busbw, which is algbw times 2(n-1)/n by
-    definition, is bounded by 787.5 GB/s. predicted_latency: the best plan for `small` bytes, from
-    link latencies alone; measured ones also contain the start of the kernels.
+    - predicted_busbw: the best plan of the chooser for `nbytes`, its phases one after the other.
+    - overlapped_busbw: the bound if phases inside and between nodes overlapped perfectly, in which
+      case only the slower level counts.
+    - predicted_latency: the best plan for `small` bytes, from link latencies alone; measured ones
+      also contain the start of the kernels.
+
+    Across nodes the measured bandwidth lies between the two predictions, since libraries cut a
+    buffer up and overlap the levels in part. Inside, it exceeds NVLink's 450 GB/s each way, which
+    no plan can in which only ranks add: there the switches add (in-network reduction), each rank
+    sends its buffer once, and busbw, which is algbw times 2(n-1)/n by definition, is bounded by
+    787.5 GB/s. Raises ValueError for sizes that are not above zero.
     """
     positive("nbytes", nbytes)
     positive("small", small)

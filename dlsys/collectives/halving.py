@@ -45,7 +45,7 @@ def halving_reduce_scatter(n: int) -> Plan:
         apart = core.places >> (k + 1)
         transfers = []
         for place in range(core.places):
-            partner = place ^ apart
+            partner = place ^ apart  # the places differ in this bit alone
             begin = partner & -apart  # the partner keeps the run of `apart` places that it is in
             first, stop = core.chunk(begin), core.chunk(begin + apart)
             transfers.append(Transfer(core.rank(place), core.rank(partner), first, stop, True))
@@ -87,7 +87,8 @@ def halving_doubling_all_reduce(n: int) -> Plan:
         size = p >> (k + 1)
         transfers = []
         for place in range(p):
-            # What a place holds follows from its lowest bits, read from the lowest up.
+            # Where its bit is 1, a place keeps the upper half of its piece, else the lower: so what
+            # it holds after k rounds follows from its k lowest bits, read from the lowest up.
             held = sum(p >> (bit + 1) for bit in range(k) if place >> bit & 1)
             first = held if place >> k & 1 else held + size
             partner = core.rank(place ^ 1 << k)

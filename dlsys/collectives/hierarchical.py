@@ -20,7 +20,7 @@ def _inside(nodes: int, g: int, runs: list[list[int]], reduce: bool) -> Rounds:
     length = nodes * g // (g * len(runs[0]))
 
     def build(k: int) -> list[Transfer]:
-        ahead = -1 - k if reduce else -k
+        ahead = -1 - k if reduce else -k  # as in `ring`: the run just added to, or just received
         return [
             Transfer(a * g + j, a * g + (j + 1) % g, first, first + length, reduce)
             for a in range(nodes)
@@ -35,7 +35,7 @@ def _between(nodes: int, g: int, adjacent: bool, reduce: bool) -> Rounds:
     """Rings between nodes, one for each local: node a ends with (begins with) its one chunk."""
 
     def build(k: int) -> list[Transfer]:
-        ahead = -1 - k if reduce else -k
+        ahead = -1 - k if reduce else -k  # the same ring, whose ranks are the nodes
         transfers = []
         for a in range(nodes):
             for j in range(g):
@@ -106,9 +106,11 @@ def hierarchical_all_to_all(nodes: int, devices_per_node: int) -> Plan:
 
     def build(k: int) -> list[Transfer]:
         if k < g - 1:
+            # Inside: to the k+1st neighbor `via` go the blocks for all b*g + its own place.
             hops = [(r, r - r % g + (r + k + 1) % g) for r in range(n)]
             pairs = [(r, via, r, b * g + via % g) for r, via in hops for b in range(nodes)]
         else:
+            # Across: to the same place `ahead` nodes on, what all of this node have for it.
             ahead = k - g + 2
             hops = [(r, (r + ahead * g) % n) for r in range(n)]
             pairs = [(r, dst, r - r % g + i, dst) for r, dst in hops for i in range(g)]
@@ -126,6 +128,7 @@ def _trees(
     size, local = rows or 1, root % g
 
     def build(k: int) -> list[Transfer]:
+        # Rank a of the tree `across` is the root's place in node a; a's own tree is shifted by a*g.
         if k < len(across):
             return [
                 Transfer(t.src * g + local, t.dst * g + local, t.first * size, t.stop * size)

@@ -118,11 +118,15 @@ class Rounds(Sequence[Sequence[Transfer]]):
 class Symmetry:
     """What a builder knows about its rounds, from which `price` takes a closed form.
 
-    `phases` are (rounds, chunks, scope): in each of `rounds` rounds every rank of the critical path
-    sends `chunks` chunks. The scope says whom it reaches: "ring", always the next rank; "intra" and
-    "inter", a rank of the same or of another node of `shape` (nodes, devices_per_node); a power of
-    two d, rank xor d; "any", it varies. `sent` is the number of chunks that the busiest rank sends,
-    `messages` counts those of all ranks.
+    - `phases`: (rounds, chunks, scope); in each of `rounds` rounds every rank of the critical path
+      sends `chunks` chunks to whom the scope says:
+      - "ring": always the next rank;
+      - "intra", "inter": a rank of the same or of another node of `shape`;
+      - a power of two d: rank xor d;
+      - "any": it varies.
+    - `sent`: the number of chunks that the busiest rank sends.
+    - `messages`: of all ranks together.
+    - `shape`: (nodes, devices_per_node) of a plan on two levels.
     """
 
     phases: tuple[tuple[int, int, str | int], ...]
@@ -136,13 +140,17 @@ class Symmetry:
 class Plan:
     """A collective operation as data: `rounds` of transfers among `ranks` ranks.
 
-    kind: the communicator's method (`all_reduce`, `broadcast`, ...); algorithm: a name for people.
-    chunks: the number of pieces the buffer is cut into; chunk k of L elements (rows, for scatter,
-    gather, all_gather and reduce_scatter, whose rank r owns chunks [r*chunks/ranks,
-    (r+1)*chunks/ranks)) covers [k*L//chunks, (k+1)*L//chunks). An all_to_all has ranks*ranks
-    chunks, chunk i*ranks+j being the block from rank i for rank j.
-    rounds: in a round all sends read what was held before any receive of that round is stored; a
-    rank enters its next round as soon as its own transfers are done.
+    - kind: the communicator's method (`all_reduce`, `broadcast`, ...).
+    - algorithm: a name for people.
+    - chunks: the number of pieces the buffer is cut into. Chunk k of L elements covers
+      [k*L//chunks, (k+1)*L//chunks). In scatter, gather, all_gather and reduce_scatter L counts
+      rows, and rank r owns chunks [r*chunks/ranks, (r+1)*chunks/ranks). An all_to_all has
+      ranks*ranks chunks, chunk i*ranks+j being the block from rank i for rank j.
+    - rounds: in a round all sends read what was held before any receive of that round is stored; a
+      rank enters its next round as soon as its own transfers are done.
+    - root: of a kind that has one.
+    - symmetry: what the builder knows, for a closed-form price.
+
     Raises PlanError where kind, ranks, chunks and root do not fit together.
     """
 

@@ -23,12 +23,15 @@ Method = Literal["closed form", "event simulation"]
 class Price:
     """What a collective costs.
 
-    seconds: from the common start until the last rank is done. bytes_per_rank: bytes that the
-    busiest rank sends. algbw: the buffer's bytes over seconds, in bytes/s. busbw: algbw times
-    NCCL's factor, 2(n-1)/n for all_reduce, (n-1)/n for all_gather, reduce_scatter, all_to_all,
-    gather and scatter, 1 for broadcast and reduce: for a ring it is the bandwidth of the link that
-    is used, whatever n is (nccl-tests, PERFORMANCE.md). Both are 0.0 where no time passes.
-    messages: of all ranks together. rounds: of the plan. method: how seconds were found.
+    - seconds: from the common start until the last rank is done.
+    - bytes_per_rank: bytes that the busiest rank sends.
+    - algbw: the buffer's bytes over seconds, in bytes/s; 0.0 where no time passes.
+    - busbw: algbw times NCCL's factor, 2(n-1)/n for all_reduce, (n-1)/n for all_gather,
+      reduce_scatter, all_to_all, gather and scatter, 1 for broadcast and reduce. For a ring it is
+      the bandwidth of the link that is used, whatever n is (nccl-tests, PERFORMANCE.md).
+    - messages: of all ranks together.
+    - rounds: of the plan.
+    - method: how seconds were found.
     """
 
     seconds: float
@@ -49,11 +52,12 @@ def price(
 ) -> Price:
     """The price of `plan` for a buffer of `nbytes` bytes on `link_or_cluster`.
 
-    nbytes: what each rank passes in (broadcast, reduce, all_reduce, reduce_scatter, all_to_all),
-    ends with (all_gather, gather), or the root starts from (scatter). itemsize: bytes of what is
-    never cut, an element (of the rows of dimension 0: a row); chunks then differ by at most one
-    item, as in a run, whose counted bytes this equals. With None chunks are nbytes/chunks exactly.
-    method: insist on one; by default the closed form wherever it is exact.
+    - nbytes: what each rank passes in (broadcast, reduce, all_reduce, reduce_scatter, all_to_all),
+      ends with (all_gather, gather), or the root starts from (scatter).
+    - itemsize: bytes of what is never cut, an element (of the rows of dimension 0: a row). Chunks
+      then differ by at most one item, as in a run, whose counted bytes this equals. With None
+      chunks are nbytes/chunks exactly.
+    - method: insist on one; by default the closed form wherever it is exact.
 
     Raises ValueError for negative bytes, a cluster of another size than the plan, an itemsize that
     does not divide nbytes, or a closed form that does not exist.

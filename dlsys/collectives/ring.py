@@ -9,6 +9,7 @@ def _scatter_rounds(n: int) -> Rounds:
     """Chunk c starts at rank c+1 and collects every rank's part on its way round to rank c."""
 
     def build(k: int) -> list[Transfer]:
+        # After k hops chunk c is at rank c+1+k, so rank r sends chunk r-1-k: the one it just added.
         return [Transfer(r, (r + 1) % n, c := (r - 1 - k) % n, c + 1, True) for r in range(n)]
 
     return Rounds(n - 1, build)
@@ -18,6 +19,7 @@ def _gather_rounds(n: int) -> Rounds:
     """Chunk c starts at rank c, and every rank keeps a copy of what it passes on."""
 
     def build(k: int) -> list[Transfer]:
+        # After k hops chunk c is at rank c+k, so rank r sends chunk r-k: the one it just received.
         return [Transfer(r, (r + 1) % n, c := (r - k) % n, c + 1) for r in range(n)]
 
     return Rounds(n - 1, build)
@@ -60,6 +62,7 @@ def _both_ways(one: Rounds, n: int) -> Rounds:
     """The first half of every chunk as in `one`, the second half in its mirror image."""
 
     def build(k: int) -> list[Transfer]:
+        # In a mirror rank r stands where -r does, and chunk c, which ends at rank c, as well.
         right = [Transfer(t.src, t.dst, 2 * t.first, 2 * t.first + 1, t.reduce) for t in one[k]]
         left = [
             Transfer(-t.src % n, -t.dst % n, c := 2 * (-t.first % n) + 1, c + 1, t.reduce)
@@ -97,6 +100,7 @@ def _pipeline(n: int, root: int, chunks: int) -> Rounds:
     """Chunk c leaves the root in round c and is passed on from neighbour to neighbour."""
 
     def build(k: int) -> list[Transfer]:
+        # A conveyor belt: in round k chunk c makes its hop number v = k - c, for all c on the way.
         hops = range(max(0, k - chunks + 1), min(n - 1, k + 1))
         return [Transfer((root + v) % n, (root + v + 1) % n, k - v, k - v + 1) for v in hops]
 

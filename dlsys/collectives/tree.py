@@ -19,7 +19,7 @@ def broadcast_rounds(n: int, root: int) -> Rounds:
     """In each round every holder gives its one chunk to a place that has none."""
 
     def build(k: int) -> list[Transfer]:
-        reach = 1 << k
+        reach = 1 << k  # so many places have it before round k
         return [
             Transfer((root + v) % n, (root + v + reach) % n, 0, 1)
             for v in range(min(reach, n - reach))
@@ -32,6 +32,8 @@ def scatter_rounds(n: int, root: int) -> Rounds:
     """In each round every holder gives the further half of its run of places to their first."""
 
     def build(k: int) -> list[Transfer]:
+        # The broadcast's tree with the longest edges first: before round k every multiple of `span`
+        # has the chunks of the places [v, v + span), as far as there are any.
         span = 1 << (depth(n) - k)
         return [
             Transfer((root + v) % n, (root + v + span // 2) % n, first, stop)

@@ -1,4 +1,4 @@
-"""A bad argument is called by its name, with what was given and what is allowed."""
+"""A bad argument of collectives or of hardware is called by its name, with what is allowed."""
 
 from __future__ import annotations
 
