@@ -12,16 +12,19 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dlsys import world
 from dlsys.collectives import (
     pairwise_all_to_all,
     ring_all_gather,
     ring_all_reduce,
+    tree_all_reduce,
     tree_broadcast,
 )
 from dlsys.hardware import Link
-from dlsys.world.alpha_beta import Sample, fit
+from dlsys.world.alpha_beta import SIZES, Sample, fit
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -340,6 +343,16 @@ def test_times_that_noise_makes_steep_or_falling_still_give_a_link():
     falling = fit(plan, [Sample(n, t, t, t) for n, t in ((10, 6.0), (20, 3.0), (30, 1.0))])
     assert 0.5 < falling.latency < 3.0  # two messages, one after the other
     assert falling.bandwidth == pytest.approx(30.0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(1e-6, 1e2), min_size=len(SIZES), max_size=len(SIZES)))
+def test_whatever_seconds_a_busy_machine_shows_a_tree_of_two_takes_one_to_two_rings(times):
+    """The chapter on collectives asserts this of real measurements, beside other programs."""
+    ring, tree = ring_all_reduce(2), tree_all_reduce(2)
+    link = fit(ring, [Sample(n, t, t, t) for n, t in zip(SIZES, times, strict=True)])
+    costs = [plan.price(2**22, link).seconds for plan in (ring, tree)]
+    assert costs[0] < costs[1] < 2.001 * costs[0]
 
 
 def test_a_measured_link_predicts_and_draws_plans():
