@@ -138,7 +138,7 @@ def _listed(came: Any, form: Any) -> Any:
     return came
 
 
-def _arrays() -> tuple[type, ...]:
+def _arrays() -> tuple[Any, ...]:
     """The types of tensors, arrays and their numbers, of those libraries that are loaded."""
     places = (("torch", "Tensor"), ("numpy", "ndarray"), ("numpy", "generic"))
     return tuple(getattr(sys.modules[m], name) for m, name in places if m in sys.modules)

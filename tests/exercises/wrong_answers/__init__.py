@@ -40,6 +40,11 @@ def in_place_of_solution(source: str, answer: str) -> str:
     return "\n".join(lines[:begin] + answer_lines + lines[end + 1 :])
 
 
+def in_place_of(find: str, *wrong: tuple[str, str, str]) -> list[Wrong]:
+    """Wrong answers that differ from the solution in one text: misconception, source and hint."""
+    return [Wrong(misconception, source, hint, find) for misconception, source, hint in wrong]
+
+
 def bank(slug: str) -> dict[str, list[Wrong]]:
     """The wrong answers to a notebook's questions, by the id of the answer cell."""
     return importlib.import_module(f"{__name__}.{slug}").BANK

@@ -1,6 +1,6 @@
 """Wrong answers to the exercises of collectives."""
 
-from tests.exercises.wrong_answers import Wrong
+from tests.exercises.wrong_answers import Wrong, in_place_of
 
 LEADER = """
 
@@ -55,35 +55,21 @@ BANK = {
         Wrong("milliseconds", "sent_bytes = 24.5e9\nseconds = 24.5e3 / 300", "wanted in seconds"),
     ],
     "sent": [
-        Wrong(
-            "factor of two for all kinds",
-            "phases = 2",
-            "Only an all-reduce has two phases",
+        *in_place_of(
             'phases = 2 if kind == "all_reduce" else 1',
+            ("factor of two for all kinds", "phases = 2", "Only an all-reduce has two phases"),
+            ("one phase for all kinds", "phases = 1", "An all-reduce has two phases"),
         ),
-        Wrong(
-            "one phase for all kinds",
-            "phases = 1",
-            "An all-reduce has two phases",
-            'phases = 2 if kind == "all_reduce" else 1',
-        ),
-        Wrong(
-            "the limit of many ranks",
-            "return phases * nbytes",
-            "limit for very many ranks",
+        *in_place_of(
             "return phases * (ranks - 1) / ranks * nbytes",
+            ("the limit of many ranks", "return phases * nbytes", "limit for very many ranks"),
+            ("one chunk in all", "return phases / ranks * nbytes", "This is two chunks"),
         ),
         Wrong(
             "whole buffer round the ring",
             "(ranks - 1) * nbytes",
             "a message is one chunk",
             "(ranks - 1) / ranks * nbytes",
-        ),
-        Wrong(
-            "one chunk in all",
-            "return phases / ranks * nbytes",
-            "This is two chunks",
-            "return phases * (ranks - 1) / ranks * nbytes",
         ),
         Wrong(
             "an all-gather sends its own part once",
@@ -139,11 +125,25 @@ BANK = {
             "all-gather is missing",
             "range(2 * (comm.size - 1))",
         ),
-        Wrong(
-            "everybody sends first",
-            "comm.send(chunks[out], right)\n        comm.recv(incoming, left)",
-            "Deadlock: ",
+        *in_place_of(
             "sending = comm.isend(chunks[out], right)\n        comm.recv(incoming, left)\n        sending.wait()",
+            (
+                "everybody sends first",
+                "comm.send(chunks[out], right)\n        comm.recv(incoming, left)",
+                "Deadlock: ",
+            ),
+            (
+                "ranks take turns",
+                """
+            if comm.rank % 2:
+                comm.recv(incoming, left)
+                comm.send(chunks[out], right)
+            else:
+                comm.send(chunks[out], right)
+                comm.recv(incoming, left)
+            """.strip().replace("\n    ", "\n"),
+                "half of the ranks wait",
+            ),
         ),
         Wrong(
             "one phase too many adds",
@@ -175,41 +175,31 @@ BANK = {
             "return comm.all_reduce(x, op='mean')",
             "no collective is to be called",
         ),
-        Wrong(
-            "ranks take turns",
-            """
-            if comm.rank % 2:
-                comm.recv(incoming, left)
-                comm.send(chunks[out], right)
-            else:
-                comm.send(chunks[out], right)
-                comm.recv(incoming, left)
-            """.strip().replace("\n    ", "\n"),
-            "half of the ranks wait",
-            "sending = comm.isend(chunks[out], right)\n        comm.recv(incoming, left)\n        sending.wait()",
-        ),
     ],
     "shift": [
-        Wrong("waiting in recv", "[3, 0, 1, 2]", "Nobody gets as far as its recv", "[1, 2, 3, 0]"),
-        Wrong("all wait for rank 0", "[0, 0, 0, 0]", "No rank is special", "[1, 2, 3, 0]"),
-        Wrong("no way round", "[1, 2, 3, 3]", "right neighbor of the last rank", "[1, 2, 3, 0]"),
-        Wrong(
-            "all receive first",
-            "comm.recv(received, left)\n    comm.send(x, right)",
-            "Deadlock: ",
-            "sending = comm.isend(x, right)\n    comm.recv(received, left)\n    sending.wait()",
+        *in_place_of(
+            "[1, 2, 3, 0]",
+            ("waiting in recv", "[3, 0, 1, 2]", "Nobody gets as far as its recv"),
+            ("all wait for rank 0", "[0, 0, 0, 0]", "No rank is special"),
+            ("no way round", "[1, 2, 3, 3]", "right neighbor of the last rank"),
         ),
-        Wrong(
-            "rank 0 breaks the ring",
-            "if comm.rank == 0:\n        comm.recv(received, left)\n        comm.send(x, right)\n    else:\n        comm.send(x, right)\n        comm.recv(received, left)",
-            "one message follows another",
+        *in_place_of(
             "sending = comm.isend(x, right)\n    comm.recv(received, left)\n    sending.wait()",
-        ),
-        Wrong(
-            "odd and even ranks",
-            "if comm.rank % 2:\n        comm.recv(received, left)\n        comm.send(x, right)\n    else:\n        comm.send(x, right)\n        comm.recv(received, left)",
-            "takes three turns",
-            "sending = comm.isend(x, right)\n    comm.recv(received, left)\n    sending.wait()",
+            (
+                "all receive first",
+                "comm.recv(received, left)\n    comm.send(x, right)",
+                "Deadlock: ",
+            ),
+            (
+                "rank 0 breaks the ring",
+                "if comm.rank == 0:\n        comm.recv(received, left)\n        comm.send(x, right)\n    else:\n        comm.send(x, right)\n        comm.recv(received, left)",
+                "one message follows another",
+            ),
+            (
+                "odd and even ranks",
+                "if comm.rank % 2:\n        comm.recv(received, left)\n        comm.send(x, right)\n    else:\n        comm.send(x, right)\n        comm.recv(received, left)",
+                "takes three turns",
+            ),
         ),
         Wrong("wrong direction", "left, right =", "should come from the left", "right, left ="),
         Wrong("own vector", "return x", "its own vector still", "return received"),
@@ -266,11 +256,14 @@ BANK = {
         Wrong("a round for nobody", "while have <= ranks:", "no rounds", "while have < ranks:"),
     ],
     "crossover": [
-        Wrong(
-            "up the tree alone",
-            "levels = (ranks.bit_length() - 1) / 2",
-            "up to the root and down again",
+        *in_place_of(
             "levels = ranks.bit_length() - 1",
+            (
+                "up the tree alone",
+                "levels = (ranks.bit_length() - 1) / 2",
+                "up to the root and down again",
+            ),
+            ("the number of one example", "levels = 6", "a number of that example"),
         ),
         Wrong(
             "one phase of the ring",
@@ -288,29 +281,20 @@ BANK = {
             "The tree pays latency, too",
             "(2 * (ranks - 1) - 2 * levels) * link.latency",
         ),
-        Wrong(
-            "no bytes in the ring",
-            "(2 * levels) / link.bandwidth",
-            "The ring sends bytes, too",
+        *in_place_of(
             "(2 * levels - 2 * (ranks - 1) / ranks) / link.bandwidth",
-        ),
-        Wrong(
-            "whole buffer round the ring",
-            "(2 * levels - 2 * (ranks - 1)) / link.bandwidth",
-            "a rank sends a chunk",
-            "(2 * levels - 2 * (ranks - 1) / ranks) / link.bandwidth",
+            ("no bytes in the ring", "(2 * levels) / link.bandwidth", "The ring sends bytes, too"),
+            (
+                "whole buffer round the ring",
+                "(2 * levels - 2 * (ranks - 1)) / link.bandwidth",
+                "a rank sends a chunk",
+            ),
         ),
         Wrong(
             "bits for bytes",
             "return 8 * more_latency",
             "bytes per second already",
             "return more_latency",
-        ),
-        Wrong(
-            "the number of one example",
-            "levels = 6",
-            "a number of that example",
-            "levels = ranks.bit_length() - 1",
         ),
     ],
     "cluster": [

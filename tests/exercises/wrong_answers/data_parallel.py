@@ -1,6 +1,6 @@
 """Wrong answers to the exercises of data parallelism."""
 
-from tests.exercises.wrong_answers import Wrong
+from tests.exercises.wrong_answers import Wrong, in_place_of
 
 BYTES = "micro_batches = {}\nsent_bytes = {}\nsent_bytes_of_16 = {}"
 FACTORS = "too_large = {}\nrow_weighs = {}"
@@ -57,28 +57,24 @@ BANK = {
         Wrong("gigabytes", BYTES.format(4, 39.375, 37.5), "in bytes, not in GB"),
     ],
     "cut": [
-        Wrong(
-            "first layer first",
-            "for i in range(len(sizes)):",
-            "proved",
+        *in_place_of(
             "for i in reversed(range(len(sizes))):",
+            ("first layer first", "for i in range(len(sizes)):", "proved"),
+            (
+                "what is too large is left out",
+                "for i in reversed(range(len(sizes))):\n        if sizes[i] > limit:\n            continue",
+                "is sent, too",
+            ),
         ),
         Wrong(
             "one bucket, not a list of them",
             "return list(reversed(range(len(sizes))))",
             "should be a list of lists of whole numbers",
         ),
-        Wrong(
-            "one limit for all",
-            "room = limit",
-            "limit of its own",
+        *in_place_of(
             "room = limit if cut else first",
-        ),
-        Wrong(
-            "the first limit for all",
-            "room = first",
-            "limit of the first bucket alone",
-            "room = limit if cut else first",
+            ("one limit for all", "room = limit", "limit of its own"),
+            ("the first limit for all", "room = first", "limit of the first bucket alone"),
         ),
         Wrong(
             "the library's buckets",
@@ -130,12 +126,6 @@ BANK = {
             "which only a parameter alone may exceed",
         ),
         Wrong(
-            "what is too large is left out",
-            "for i in reversed(range(len(sizes))):\n        if sizes[i] > limit:\n            continue",
-            "is sent, too",
-            "for i in reversed(range(len(sizes))):",
-        ),
-        Wrong(
             "a small one joins one that is too large",
             "room = max(room - sizes[i], 0) or limit * (sizes[i] > limit)",
             "nothing joins it",
@@ -163,59 +153,53 @@ BANK = {
         ),
     ],
     "mean": [
-        Wrong("too small", "too_large = 1 / 4", "too large, not too small", "too_large = 4"),
-        Wrong("rows for ranks", "too_large = 8", "How many means", "too_large = 4"),
+        *in_place_of(
+            "too_large = 4",
+            ("too small", "too_large = 1 / 4", "too large, not too small"),
+            ("rows for ranks", "too_large = 8", "How many means"),
+        ),
         Wrong(
             "weighs by rows already",
             "row_weighs = 1",
             "with one row or with five",
             "row_weighs = (1 / 3) / (1 / 8)",
         ),
-        Wrong("its weight", "1 / 3", "This is what it weighs", "(1 / 3) / (1 / 8)"),
-        Wrong("against the first rank", "5", "a row of the first rank", "(1 / 3) / (1 / 8)"),
-        Wrong("inverse", "3 / 8", "The other way", "(1 / 3) / (1 / 8)"),
-        Wrong("the rank alone", "8", "that rank is one of three", "(1 / 3) / (1 / 8)"),
+        *in_place_of(
+            "(1 / 3) / (1 / 8)",
+            ("its weight", "1 / 3", "This is what it weighs"),
+            ("against the first rank", "5", "a row of the first rank"),
+            ("inverse", "3 / 8", "The other way"),
+            ("the rank alone", "8", "that rank is one of three"),
+        ),
         Wrong(
             "right on one rank only",
             "sums if comm.rank == 0 else 0 * sums",
             "every rank needs both sums",
             "comm.all_reduce(sums)",
         ),
-        Wrong(
-            "missing 1/n",
-            "gradient = 2 / len(x) * (x.T @ error)\n    return w - 0.0625 * comm.all_reduce(gradient)",
-            "1/n is missing",
+        *in_place_of(
             "return w - 0.0625 * sums[:-1] / sums[-1]",
+            (
+                "missing 1/n",
+                "gradient = 2 / len(x) * (x.T @ error)\n    return w - 0.0625 * comm.all_reduce(gradient)",
+                "1/n is missing",
+            ),
+            (
+                "mean of means",
+                'gradient = 2 / len(x) * (x.T @ error)\n    return w - 0.0625 * comm.all_reduce(gradient, op="mean")',
+                "weigh each by its rows",
+            ),
         ),
-        Wrong(
-            "mean of means",
-            'gradient = 2 / len(x) * (x.T @ error)\n    return w - 0.0625 * comm.all_reduce(gradient, op="mean")',
-            "weigh each by its rows",
-            "return w - 0.0625 * sums[:-1] / sums[-1]",
-        ),
-        Wrong(
-            "divided twice",
-            "sums[:-1] / sums[-1] / comm.size",
-            "twice",
+        *in_place_of(
             "sums[:-1] / sums[-1]",
-        ),
-        Wrong(
-            "not divided by the rows",
-            "sums[:-1]",
-            "This is the sum over all rows",
-            "sums[:-1] / sums[-1]",
-        ),
-        Wrong(
-            "divided by the ranks",
-            "sums[:-1] / comm.size",
-            "divided by the number of all rows",
-            "sums[:-1] / sums[-1]",
-        ),
-        Wrong(
-            "divided by the rows that the shown batches have",
-            "sums[:-1] / 8",
-            "another in each batch",
-            "sums[:-1] / sums[-1]",
+            ("divided twice", "sums[:-1] / sums[-1] / comm.size", "twice"),
+            ("not divided by the rows", "sums[:-1]", "This is the sum over all rows"),
+            ("divided by the ranks", "sums[:-1] / comm.size", "divided by the number of all rows"),
+            (
+                "divided by the rows that the shown batches have",
+                "sums[:-1] / 8",
+                "another in each batch",
+            ),
         ),
         Wrong(
             "weighted means, and a rank without rows",
@@ -278,24 +262,19 @@ BANK = {
             """,
             "after its comm.compute",
         ),
-        Wrong("no backward pass", "pass", "Where is the backward pass", "comm.compute(seconds[i])"),
-        Wrong(
-            "backward of the last micro-batch alone",
-            "comm.compute(seconds[i] * (k == last))",
-            "not that of the last one alone",
+        *in_place_of(
             "comm.compute(seconds[i])",
+            ("no backward pass", "pass", "Where is the backward pass"),
+            (
+                "backward of the last micro-batch alone",
+                "comm.compute(seconds[i] * (k == last))",
+                "not that of the last one alone",
+            ),
         ),
-        Wrong(
-            "missing 1/m",
-            "count = comm.size",
-            "divide by the number of micro-batches",
+        *in_place_of(
             "count = len(gradients) * comm.size",
-        ),
-        Wrong(
-            "missing 1/n",
-            "count = len(gradients)",
-            "1/n is missing",
-            "count = len(gradients) * comm.size",
+            ("missing 1/m", "count = comm.size", "divide by the number of micro-batches"),
+            ("missing 1/n", "count = len(gradients)", "1/n is missing"),
         ),
         Wrong(
             "the last micro-batch alone",
@@ -322,18 +301,21 @@ BANK = {
         Wrong("part of the step", READ.format([2, 3], "9 / 16", 1), "not of the step"),
         Wrong("half as much", READ.format([2, 3], "9 / 13", 2), "Half of 4?"),
         Wrong("all hidden", READ.format([2, 3], "9 / 13", 0), "hidden under nothing"),
-        Wrong(
-            "the network never stops after the first bucket",
-            "return max(network[-1], sum(network) + backward[0] - sum(backward))",
-            "does not begin at 0",
+        *in_place_of(
             "return free - ready",
-        ),
-        Wrong("end of the step", "return free", "when the step ends", "return free - ready"),
-        Wrong(
-            "all after backward",
-            "return sum(network)",
-            "all of the communication",
-            "return free - ready",
+            (
+                "the network never stops after the first bucket",
+                "return max(network[-1], sum(network) + backward[0] - sum(backward))",
+                "does not begin at 0",
+            ),
+            ("end of the step", "return free", "when the step ends"),
+            ("all after backward", "return sum(network)", "all of the communication"),
+            (
+                "communication less backward",
+                "return max(0, sum(network) - sum(backward))",
+                "cannot begin before the first bucket",
+            ),
+            ("the last bucket alone", "return network[-1]", "without waiting"),
         ),
         Wrong(
             "buckets do not wait for each other",
@@ -341,40 +323,24 @@ BANK = {
             "one after another",
             "free = max(ready, free) + send",
         ),
-        Wrong(
-            "communication less backward",
-            "return max(0, sum(network) - sum(backward))",
-            "cannot begin before the first bucket",
-            "return free - ready",
-        ),
-        Wrong(
-            "the last bucket alone",
-            "return network[-1]",
-            "without waiting",
-            "return free - ready",
-        ),
     ],
     "topk": [
-        Wrong("missing 1/n", "return total, kept", "1/n of it", "return total / comm.size, kept"),
-        Wrong(
-            "no error feedback",
-            "return total / comm.size, torch.zeros_like(due)",
-            "neither sent nor kept",
+        *in_place_of(
             "return total / comm.size, kept",
-        ),
-        Wrong(
-            "keeps what was sent",
-            "return total / comm.size, due - kept",
-            "what was NOT sent",
-            "return total / comm.size, kept",
+            ("missing 1/n", "return total, kept", "1/n of it"),
+            (
+                "no error feedback",
+                "return total / comm.size, torch.zeros_like(due)",
+                "neither sent nor kept",
+            ),
+            ("keeps what was sent", "return total / comm.size, due - kept", "what was NOT sent"),
+            (
+                "keeps what differs from the mean",
+                "return total / comm.size, due - total / comm.size",
+                "what IT has not sent",
+            ),
         ),
         Wrong("keeps everything", "pass", "would be sent again", "kept[places] = 0.0"),
-        Wrong(
-            "keeps what differs from the mean",
-            "return total / comm.size, due - total / comm.size",
-            "what IT has not sent",
-            "return total / comm.size, kept",
-        ),
         Wrong("by value", "due.topk(k)", "-5 is larger", "due.abs().topk(k)"),
         Wrong("the smallest", "topk(k, largest=False)", "choose the largest by abs()", "topk(k)"),
         Wrong(

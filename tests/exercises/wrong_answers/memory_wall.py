@@ -1,6 +1,6 @@
 """Wrong answers to the exercises of memory_wall."""
 
-from tests.exercises.wrong_answers import Wrong
+from tests.exercises.wrong_answers import Wrong, in_place_of
 
 BANK = {
     "state": [
@@ -157,17 +157,15 @@ BANK = {
             "All 1,000 are rented",
             "devices * seconds / 3600 * dollars",
         ),
-        Wrong(
-            "at the peak",
-            "(devices * peak_flops)",
-            "runs at the peak",
+        *in_place_of(
             "(devices * peak_flops * utilization)",
-        ),
-        Wrong(
-            "multiplied by the utilization",
-            "(devices * peak_flops) * utilization",
-            "not multiplied",
-            "(devices * peak_flops * utilization)",
+            ("at the peak", "(devices * peak_flops)", "runs at the peak"),
+            (
+                "multiplied by the utilization",
+                "(devices * peak_flops) * utilization",
+                "not multiplied",
+            ),
+            ("devices one after another", "(peak_flops * utilization)", "work at the same time"),
         ),
         Wrong(
             "device-days for days",
@@ -175,17 +173,12 @@ BANK = {
             "These are device-days",
             "return seconds / 86400,",
         ),
-        Wrong(
-            "devices one after another",
-            "(peak_flops * utilization)",
-            "work at the same time",
-            "(devices * peak_flops * utilization)",
-        ),
         Wrong("hours for days", "seconds / 3600, devices", "in hours", "seconds / 86400, devices"),
-        Wrong(
-            "more than the peak", "if utilization > 2:", "raise a ValueError", "if utilization > 1:"
+        *in_place_of(
+            "if utilization > 1:",
+            ("more than the peak", "if utilization > 2:", "raise a ValueError"),
+            ("the peak refused", "if utilization >= 1:", "is the limit"),
         ),
-        Wrong("the peak refused", "if utilization >= 1:", "is the limit", "if utilization > 1:"),
     ],
     "frozen": [
         Wrong(

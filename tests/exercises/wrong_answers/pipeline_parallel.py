@@ -1,6 +1,6 @@
 """Wrong answers to the exercises of pipeline_parallel."""
 
-from tests.exercises.wrong_answers import Wrong
+from tests.exercises.wrong_answers import Wrong, in_place_of
 
 BUBBLE = "of_all_time = {}\nof_time_worked = {}\nmicro_batches = {}"
 STEP = "step_ms = {}\nspeedup = {}"
@@ -67,46 +67,43 @@ BANK = {
             'return [(kind, k) for kind in "FB" for k in range(micro_batches)]',
             "at most 4 are allowed",
         ),
-        Wrong(
-            "as many at first on every stage",
-            "ahead = min(stages, micro_batches, most)",
-            "the fewer forward passes it needs",
+        *in_place_of(
             AHEAD,
-        ),
-        Wrong(
-            "the last stage begins with the most",
-            "ahead = min(stage + 1, micro_batches, most)",
-            "The ranks wait for each other",
-            AHEAD,
+            (
+                "as many at first on every stage",
+                "ahead = min(stages, micro_batches, most)",
+                "the fewer forward passes it needs",
+            ),
+            (
+                "the last stage begins with the most",
+                "ahead = min(stage + 1, micro_batches, most)",
+                "The ranks wait for each other",
+            ),
+            (
+                "a forward pass too many",
+                "ahead = min(stages - stage + 1, micro_batches, most)",
+                "a backward pass comes next",
+            ),
+            (
+                "a forward pass too few",
+                "ahead = max(1, min(stages - stage - 1, micro_batches, most))",
+                "Stage s should hold",
+            ),
+            (
+                "more forward passes than micro-batches",
+                "ahead = min(stages - stage, most)",
+                "micro-batch 2 is none of 0 to 1",
+            ),
+            (
+                "no limit",
+                "ahead = min(stages - stage, micro_batches)",
+                "No stage may hold more than `most`",
+            ),
         ),
         Wrong(
             "one micro-batch at a time",
             'return [(kind, k) for k in range(micro_batches) for kind in "FB"]',
             "goes through the pipeline alone",
-        ),
-        Wrong(
-            "a forward pass too many",
-            "ahead = min(stages - stage + 1, micro_batches, most)",
-            "a backward pass comes next",
-            AHEAD,
-        ),
-        Wrong(
-            "a forward pass too few",
-            "ahead = max(1, min(stages - stage - 1, micro_batches, most))",
-            "Stage s should hold",
-            AHEAD,
-        ),
-        Wrong(
-            "more forward passes than micro-batches",
-            "ahead = min(stages - stage, most)",
-            "micro-batch 2 is none of 0 to 1",
-            AHEAD,
-        ),
-        Wrong(
-            "no limit",
-            "ahead = min(stages - stage, micro_batches)",
-            "No stage may hold more than `most`",
-            AHEAD,
         ),
         Wrong(
             "no backward passes at the end",
@@ -122,52 +119,58 @@ BANK = {
         ),
     ],
     "fault": [
-        Wrong("as it should be", "[0, 1, 2, 3]", "takes what was saved last", "[2, 3, 1, 0]"),
-        Wrong("all forward first", "[3, 2, 1, 0]", "F3 has not run yet", "[2, 3, 1, 0]"),
-        Wrong("F3 forgotten", "[2, 1, 0, 3]", "puts its input on the top", "[2, 3, 1, 0]"),
-        Wrong(
-            "not repaired",
-            "x = saved.pop(max(saved, key=list(saved).index))\n            grads[k] = grads[k] * rows / len(x)",
-            "Nothing is repaired yet",
-            FIRST_OUT,
+        *in_place_of(
+            "[2, 3, 1, 0]",
+            ("as it should be", "[0, 1, 2, 3]", "takes what was saved last"),
+            ("all forward first", "[3, 2, 1, 0]", "F3 has not run yet"),
+            ("F3 forgotten", "[2, 1, 0, 3]", "puts its input on the top"),
         ),
-        Wrong(
-            "the rows of the first micro-batch for all",
-            "len(inputs[0]) / rows * (x.T @ grads[k])",
-            "weighs four times as much",
+        *in_place_of(
+            FIRST_OUT,
+            (
+                "not repaired",
+                "x = saved.pop(max(saved, key=list(saved).index))\n            grads[k] = grads[k] * rows / len(x)",
+                "Nothing is repaired yet",
+            ),
+            (
+                "the oldest first",
+                "x = saved.pop(next(iter(saved)))",
+                "the oldest is not always the right one",
+            ),
+            (
+                "the newest, averaged",
+                "x = saved.pop(list(saved)[-1])",
+                "still takes what was saved last",
+            ),
+        ),
+        *in_place_of(
             SHARE,
-        ),
-        Wrong("the sum of the means", "(x.T @ grads[k])", "the sum of four means", SHARE),
-        Wrong(
-            "divided by the number of micro-batches",
-            "(x.T @ grads[k]) / len(inputs)",
-            "weigh the same now",
-            SHARE,
-        ),
-        Wrong("divided by all rows", "(x.T @ grads[k]) / rows", "its share of the rows", SHARE),
-        Wrong(
-            "the oldest first",
-            "x = saved.pop(next(iter(saved)))",
-            "the oldest is not always the right one",
-            FIRST_OUT,
-        ),
-        Wrong(
-            "the newest, averaged",
-            "x = saved.pop(list(saved)[-1])",
-            "still takes what was saved last",
-            FIRST_OUT,
+            (
+                "the rows of the first micro-batch for all",
+                "len(inputs[0]) / rows * (x.T @ grads[k])",
+                "weighs four times as much",
+            ),
+            ("the sum of the means", "(x.T @ grads[k])", "the sum of four means"),
+            (
+                "divided by the number of micro-batches",
+                "(x.T @ grads[k]) / len(inputs)",
+                "weigh the same now",
+            ),
+            ("divided by all rows", "(x.T @ grads[k]) / rows", "its share of the rows"),
         ),
     ],
     "stages": [
-        Wrong("not divided", "(y - targets[part])", "divided by the rows of the whole", ERROR),
-        Wrong(
-            "divided by the rows of a micro-batch",
-            "(y - targets[part]) / each",
-            "not of the micro-batch",
+        *in_place_of(
             ERROR,
+            ("not divided", "(y - targets[part])", "divided by the rows of the whole"),
+            (
+                "divided by the rows of a micro-batch",
+                "(y - targets[part]) / each",
+                "not of the micro-batch",
+            ),
+            ("sign", "(targets[part] - y) / rows", "The sign is wrong"),
         ),
         Wrong("the last micro-batch alone", "total = xs[k]", "add them up", "total += xs[k]"),
-        Wrong("sign", "(targets[part] - y) / rows", "The sign is wrong", ERROR),
         Wrong(
             "own gradient passed back",
             "comm.isend(g @ torch.ones_like(weight).T",

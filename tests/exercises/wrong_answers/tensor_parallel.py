@@ -1,6 +1,6 @@
 """Wrong answers to the exercises of tensor_parallel."""
 
-from tests.exercises.wrong_answers import Wrong
+from tests.exercises.wrong_answers import Wrong, in_place_of
 
 S, LAYERS = "2048 * 8192 * 2", 96
 COLUMN_ROW, ROW_COLUMN = '["none", "all_reduce"]', '["all_reduce", "all_gather"]'
@@ -80,26 +80,34 @@ BANK = {
         Wrong("gigabytes", micro_batch("22.548578304"), "not in GB"),
     ],
     "chain": [
-        Wrong("gathered between", '["all_gather", "all_reduce"]', "three times", COLUMN_ROW),
-        Wrong("nothing at all", '["none", "none"]', "an addend of y only", COLUMN_ROW),
-        Wrong("summed twice", '["all_reduce", "all_reduce"]', "adds up different", COLUMN_ROW),
-        Wrong("addends joined", '["none", "all_gather"]', "have to be added", COLUMN_ROW),
-        Wrong(
-            "scattered neurons", '["reduce_scatter", "all_reduce"]', "different ones", COLUMN_ROW
+        *in_place_of(
+            COLUMN_ROW,
+            ("gathered between", '["all_gather", "all_reduce"]', "three times"),
+            ("nothing at all", '["none", "none"]', "an addend of y only"),
+            ("summed twice", '["all_reduce", "all_reduce"]', "adds up different"),
+            ("addends joined", '["none", "all_gather"]', "have to be added"),
+            ("scattered neurons", '["reduce_scatter", "all_reduce"]', "different ones"),
         ),
-        Wrong("a sum of columns", '["none", "all_reduce"]', "needs all neurons", COLUMN_COLUMN),
-        Wrong("y left in parts", '["all_gather", "none"]', "some columns of y", COLUMN_COLUMN),
-        Wrong("columns summed", '["all_reduce", "all_gather"]', "joined, not added", COLUMN_COLUMN),
-        Wrong("relu of addends", '["none", "all_gather"]', "relu came before", ROW_COLUMN),
-        Wrong("scattered too soon", '["reduce_scatter", "all_gather"]', "needs all", ROW_COLUMN),
-        Wrong("half of y", '["all_reduce", "none"]', "some columns of y only", ROW_COLUMN),
-        Wrong(
-            "addends of neurons joined", '["all_gather", "all_gather"]', "addend of all", ROW_COLUMN
+        *in_place_of(
+            COLUMN_COLUMN,
+            ("a sum of columns", '["none", "all_reduce"]', "needs all neurons"),
+            ("y left in parts", '["all_gather", "none"]', "some columns of y"),
+            ("columns summed", '["all_reduce", "all_gather"]', "joined, not added"),
         ),
-        Wrong("too much summed", '["all_reduce", "all_reduce"]', "more than is needed", ROW_ROW),
-        Wrong("relu of addends of rows", '["none", "all_reduce"]', "relu came before", ROW_ROW),
-        Wrong("y not summed", '["reduce_scatter", "none"]', "y is their sum", ROW_ROW),
-        Wrong("nothing summed", '["none", "none"]', "nobody has summed", ROW_ROW),
+        *in_place_of(
+            ROW_COLUMN,
+            ("relu of addends", '["none", "all_gather"]', "relu came before"),
+            ("scattered too soon", '["reduce_scatter", "all_gather"]', "needs all"),
+            ("half of y", '["all_reduce", "none"]', "some columns of y only"),
+            ("addends of neurons joined", '["all_gather", "all_gather"]', "addend of all"),
+        ),
+        *in_place_of(
+            ROW_ROW,
+            ("too much summed", '["all_reduce", "all_reduce"]', "more than is needed"),
+            ("relu of addends of rows", '["none", "all_reduce"]', "relu came before"),
+            ("y not summed", '["reduce_scatter", "none"]', "y is their sum"),
+            ("nothing summed", '["none", "none"]', "nobody has summed"),
+        ),
     ],
     "mlp": [
         Wrong(
@@ -114,11 +122,14 @@ BANK = {
             "Backward needs an all-reduce, too",
             "grad_x = comm.all_reduce(grad_z @ up.T)",
         ),
-        Wrong(
-            "no all-reduce forward",
-            "y = neurons @ down",
-            "sum them",
+        *in_place_of(
             "y = comm.all_reduce(neurons @ down)",
+            ("no all-reduce forward", "y = neurons @ down", "sum them"),
+            (
+                "one sum too many",
+                "y = comm.all_reduce(comm.all_reduce(neurons @ down) / comm.size)",
+                "one all-reduce more than is needed",
+            ),
         ),
         Wrong(
             "the mean of addends",
@@ -146,12 +157,6 @@ BANK = {
         ),
         Wrong("the matrices gathered", GATHERED, "Gathering the matrices sends weights"),
         Wrong(
-            "one sum too many",
-            "y = comm.all_reduce(comm.all_reduce(neurons @ down) / comm.size)",
-            "one all-reduce more than is needed",
-            "y = comm.all_reduce(neurons @ down)",
-        ),
-        Wrong(
             "the wrong product",
             "grad_up = x.T @ neurons",
             "Do on the shards what one device does",
@@ -166,42 +171,42 @@ BANK = {
             "runs over this rank's words only",
             "total = comm.all_reduce(powers.sum(dim=1))",
         ),
-        Wrong(
-            "gradient by its own sum",
-            "powers / powers.sum(dim=1)[:, None] - is_target.float()",
-            "it needs that of all words",
+        *in_place_of(
             "powers / total[:, None] - is_target.float()",
+            (
+                "gradient by its own sum",
+                "powers / powers.sum(dim=1)[:, None] - is_target.float()",
+                "it needs that of all words",
+            ),
+            (
+                "no target in the gradient",
+                "powers / total[:, None]",
+                "softmax - 1, on the rank that has it",
+            ),
+            (
+                "gradient of the mean",
+                "(powers / total[:, None] - is_target.float()) / len(targets)",
+                "gradient of the mean of 12",
+            ),
         ),
-        Wrong(
-            "no target",
-            "losses = top + total.log()",
-            "one rank has it, and all need it",
+        *in_place_of(
             "losses = top + total.log() - target",
+            ("no target", "losses = top + total.log()", "one rank has it, and all need it"),
+            ("the sign", "losses = target - top - total.log()", "The sign of the loss"),
+            (
+                "a fourth message",
+                "losses = comm.all_reduce(top + total.log() - target) / comm.size",
+                "with four all-reduces",
+            ),
         ),
-        Wrong(
-            "no target in the gradient",
-            "powers / total[:, None]",
-            "softmax - 1, on the rank that has it",
-            "powers / total[:, None] - is_target.float()",
-        ),
-        Wrong(
-            "the sign",
-            "losses = target - top - total.log()",
-            "The sign of the loss",
-            "losses = top + total.log() - target",
-        ),
-        Wrong(
-            "a list",
-            "return losses.tolist(),",
-            "(a tensor, a tensor); in it, [0] is a list of 12",
+        *in_place_of(
             "return losses,",
-        ),
-        Wrong("the mean", "return losses.mean(),", "not their mean or sum", "return losses,"),
-        Wrong(
-            "gradient of the mean",
-            "(powers / total[:, None] - is_target.float()) / len(targets)",
-            "gradient of the mean of 12",
-            "powers / total[:, None] - is_target.float()",
+            (
+                "a list",
+                "return losses.tolist(),",
+                "(a tensor, a tensor); in it, [0] is a list of 12",
+            ),
+            ("the mean", "return losses.mean(),", "not their mean or sum"),
         ),
         Wrong(
             "a target on every rank",
@@ -217,55 +222,63 @@ BANK = {
             "Every token's target is on one rank",
             "words = torch.arange(first, first + logits.shape[1])",
         ),
-        Wrong(
-            "nothing subtracted",
-            "top = torch.zeros(len(targets))",
-            "exp(800) is infinite",
+        *in_place_of(
             'top = comm.all_reduce(logits.max(dim=1).values, op="max")',
-        ),
-        Wrong(
-            "nothing subtracted, and a message for nothing",
-            "top = torch.zeros(len(targets))\n    comm.all_reduce(top)",
-            "exp(800) is infinite",
-            'top = comm.all_reduce(logits.max(dim=1).values, op="max")',
-        ),
-        Wrong(
-            "each subtracts its own",
-            "top = logits.max(dim=1).values",
-            "Every token's target is on one rank",
-            'top = comm.all_reduce(logits.max(dim=1).values, op="max")',
-        ),
-        Wrong(
-            "a fourth message",
-            "losses = comm.all_reduce(top + total.log() - target) / comm.size",
-            "with four all-reduces",
-            "losses = top + total.log() - target",
+            ("nothing subtracted", "top = torch.zeros(len(targets))", "exp(800) is infinite"),
+            (
+                "nothing subtracted, and a message for nothing",
+                "top = torch.zeros(len(targets))\n    comm.all_reduce(top)",
+                "exp(800) is infinite",
+            ),
+            (
+                "each subtracts its own",
+                "top = logits.max(dim=1).values",
+                "Every token's target is on one rank",
+            ),
         ),
     ],
     "fault": [
-        Wrong("bias", 'wrong_gradient = "bias"', "it is whole", 'wrong_gradient = "scale"'),
-        Wrong("up", 'wrong_gradient = "up"', "its own columns of up", 'wrong_gradient = "scale"'),
-        Wrong(
-            "down", 'wrong_gradient = "down"', "its own rows of down", 'wrong_gradient = "scale"'
+        *in_place_of(
+            'wrong_gradient = "scale"',
+            ("bias", 'wrong_gradient = "bias"', "it is whole"),
+            ("up", 'wrong_gradient = "up"', "its own columns of up"),
+            ("down", 'wrong_gradient = "down"', "its own rows of down"),
+            ("x", 'wrong_gradient = "x"', "It is right"),
+            ("y", 'wrong_gradient = "y"', "what all ranks have a copy of"),
         ),
-        Wrong("x", 'wrong_gradient = "x"', "It is right", 'wrong_gradient = "scale"'),
-        Wrong(
-            "y", 'wrong_gradient = "y"', "what all ranks have a copy of", 'wrong_gradient = "scale"'
+        *in_place_of(
+            "fraction = 1 / 4",
+            ("too large", "fraction = 4", "larger or smaller"),
+            ("what is missing", "fraction = 3 / 4", "what is missing"),
+            ("all of it", "fraction = 1.0", "only its own tokens"),
         ),
-        Wrong("too large", "fraction = 4", "larger or smaller", "fraction = 1 / 4"),
-        Wrong("what is missing", "fraction = 3 / 4", "what is missing", "fraction = 1 / 4"),
-        Wrong("all of it", "fraction = 1.0", "only its own tokens", "fraction = 1 / 4"),
         Wrong(
             "copies stay copies",
             "copies_stay_equal = True",
             "a copy is one no longer",
             "copies_stay_equal = False",
         ),
-        Wrong(
-            "not repaired",
-            "return found",
-            "Unchanged",
+        *in_place_of(
             'return found | {"scale": comm.all_reduce(found["scale"])}',
+            ("not repaired", "return found", "Unchanged"),
+            ("everything summed", EVERYTHING_SUMMED, "those that are cut are complete"),
+            (
+                "bias summed twice",
+                'return found | {n: comm.all_reduce(found[n]) for n in ("scale", "bias")}',
+                "bias added up all tokens already",
+            ),
+            (
+                "times the number of ranks",
+                'return found | {"scale": comm.size * found["scale"]}',
+                "Change the wrong gradient only",
+            ),
+            (
+                "step run twice",
+                "step(comm, x, grad_y, scale, up, down, bias)\n    "
+                'return found | {"scale": comm.all_reduce(found["scale"])}',
+                "`step` is run twice",
+            ),
+            ("tokens gathered, too", TOKENS_GATHERED, "one all-reduce of 4 numbers more"),
         ),
         Wrong(
             "the mean, as in data parallelism",
@@ -273,56 +286,21 @@ BANK = {
             "This is a mean",
             'comm.all_reduce(found["scale"])',
         ),
-        Wrong(
-            "everything summed",
-            EVERYTHING_SUMMED,
-            "those that are cut are complete",
-            'return found | {"scale": comm.all_reduce(found["scale"])}',
-        ),
-        Wrong(
-            "bias summed twice",
-            'return found | {n: comm.all_reduce(found[n]) for n in ("scale", "bias")}',
-            "bias added up all tokens already",
-            'return found | {"scale": comm.all_reduce(found["scale"])}',
-        ),
-        Wrong(
-            "times the number of ranks",
-            'return found | {"scale": comm.size * found["scale"]}',
-            "Change the wrong gradient only",
-            'return found | {"scale": comm.all_reduce(found["scale"])}',
-        ),
-        Wrong(
-            "step run twice",
-            "step(comm, x, grad_y, scale, up, down, bias)\n    "
-            'return found | {"scale": comm.all_reduce(found["scale"])}',
-            "`step` is run twice",
-            'return found | {"scale": comm.all_reduce(found["scale"])}',
-        ),
-        Wrong(
-            "tokens gathered, too",
-            TOKENS_GATHERED,
-            "one all-reduce of 4 numbers more",
-            'return found | {"scale": comm.all_reduce(found["scale"])}',
-        ),
     ],
     "heads": [
-        Wrong(
-            "summed over all ranks",
-            '"summed_over": list(range(t)),',
-            "The other ranks hold other key-value heads",
+        *in_place_of(
             '"summed_over": list(range(first, first + copies)),',
-        ),
-        Wrong(
-            "itself left out",
-            '"summed_over": [r for r in range(first, first + copies) if r != rank],',
-            "The rank itself is included",
-            '"summed_over": list(range(first, first + copies)),',
-        ),
-        Wrong(
-            "summed nowhere",
-            '"summed_over": [rank],',
-            "Rank 4 holds a copy",
-            '"summed_over": list(range(first, first + copies)),',
+            (
+                "summed over all ranks",
+                '"summed_over": list(range(t)),',
+                "The other ranks hold other key-value heads",
+            ),
+            (
+                "itself left out",
+                '"summed_over": [r for r in range(first, first + copies) if r != rank],',
+                "The rank itself is included",
+            ),
+            ("summed nowhere", '"summed_over": [rank],', "Rank 4 holds a copy"),
         ),
         Wrong(
             "one key-value head for each rank",
@@ -346,19 +324,16 @@ BANK = {
             '        "summed_over": list(range(rank % kv_heads, t, kv_heads))}',
             "dealt out in turn here",
         ),
-        Wrong(
-            "ranks that hold it far apart",
-            "first = rank // copies\n"
-            '    return {"query": query, "key_value": sorted({q // sharing for q in query}),\n'
-            '            "summed_over": list(range(first, t, kv_heads)) if copies > 1 else [rank]}',
-            "are neighbors, as query heads are",
+        *in_place_of(
             "first = rank // copies * copies",
-        ),
-        Wrong(
-            "the next rank, not the same pair",
-            "first = rank",
-            "Pairs begin at even ranks",
-            "first = rank // copies * copies",
+            (
+                "ranks that hold it far apart",
+                "first = rank // copies\n"
+                '    return {"query": query, "key_value": sorted({q // sharing for q in query}),\n'
+                '            "summed_over": list(range(first, t, kv_heads)) if copies > 1 else [rank]}',
+                "are neighbors, as query heads are",
+            ),
+            ("the next rank, not the same pair", "first = rank", "Pairs begin at even ranks"),
         ),
         Wrong(
             "no head where there are too few",
@@ -376,14 +351,24 @@ BANK = {
         ),
     ],
     "kept": [
-        Wrong(
-            "everything divided by t",
-            "return between / t + inside + scores",
-            "This divides everything by t",
+        *in_place_of(
             KEPT,
-        ),
-        Wrong(
-            "no probabilities", KEPT.removesuffix(" + scores"), "probabilities are missing", KEPT
+            (
+                "everything divided by t",
+                "return between / t + inside + scores",
+                "This divides everything by t",
+            ),
+            ("no probabilities", KEPT.removesuffix(" + scores"), "probabilities are missing"),
+            (
+                "sequence parallelism forgotten",
+                "return between + inside + scores",
+                "between the branches are divided, too",
+            ),
+            (
+                "tokens divided inside as well",
+                "if sequence_parallel:\n        return (between + (inside + scores)) / t\n    return between + inside + scores",
+                "Nothing is divided by t twice",
+            ),
         ),
         Wrong(
             "masks of two bytes",
@@ -405,18 +390,6 @@ BANK = {
             "inside = (4 * 2 + 2 * 2 * 4) * stream",
             "neurons, queries, keys and values are cut as well",
             "inside = (4 * 2 + 2 * 2 * 4) * stream / t",
-        ),
-        Wrong(
-            "sequence parallelism forgotten",
-            "return between + inside + scores",
-            "between the branches are divided, too",
-            KEPT,
-        ),
-        Wrong(
-            "tokens divided inside as well",
-            "if sequence_parallel:\n        return (between + (inside + scores)) / t\n    return between + inside + scores",
-            "Nothing is divided by t twice",
-            KEPT,
         ),
     ],
     "design": [
