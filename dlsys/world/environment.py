@@ -8,10 +8,10 @@ import os
 import torch
 import torch.distributed as dist
 
-from dlsys.world import simulated
 from dlsys.world.communicator import Communicator
-from dlsys.world.distributed import TorchCommunicator
-from dlsys.world.session import Session
+from dlsys.world.real.communicator import TorchCommunicator
+from dlsys.world.real.session import Session
+from dlsys.world.simulated import simulation as simulated
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 

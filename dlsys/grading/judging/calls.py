@@ -18,9 +18,9 @@ import torch
 
 from dlsys.grading.judging.packing import Packer, Unpickler
 from dlsys.grading.judging.wire import Channel, Garbled
-from dlsys.world import simulated
 from dlsys.world.call import Call
 from dlsys.world.communicator import Communicator
+from dlsys.world.simulated import simulation as simulated
 
 _MOST_TEXT = 2_000
 

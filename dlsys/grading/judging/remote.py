@@ -19,8 +19,8 @@ from dlsys.grading.boxes.sandbox import Limits
 from dlsys.grading.judging.errands import Underway, act, at_line
 from dlsys.grading.judging.packing import Pickler, unpack
 from dlsys.grading.judging.wire import Channel, Closed, Garbled
-from dlsys.world import simulated
 from dlsys.world.communicator import Communicator
+from dlsys.world.simulated import simulation as simulated
 
 
 class StudentError(Exception):

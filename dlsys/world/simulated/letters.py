@@ -9,11 +9,11 @@ import torch
 
 from dlsys.world.call import in_words
 from dlsys.world.errors import MismatchError, line_of
-from dlsys.world.scheduler import Pending
+from dlsys.world.simulated.scheduler import Pending
 from dlsys.world.traffic import Message
 
 if TYPE_CHECKING:
-    from dlsys.world.simulated import Group, SimulatedCommunicator
+    from dlsys.world.simulated.simulation import Group, SimulatedCommunicator
 
 
 class Letter(Pending):

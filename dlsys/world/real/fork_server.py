@@ -16,7 +16,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-_PRELOADED = ["torch.distributed", "dlsys.world.rank_process"]
+_PRELOADED = ["torch.distributed", "dlsys.world.real.rank_process"]
 _starting = threading.Lock()
 
 

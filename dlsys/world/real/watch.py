@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlsys.world.errors import DeadlockError, MismatchError
-from dlsys.world.letters import unlike
-from dlsys.world.meetings import Meeting, Site
-from dlsys.world.scheduler import members_text
+from dlsys.world.simulated.letters import unlike
+from dlsys.world.simulated.meetings import Meeting, Site
+from dlsys.world.simulated.scheduler import members_text
 
 
 @dataclass

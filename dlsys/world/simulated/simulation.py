@@ -18,7 +18,6 @@ from dlsys.network import Network
 from dlsys.units import at_least, count
 from dlsys.world.call import Call, Handle
 from dlsys.world.communicator import Communicator
-from dlsys.world.compute import Meter, Quiet
 from dlsys.world.errors import (
     MismatchError,
     WorldError,
@@ -27,10 +26,11 @@ from dlsys.world.errors import (
     line_of,
     rank_error,
 )
-from dlsys.world.letters import Letter, deliver
-from dlsys.world.meetings import Collective, Meeting, Site, Split, signature
 from dlsys.world.run import Run
-from dlsys.world.scheduler import Pending, Rank, Scheduler
+from dlsys.world.simulated.compute import Meter, Quiet
+from dlsys.world.simulated.letters import Letter, deliver
+from dlsys.world.simulated.meetings import Collective, Meeting, Site, Split, signature
+from dlsys.world.simulated.scheduler import Pending, Rank, Scheduler
 from dlsys.world.timeline import Span, timeline_of
 from dlsys.world.traffic import Traffic
 

@@ -14,11 +14,11 @@ from dlsys.collectives.execution import Execution
 from dlsys.collectives.plan import REDUCING, ROOTED, disturbed
 from dlsys.world.call import Call, divided
 from dlsys.world.errors import MismatchError, place, program_frame
-from dlsys.world.scheduler import Pending, Rank, members_text
+from dlsys.world.simulated.scheduler import Pending, Rank, members_text
 from dlsys.world.traffic import CallRecord, Message
 
 if TYPE_CHECKING:
-    from dlsys.world.simulated import Group, SimulatedCommunicator
+    from dlsys.world.simulated.simulation import Group, SimulatedCommunicator
 
 
 class Site:
