@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from dlsys.world.real.processes import launch
     from dlsys.world.run import Run
     from dlsys.world.simulated.simulation import simulate
-    from dlsys.world.timeline import Span, Timeline
+    from dlsys.world.span import Span
+    from dlsys.world.timeline import Timeline
     from dlsys.world.traffic import CallRecord, Message, Traffic
 
 lazy.exports(__name__)

@@ -27,7 +27,8 @@ from dlsys.world.real.fork_server import fork_server, meeting_point
 from dlsys.world.real.rank_process import Start, main
 from dlsys.world.real.watch import Watch
 from dlsys.world.run import Run
-from dlsys.world.timeline import Span, timeline_of
+from dlsys.world.span import Span
+from dlsys.world.timeline import timeline_of
 from dlsys.world.traffic import Traffic
 
 _QUIET = 1.0  # seconds without news after which a launch looks for a deadlock

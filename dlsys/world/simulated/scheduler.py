@@ -11,17 +11,16 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from dlsys.network import EventQueue
-from dlsys.world.errors import DeadlockError, line_of
+from dlsys.world.errors import SHOWN, DeadlockError, line_of
 
 _FIRST = -1  # at one instant ranks go on before messages start, so that all have posted theirs
 _PATIENCE = 0.2  # seconds that an ended run gives a rank to notice
-_SHOWN = 16  # ranks that an error message tells about one by one
 
 
 class Aborted(BaseException):
@@ -138,8 +137,8 @@ class Scheduler:
             else:
                 doing = "was ready to go on"
             lines.append(f"  rank {rank.number} {doing}")
-        if len(lines) > _SHOWN:
-            lines[_SHOWN:] = [f"  and {len(lines) - _SHOWN} more ranks"]
+        if len(lines) > SHOWN:
+            lines[SHOWN:] = [f"  and {len(lines) - SHOWN} more ranks"]
         return "\n".join(lines)
 
     def _main(self, rank: Rank, body: Callable[[Rank], Any]) -> None:
@@ -217,11 +216,3 @@ class Scheduler:
                         ctypes.c_ulong(rank.thread.ident), ctypes.py_object(Aborted)
                     )
                     rank.thread.join(timeout=5)
-
-
-def members_text(ranks: Sequence[int]) -> str:
-    """`rank 3`, or `ranks 0, 2, 5`, shortened where there are many."""
-    shown = ", ".join(map(str, ranks[:_SHOWN]))
-    if len(ranks) > _SHOWN:
-        shown += f" and {len(ranks) - _SHOWN} more"
-    return f"rank{'s' if len(ranks) != 1 else ''} {shown}"

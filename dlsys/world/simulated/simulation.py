@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import gc
-import sys
-import threading
-from collections import deque
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
-from dlsys.collectives import plan_for
 from dlsys.hardware import Cluster, Device, Link
-from dlsys.network import Network
-from dlsys.units import at_least, count
-from dlsys.world.call import Call, Handle
-from dlsys.world.communicator import Communicator
-from dlsys.world.errors import (
-    MismatchError,
-    WorldError,
-    check_program,
-    last_frame,
-    line_of,
-    rank_error,
-)
+from dlsys.units import count
+from dlsys.world.errors import WorldError, check_program, last_frame, line_of, rank_error
+from dlsys.world.here import here
 from dlsys.world.run import Run
-from dlsys.world.simulated.compute import Meter, Quiet
-from dlsys.world.simulated.letters import Letter, deliver
-from dlsys.world.simulated.meetings import Collective, Meeting, Site, Split, signature
-from dlsys.world.simulated.scheduler import Pending, Rank, Scheduler
-from dlsys.world.timeline import Span, timeline_of
-from dlsys.world.traffic import Traffic
-
-current = threading.local()
-"""`current.comm` is the communicator of the simulated rank that this thread is."""
+from dlsys.world.simulated.communicator import SimulatedCommunicator
+from dlsys.world.simulated.compute import Meter
+from dlsys.world.simulated.scheduler import Rank
+from dlsys.world.simulated.state import SimulatedGroup, State
+from dlsys.world.timeline import timeline_of
 
 
 def simulate(
@@ -66,14 +49,15 @@ def simulate(
     check_program("simulate", program, args)
     if device is None and cluster is not None:
         device = cluster.device
-    simulation = Simulation(ranks, cluster or link, device, seed, track_memory)
+    state = State(ranks, cluster or link, seed)
+    meters = _meters(state, device) if device is not None or track_memory else None
     threads, thresholds = torch.get_num_threads(), gc.get_threshold()
     torch.set_num_threads(1)  # a rank is a device: no rank borrows the others' cores
     # The records of messages are many small objects that stay; looking through them for garbage
     # every 700 new ones takes as long as the run itself.
     gc.set_threshold(max(10_000, thresholds[0]), *thresholds[1:])
     try:
-        return simulation.run(program, args)
+        return _run(state, meters, program, args)
     finally:
         torch.set_num_threads(threads)
         gc.set_threshold(*thresholds)
@@ -89,178 +73,44 @@ def _rank_count(ranks: int | None, cluster: Cluster | None) -> int:
     return count("ranks", ranks)
 
 
-class Simulation:
-    """The state that all ranks of one run share."""
-
-    def __init__(
-        self,
-        ranks: int,
-        where: Link | Cluster | None,
-        device: Device | None,
-        seed: int,
-        track_memory: bool,
-    ) -> None:
-        self.network = Network(ranks, where)
-        self.scheduler = Scheduler(ranks, seed)
-        self.traffic = Traffic(ranks)
-        self.spans: list[Span] = []
-        self.quiet, self.hidden = Quiet(), Quiet()
-        self.meters = (
-            [
-                Meter(rank, device, self.spans, self.quiet, self.hidden)
-                for rank in self.scheduler.ranks
-            ]
-            if device is not None or track_memory
-            else None
-        )
-
-    def run(self, program: Callable[..., Any], args: Sequence[Any]) -> Run:
-        """Run the program in every rank and gather what the run gives back."""
-        scheduler = self.scheduler
-        world = Group(self, range(len(scheduler.ranks)), "")
-
-        def body(rank: Rank) -> Any:
-            comm = current.comm = SimulatedCommunicator(world, rank, rank.number)
-            if self.meters is None:
-                return program(comm, *args)
-            with self.meters[rank.number]:
-                return program(comm, *args)
-
-        scheduler.run(body)
-        if scheduler.failure is not None:
-            raise self._error(*scheduler.failure)
-        world.check_nothing_left()
-        return Run(
-            results=[rank.result for rank in scheduler.ranks],
-            traffic=self.traffic,
-            seconds=max(rank.clock for rank in scheduler.ranks),
-            timeline=timeline_of(self.traffic, self.spans),
-            peak_memory=None if self.meters is None else [m.peak_bytes for m in self.meters],
-        )
-
-    def wait(self, pending: Pending, name: str) -> None:
-        """Block the calling rank until `pending` is done, and record how long it waited."""
-        self.scheduler.check_alive()
-        jump = self.scheduler.wait(pending)
-        if jump:
-            me = pending.owner
-            self.spans.append(Span(me.number, me.clock - jump, me.clock, "wait", name))
-
-    def _error(self, rank: Rank | None, error: BaseException, others: str) -> BaseException:
-        if rank is None or isinstance(error, WorldError | KeyboardInterrupt):
-            return error
-        line = line_of(error.__traceback__ and last_frame(error.__traceback__))
-        message = (
-            f"rank {rank.number} of {len(self.scheduler.ranks)} raised "
-            f"{type(error).__name__} at {line}: {error}\nMeanwhile:\n{others}"
-        )
-        return rank_error(message, error)
+def _meters(state: State, device: Device | None) -> list[Meter]:
+    """What charges each rank for its torch operations, by rank."""
+    ranks = state.scheduler.ranks
+    return [Meter(rank, device, state.spans, state.quiet, state.hidden) for rank in ranks]
 
 
-class Group:
-    """The ranks of one communicator: their mail, and the collectives that they are in."""
+def _run(
+    state: State, meters: list[Meter] | None, program: Callable[..., Any], args: Sequence[Any]
+) -> Run:
+    """Run the program in every rank and gather what the run gives back."""
+    scheduler = state.scheduler
+    world = SimulatedGroup(state, range(len(scheduler.ranks)), "")
 
-    def __init__(self, simulation: Simulation, members: Sequence[int], axis: str) -> None:
-        self.simulation, self.members, self.axis = simulation, members, axis
-        self.size = len(members)
-        self.mail: dict[tuple[int, int, int], deque[Letter]] = {}
-        self.meetings: dict[int, Meeting] = {}
-        self.subgroups: list[Group] = []
+    def body(rank: Rank) -> Any:
+        comm = here.comm = SimulatedCommunicator(world, rank, rank.number)
+        with nullcontext() if meters is None else meters[rank.number]:
+            return program(comm, *args)
 
-    def subgroup(self, ranks: Sequence[int], axis: str) -> Group:
-        """The group of some of its members, by their ranks here."""
-        group = Group(self.simulation, [self.members[rank] for rank in ranks], axis)
-        self.subgroups.append(group)
-        return group
-
-    def check_nothing_left(self) -> None:
-        """Complain about messages and collectives that were started and never met."""
-        for letters in self.mail.values():
-            for letter in letters:
-                raise MismatchError(f"Every rank has finished, but {letter.left_over()}")
-        for meeting in self.meetings.values():
-            raise MismatchError(f"Every rank has finished, but {meeting.left_over()}")
-        for group in self.subgroups:
-            group.check_nothing_left()
+    scheduler.run(body)
+    if scheduler.failure is not None:
+        raise _error(len(scheduler.ranks), *scheduler.failure)
+    world.check_nothing_left()
+    return Run(
+        results=[rank.result for rank in scheduler.ranks],
+        traffic=state.traffic,
+        seconds=max(rank.clock for rank in scheduler.ranks),
+        timeline=timeline_of(state.traffic, state.spans),
+        peak_memory=None if meters is None else [meter.peak_bytes for meter in meters],
+    )
 
 
-class SimulatedCommunicator(Communicator):
-    """A rank's communicator in the simulated world."""
-
-    def __init__(self, group: Group, me: Rank, rank: int) -> None:
-        self.rank, self.size, self.axis = rank, group.size, group.axis
-        self._group, self._me, self._simulation = group, me, group.simulation
-        self._calls = 0
-
-    def __repr__(self) -> str:
-        return f"SimulatedCommunicator(rank={self.rank}, size={self.size}, axis={self.axis!r})"
-
-    @property
-    def seconds(self) -> float:
-        """This rank's virtual clock."""
-        return self._me.clock
-
-    @property
-    def traffic(self) -> Traffic:
-        """What the whole run has sent so far."""
-        return self._simulation.traffic
-
-    def compute(self, seconds: float, name: str = "compute") -> None:
-        """Advance this rank's clock by `seconds` of computing."""
-        self._simulation.scheduler.check_alive()
-        at_least("The seconds of compute", seconds, 0)
-        start = self._me.clock
-        self._me.clock = start + seconds
-        self._simulation.spans.append(Span(self._me.number, start, self._me.clock, "compute", name))
-
-    def barrier(self) -> None:
-        """Wait until every rank of the group is here: an all-reduce of one byte along a tree."""
-        plan = plan_for("all_reduce", self.size, "tree")
-        self._collective(Call("barrier", torch.zeros(1, dtype=torch.uint8), plan)).wait()
-
-    def split(self, color: Hashable, key: int | None = None, axis: str = "") -> Communicator | None:
-        """See `Communicator.split`; no traffic is recorded for it."""
-        split = self._join("split", "split", lambda site: Split(self._group, self._calls, site))
-        return split.enter(self, color, key, axis).wait()
-
-    def _isend(self, tensor: torch.Tensor, dst: int, tag: int) -> Handle:
-        return self._post(Letter(self, tensor, dst, (self.rank, dst, tag), sends=True))
-
-    def _irecv(self, tensor: torch.Tensor, src: int, tag: int) -> Handle:
-        return self._post(Letter(self, tensor, src, (src, self.rank, tag), sends=False))
-
-    def _post(self, mine: Letter) -> Letter:
-        self._simulation.scheduler.check_alive()
-        mail = self._group.mail
-        box = mail.get(mine.key)
-        if box is None:
-            box = mail[mine.key] = deque()
-        if not box or box[0].sends == mine.sends:
-            box.append(mine)
-        else:
-            other = box.popleft()
-            send, receive = (mine, other) if mine.sends else (other, mine)
-            deliver(self._group, send, receive)
-        return mine
-
-    def _collective(self, call: Call) -> Handle:
-        if call.plan is None:
-            call = replace(call, plan=plan_for(call.kind, self.size, root=call.root))
-        collective = self._join(
-            signature(call),
-            call.describe(),
-            lambda site: Collective(self._group, self._calls, site, call),
-        )
-        return collective.enter(self, call)
-
-    def _join(self, same: Hashable, text: str, create: Callable[[Site], Any]) -> Any:
-        """The meeting of the group that this call belongs to: the n-th call of every rank."""
-        self._simulation.scheduler.check_alive()
-        site = Site(self._me.number, same, text, sys._getframe(3))
-        meeting = self._group.meetings.get(self._calls)
-        if meeting is None:
-            meeting = self._group.meetings[self._calls] = create(site)
-        else:
-            meeting.check_same(site)
-        self._calls += 1
-        return meeting
+def _error(ranks: int, rank: Rank | None, error: BaseException, others: str) -> BaseException:
+    """What a run raises that ended with `error` in `rank`; the world's own errors stay as is."""
+    if rank is None or isinstance(error, WorldError | KeyboardInterrupt):
+        return error
+    line = line_of(error.__traceback__ and last_frame(error.__traceback__))
+    message = (
+        f"rank {rank.number} of {ranks} raised {type(error).__name__} at {line}: {error}\n"
+        f"Meanwhile:\n{others}"
+    )
+    return rank_error(message, error)
