@@ -98,7 +98,10 @@ class _Copy:
 
 
 class _Sum:
-    """A message that is added, piece by piece, to what lies in `pieces`; two are on their way."""
+    """A message that is added, piece by piece, to what lies in `pieces`.
+
+    Double buffering: two pieces are on their way, and the next one lands where one was just added.
+    """
 
     def __init__(
         self,

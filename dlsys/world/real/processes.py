@@ -84,7 +84,7 @@ class _Launch:
     ) -> Run:
         store = meeting_point()
         try:
-            with fork_server() as context:
+            with fork_server(main) as context:
                 for rank in range(self.ranks):
                     here, there = context.Pipe()
                     self.pipes.append(here)

@@ -49,6 +49,7 @@ class Rank:
     def __init__(self, number: int, random: torch.Tensor) -> None:
         self.number = number
         self.clock = 0.0
+        # A lock as a baton: it is taken while others run, and who releases it hands the baton over.
         self.baton = threading.Lock()
         self.baton.acquire()
         self.waiting: Pending | None = None
@@ -184,6 +185,8 @@ class Scheduler:
         self._generator.set_state(me.random)
 
     def _next(self) -> Rank | None:
+        """The rank to go on, None where none ever can: a discrete-event simulation's loop, which
+        stops as soon as an event wakes a rank."""
         self._runnable = None
         while self._runnable is None:
             if not self.queue.step():
