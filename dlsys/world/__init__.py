@@ -8,13 +8,14 @@ if TYPE_CHECKING:
     from dlsys.world.alpha_beta import Fit, measure, measure_plan
     from dlsys.world.call import Handle
     from dlsys.world.communicator import Communicator
-    from dlsys.world.distributed import TorchCommunicator
     from dlsys.world.environment import current, from_environment
     from dlsys.world.errors import DeadlockError, MismatchError, RankError, WorldError
-    from dlsys.world.processes import launch
+    from dlsys.world.real.communicator import TorchCommunicator
+    from dlsys.world.real.processes import launch
     from dlsys.world.run import Run
-    from dlsys.world.simulated import simulate
-    from dlsys.world.timeline import Span, Timeline
+    from dlsys.world.simulated.simulation import simulate
+    from dlsys.world.span import Span
+    from dlsys.world.timeline import Timeline
     from dlsys.world.traffic import CallRecord, Message, Traffic
 
 lazy.exports(__name__)

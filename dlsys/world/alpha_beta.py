@@ -19,7 +19,7 @@ import torch
 from dlsys.collectives import Plan, ring_all_reduce
 from dlsys.hardware import Link
 from dlsys.world.communicator import Communicator
-from dlsys.world.processes import launch
+from dlsys.world.real.processes import launch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

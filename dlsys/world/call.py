@@ -66,6 +66,20 @@ class Call:
             words += f", by {self.plan.algorithm}"
         return words
 
+    def signature(self) -> Hashable:
+        """What must be the same in every rank's call."""
+        same: list[Hashable] = [self.kind, self.length]
+        if self.kind in REDUCING:
+            same.append(self.op)
+        if self.kind in ROOTED:
+            same.append(self.root)
+        if self.plan is not None:
+            same += [self.plan.algorithm, self.plan.chunks, len(self.plan.rounds)]
+        if self.tensor is not None and self.kind != "scatter":
+            rows = self.tensor.shape[1:] if self.length is not None else self.tensor.shape
+            same += [self.tensor.dtype, tuple(rows)]
+        return tuple(same)
+
 
 def in_words(tensor: torch.Tensor) -> str:
     """The shape and dtype of a tensor: `4x2 float32`, `one int64`."""

@@ -8,10 +8,9 @@ import os
 import torch
 import torch.distributed as dist
 
-from dlsys.world import simulated
 from dlsys.world.communicator import Communicator
-from dlsys.world.distributed import TorchCommunicator
-from dlsys.world.session import Session
+from dlsys.world.here import here
+from dlsys.world.real.default import default_communicator, leave
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -22,26 +21,14 @@ def current() -> Communicator:
 
     Raises RuntimeError where there is neither.
     """
-    comm = getattr(simulated.current, "comm", None)
-    if comm is not None:
-        return comm
+    if here.comm is not None:
+        return here.comm
     if not dist.is_available() or not dist.is_initialized():
         raise RuntimeError(
             "this code runs in no world: pass the program to world.simulate or world.launch, or "
             "call world.from_environment() in a program that torchrun starts"
         )
     return default_communicator()
-
-
-def default_communicator(session: Session | None = None) -> TorchCommunicator:
-    """The one communicator of torch.distributed's present default group."""
-    global _default
-    if _default is None or _default._group is not dist.group.WORLD:
-        _default = TorchCommunicator(session=session)
-    return _default
-
-
-_default: TorchCommunicator | None = None
 
 
 def from_environment() -> Communicator:
@@ -60,17 +47,8 @@ def from_environment() -> Communicator:
                 "`torchrun --nproc-per-node 4 program.py`, or use world.launch or world.simulate"
             )
         if torch.cuda.is_available():
-            here = int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
-            torch.cuda.set_device(here % torch.cuda.device_count())
+            device = int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
+            torch.cuda.set_device(device % torch.cuda.device_count())
         dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
-        atexit.register(_leave)
+        atexit.register(leave)
     return current()
-
-
-def _leave() -> None:
-    """End the process group before Python does: gloo's threads may not outlive the interpreter,
-    and they end when nobody refers to a group any more."""
-    if dist.is_initialized():
-        if _default is not None:
-            _default._session.groups.clear()
-        dist.destroy_process_group()

@@ -21,6 +21,9 @@ _LIBRARIES = (
     "<frozen ",
 )
 
+SHOWN = 16
+"""Ranks that an error message tells about one by one."""
+
 
 class WorldError(RuntimeError):
     """A run that went wrong as a whole."""
@@ -88,6 +91,14 @@ def check_program(world: str, program: Callable[..., object], args: Sequence[obj
         name = getattr(program, "__name__", "program")
         given = ", ".join(["comm", *(f"args[{i}]" for i in range(len(args)))])
         raise TypeError(f"{world} cannot call {name}({given}): {error}") from None
+
+
+def members_text(ranks: Sequence[int]) -> str:
+    """`rank 3`, or `ranks 0, 2, 5`, shortened where there are many."""
+    shown = ", ".join(map(str, ranks[:SHOWN]))
+    if len(ranks) > SHOWN:
+        shown += f" and {len(ranks) - SHOWN} more"
+    return f"rank{'s' if len(ranks) != 1 else ''} {shown}"
 
 
 def program_frame(frame: FrameType | None) -> FrameType | None:

@@ -5,28 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from dlsys.world.span import KINDS, Span
 from dlsys.world.traffic import Traffic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-KINDS = ("compute", "communication", "wait")
-
-
-class Span(NamedTuple):
-    """`rank` spent [start, end) seconds on `name`; `kind` is one of KINDS.
-
-    Communication spans may overlap compute: they run from a message's or a collective's start on
-    this rank to its end. Wait spans are the time in which the program could do nothing else.
-    """
-
-    rank: int
-    start: float
-    end: float
-    kind: str
-    name: str
 
 
 @dataclass
@@ -77,7 +62,7 @@ class Timeline:
         """A Gantt chart: a row per rank, compute above communication, waiting hatched."""
         from dlsys.world.draw import gantt
 
-        return gantt(self, title)
+        return gantt(self.ranks, self.spans, title)
 
 
 def timeline_of(traffic: Traffic, spans: list[Span]) -> Timeline:

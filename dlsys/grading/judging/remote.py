@@ -19,8 +19,8 @@ from dlsys.grading.boxes.sandbox import Limits
 from dlsys.grading.judging.errands import Underway, act, at_line
 from dlsys.grading.judging.packing import Pickler, unpack
 from dlsys.grading.judging.wire import Channel, Closed, Garbled
-from dlsys.world import simulated
 from dlsys.world.communicator import Communicator
+from dlsys.world.here import here
 
 
 class StudentError(Exception):
@@ -80,7 +80,7 @@ class Snapshot:
 
     def line(self) -> Line:
         """The line to this thread's process: a simulated rank has its own."""
-        comm = getattr(simulated.current, "comm", None)
+        comm = here.comm
         rank = None if comm is None else comm.rank
         if rank not in self._lines:
             self._lines[rank] = self._connect(b"w")
@@ -124,7 +124,7 @@ class Line:
         """The result of the student's function; arguments that it changes in place are changed."""
         import torch
 
-        comm = getattr(simulated.current, "comm", None)
+        comm = here.comm
         seed = torch.initial_seed() if comm is not self._comm and comm is not None else None
         if comm is not self._comm:
             # Whoever waits in a run that has ended waits for ever.

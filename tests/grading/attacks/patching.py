@@ -184,7 +184,7 @@ HELPERS = {
 WORLDS = {
     "a simulation that claims results": """
         from dlsys import world
-        from dlsys.world import simulated
+        from dlsys.world.simulated import simulation
 
         class Run:
             results = [[1.5, 2.5, 3.5, 4.5, 5.5, 6.5]] * 4
@@ -192,7 +192,7 @@ WORLDS = {
             calls, sent, messages = [], [48] * 4, [0] * 24
             traffic = property(lambda self: self)
 
-        world.simulate = simulated.simulate = lambda *a, **k: Run()
+        world.simulate = simulation.simulate = lambda *a, **k: Run()
     """,
     "plans that are always proved": """
         from dlsys.collectives import Plan, plan

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dlsys.world.errors import line_of
-from dlsys.world.timeline import Span
+from dlsys.world.span import Span
 from dlsys.world.traffic import Traffic
 
 

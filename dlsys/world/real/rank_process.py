@@ -22,9 +22,9 @@ import cloudpickle
 import torch
 import torch.distributed as dist
 
-from dlsys.world.environment import default_communicator
 from dlsys.world.errors import line_of
-from dlsys.world.session import Session
+from dlsys.world.real.default import default_communicator
+from dlsys.world.real.session import Session
 
 
 @dataclass(frozen=True)

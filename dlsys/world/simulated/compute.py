@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
 
 from dlsys.hardware import Device
-from dlsys.world.scheduler import Rank
-from dlsys.world.timeline import Span
+from dlsys.world.simulated.scheduler import Rank
+from dlsys.world.span import Span
 
 FORMATS = {
     torch.float32: "fp32",

@@ -23,12 +23,13 @@ import cloudpickle
 
 from dlsys.units import count
 from dlsys.world.errors import MismatchError, WorldError, check_program, rank_error
-from dlsys.world.fork_server import fork_server, meeting_point
-from dlsys.world.rank_process import Start, main
+from dlsys.world.real.fork_server import fork_server, meeting_point
+from dlsys.world.real.rank_process import Start, main
+from dlsys.world.real.watch import Watch
 from dlsys.world.run import Run
-from dlsys.world.timeline import Span, timeline_of
+from dlsys.world.span import Span
+from dlsys.world.timeline import timeline_of
 from dlsys.world.traffic import Traffic
-from dlsys.world.watch import Watch
 
 _QUIET = 1.0  # seconds without news after which a launch looks for a deadlock
 _ANSWER = 1.0  # seconds that processes have to tell what they are doing
@@ -83,7 +84,7 @@ class _Launch:
     ) -> Run:
         store = meeting_point()
         try:
-            with fork_server() as context:
+            with fork_server(main) as context:
                 for rank in range(self.ranks):
                     here, there = context.Pipe()
                     self.pipes.append(here)

@@ -19,13 +19,13 @@ import torch.distributed as dist
 from dlsys.collectives import Transfer, plan_for
 from dlsys.collectives.buffers import as_rows, hold
 from dlsys.units import at_least
-from dlsys.world import native
+from dlsys.world.agreement import Site
 from dlsys.world.call import Call, Handle, divided, in_words
-from dlsys.world.carry import carry_out
 from dlsys.world.communicator import Communicator
 from dlsys.world.errors import line_of
-from dlsys.world.meetings import Site, signature
-from dlsys.world.session import Session
+from dlsys.world.real import native
+from dlsys.world.real.carry import carry_out
+from dlsys.world.real.session import Session
 from dlsys.world.traffic import CallRecord, Message, Traffic
 
 _PLAN_TAGS = 2**30  # the program's tags are below, those of the n-th collective's plan at + n
@@ -158,7 +158,7 @@ class TorchCommunicator(Communicator):
         if call.tensor is not None:
             _refuse_meta(call.tensor)
         text = call.describe()
-        number = self._announce(signature(call), text)
+        number = self._announce(call.signature(), text)
         start = session.seconds
         nbytes = 0 if call.tensor is None else call.tensor.nbytes
         record = session.record(

@@ -11,17 +11,16 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from dlsys.network import EventQueue
-from dlsys.world.errors import DeadlockError, line_of
+from dlsys.world.errors import SHOWN, DeadlockError, line_of
 
 _FIRST = -1  # at one instant ranks go on before messages start, so that all have posted theirs
 _PATIENCE = 0.2  # seconds that an ended run gives a rank to notice
-_SHOWN = 16  # ranks that an error message tells about one by one
 
 
 class Aborted(BaseException):
@@ -50,6 +49,7 @@ class Rank:
     def __init__(self, number: int, random: torch.Tensor) -> None:
         self.number = number
         self.clock = 0.0
+        # A lock as a baton: it is taken while others run, and who releases it hands the baton over.
         self.baton = threading.Lock()
         self.baton.acquire()
         self.waiting: Pending | None = None
@@ -138,8 +138,8 @@ class Scheduler:
             else:
                 doing = "was ready to go on"
             lines.append(f"  rank {rank.number} {doing}")
-        if len(lines) > _SHOWN:
-            lines[_SHOWN:] = [f"  and {len(lines) - _SHOWN} more ranks"]
+        if len(lines) > SHOWN:
+            lines[SHOWN:] = [f"  and {len(lines) - SHOWN} more ranks"]
         return "\n".join(lines)
 
     def _main(self, rank: Rank, body: Callable[[Rank], Any]) -> None:
@@ -185,6 +185,8 @@ class Scheduler:
         self._generator.set_state(me.random)
 
     def _next(self) -> Rank | None:
+        """The rank to go on, None where none ever can: a discrete-event simulation's loop, which
+        stops as soon as an event wakes a rank."""
         self._runnable = None
         while self._runnable is None:
             if not self.queue.step():
@@ -217,11 +219,3 @@ class Scheduler:
                         ctypes.c_ulong(rank.thread.ident), ctypes.py_object(Aborted)
                     )
                     rank.thread.join(timeout=5)
-
-
-def members_text(ranks: Sequence[int]) -> str:
-    """`rank 3`, or `ranks 0, 2, 5`, shortened where there are many."""
-    shown = ", ".join(map(str, ranks[:_SHOWN]))
-    if len(ranks) > _SHOWN:
-        shown += f" and {len(ranks) - _SHOWN} more"
-    return f"rank{'s' if len(ranks) != 1 else ''} {shown}"

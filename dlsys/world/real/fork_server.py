@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from multiprocessing import forkserver
@@ -16,20 +16,20 @@ from typing import Any
 
 import torch.distributed as dist
 
-_PRELOADED = ["torch.distributed", "dlsys.world.rank_process"]
 _starting = threading.Lock()
 
 
 @contextmanager
-def fork_server() -> Iterator[Any]:
-    """The context that processes start from, with a server behind it that has torch loaded.
+def fork_server(main: Callable[..., None]) -> Iterator[Any]:
+    """The context that processes start from to run `main`, forked from a server that has loaded
+    the module of `main`, and torch with it.
 
     A child would run the caller's script again to have its `__main__`; hidden, it does not, and
     scripts need no guard.
     """
     context = multiprocessing.get_context("forkserver")
     with _starting:
-        context.set_forkserver_preload(_PRELOADED)
+        context.set_forkserver_preload([main.__module__])
         with _environment(TORCH_CPP_LOG_LEVEL="ERROR", OBJC_DISABLE_INITIALIZE_FORK_SAFETY="YES"):
             forkserver.ensure_running()
         script = sys.modules["__main__"]

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from dlsys.collectives import Plan, Transfer
 from dlsys.collectives.buffers import OPS, Buffers
 from dlsys.collectives.plan import disturbed
-from dlsys.world.native import as_bytes
+from dlsys.world.real.native import as_bytes
 
 PIECE = 2**20
 """Bytes. A long message that is to be added travels in pieces of this size: one is added while the
@@ -98,7 +98,10 @@ class _Copy:
 
 
 class _Sum:
-    """A message that is added, piece by piece, to what lies in `pieces`; two are on their way."""
+    """A message that is added, piece by piece, to what lies in `pieces`.
+
+    Double buffering: two pieces are on their way, and the next one lands where one was just added.
+    """
 
     def __init__(
         self,

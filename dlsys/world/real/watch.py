@@ -7,23 +7,19 @@ for each other for ever, messages that nobody took.
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from dlsys.world.errors import DeadlockError, MismatchError
-from dlsys.world.letters import unlike
-from dlsys.world.meetings import Meeting, Site
-from dlsys.world.scheduler import members_text
+from dlsys.world.agreement import Group, Meeting, Site, never_taken, unlike
+from dlsys.world.errors import DeadlockError, MismatchError, members_text
 
 
 @dataclass
 class _Letter:
-    """One side of a message between ranks of the whole world; `key` finds its other side."""
+    """One side of a message, as `rank` of the whole world told of it."""
 
     rank: int
     number: int
-    key: tuple[str, int, int, int]
+    key: tuple[int, int, int]
     sends: bool
     tensor: str
     text: str
@@ -33,17 +29,13 @@ class _Letter:
         return self.text
 
     def left_over(self) -> str:
-        do, other = ("sends", "receives") if self.sends else ("receives", "sends")
-        return (
-            f"rank {self.rank} {do} {self.tensor} ({self.text} at {self.line}) "
-            f"and the other side never {other} it"
-        )
+        return never_taken(self.rank, self.sends, self.tensor, f"{self.text} at {self.line}")
 
 
 class _Meeting(Meeting):
     """A collective call, and under which number each rank waits for it."""
 
-    def __init__(self, group: Any, index: int, site: Site) -> None:
+    def __init__(self, group: Group, index: int, site: Site) -> None:
         super().__init__(group, index, site)
         self.numbers: list[tuple[int, int]] = []
 
@@ -52,23 +44,12 @@ class _Meeting(Meeting):
         return f"{self.site.text} (collective number {self.index + 1}) for {members_text(others)}"
 
 
-@dataclass
-class _Group:
-    members: list[int]
-    meetings: dict[int, _Meeting] = field(default_factory=dict)
-    mail: dict[tuple[int, int, int], deque[_Letter]] = field(default_factory=dict)
-
-    @property
-    def size(self) -> int:
-        return len(self.members)
-
-
 class Watch:
     """What `ranks` processes have told so far."""
 
     def __init__(self, ranks: int) -> None:
         self.finished: set[int] = set()
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, Group] = {}
         self._open: list[dict[int, _Letter | _Meeting]] = [{} for _ in range(ranks)]
         self._waiting: list[tuple[int, str] | None] = [None] * ranks
 
@@ -107,14 +88,11 @@ class Watch:
                 raise MismatchError(f"Every rank has finished, but {item.left_over()}")
 
     def _group(self, rank: int, number: int, name: str, members: list[int]) -> None:
-        self._groups.setdefault(name, _Group(members))
+        self._groups.setdefault(name, Group(members))
 
     def _call(self, rank: int, number: int, name: str, index: int, place: int, site: Site) -> None:
         group = self._groups[name]
-        meeting = group.meetings.get(index)
-        if meeting is None:
-            meeting = group.meetings[index] = _Meeting(group, index, site)
-        meeting.check_same(site)
+        meeting = group.meet(index, site, lambda: _Meeting(group, index, site))
         meeting.numbers.append((rank, number))
         self._open[rank][number] = meeting
         meeting.arrive(place)
@@ -135,13 +113,11 @@ class Watch:
         line: str,
     ) -> None:
         key = (rank, other, tag) if sends else (other, rank, tag)
-        mine = _Letter(rank, number, (name, *key), sends, tensor, text, line)
-        box = self._groups[name].mail.setdefault(key, deque())
-        if not box or box[0].sends == sends:
-            box.append(mine)
+        mine = _Letter(rank, number, key, sends, tensor, text, line)
+        theirs = self._groups[name].post(mine)
+        if theirs is None:
             self._open[rank][number] = mine
             return
-        theirs = box.popleft()
         del self._open[theirs.rank][theirs.number]
         send, receive = (mine, theirs) if sends else (theirs, mine)
         if send.tensor != receive.tensor:

@@ -1,0 +1,131 @@
+"""What the ranks of a group must agree on: both sides of a message, and every collective call.
+
+Each world holds what its ranks do against this: simulated ranks while they do it, real ones, which
+cannot look at each other, as they tell of it to the process that launched them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from types import FrameType
+from typing import Any, Protocol, TypeVar
+
+from dlsys.world.errors import MismatchError, members_text, place, program_frame
+
+
+class Side(Protocol):
+    """One side of a message."""
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """Source and destination, and the tag: what both sides have in common."""
+
+    @property
+    def sends(self) -> bool:
+        """Whether this is the sender's side."""
+
+    def left_over(self) -> str:
+        """What is wrong when nobody ever took the other side."""
+
+
+class Site:
+    """One rank's call of a collective: what must agree (`same`), in words, and from which line."""
+
+    __slots__ = ("file", "line", "number", "same", "text")
+
+    def __init__(self, number: int, same: Hashable, text: str, frame: FrameType) -> None:
+        self.number, self.same, self.text = number, same, text
+        program = program_frame(frame) or frame
+        self.file, self.line = program.f_code.co_filename, program.f_lineno
+
+    def __str__(self) -> str:
+        return f"rank {self.number} called {self.text} at {place(self.file, self.line)}"
+
+
+S = TypeVar("S", bound=Side)
+M = TypeVar("M", bound="Meeting")
+
+
+class Group:
+    """The ranks of one communicator: their mail, and the collectives that they are in.
+
+    `members` are their numbers in the whole world. `mail` holds sides of messages whose other side
+    has not come; `meetings` the collectives, by their place in the group's order of calls, that not
+    everybody has come to.
+    """
+
+    def __init__(self, members: Sequence[int]) -> None:
+        self.members, self.size = members, len(members)
+        self.mail: dict[tuple[int, int, int], deque[Any]] = {}
+        self.meetings: dict[int, Any] = {}
+
+    def post(self, mine: S) -> S | None:
+        """Leave one side of a message, or take the other one where that waits here.
+
+        A box holds sides of one sort alone, in the order in which they came.
+        """
+        box = self.mail.get(mine.key)
+        if box is None:
+            box = self.mail[mine.key] = deque()
+        if not box or box[0].sends == mine.sends:
+            box.append(mine)
+            return None
+        return box.popleft()
+
+    def meet(self, index: int, site: Site, new: Callable[[], M]) -> M:
+        """The meeting that a rank's call number `index` belongs to, `new()` for the first to come.
+
+        Raises MismatchError where the first to come called something else.
+        """
+        meeting = self.meetings.get(index)
+        if meeting is None:
+            meeting = self.meetings[index] = new()
+        else:
+            meeting.check_same(site)
+        return meeting
+
+
+class Meeting:
+    """The n-th collective call of a group: every member comes once, with the same call."""
+
+    def __init__(self, group: Group, index: int, site: Site) -> None:
+        self.group, self.index, self.site = group, index, site
+        self.missing = set(range(group.size))
+
+    def check_same(self, site: Site) -> None:
+        """Raise MismatchError unless `site` calls what the first to come called."""
+        if site.same != self.site.same:
+            raise MismatchError(
+                f"Collective number {self.index + 1} differs between ranks: "
+                f"{self.site}, but {site}. Every rank of a group calls the same collectives "
+                "in the same order, with the same shapes and dtypes"
+            )
+
+    def arrive(self, rank: int) -> None:
+        """Count `rank` in; the last to come closes the door."""
+        self.missing.discard(rank)
+        if not self.missing:
+            del self.group.meetings[self.index]
+
+    def waits_for(self, rank: int) -> Sequence[int]:
+        """The world's numbers of the ranks that `rank` waits for."""
+        return [self.group.members[r] for r in sorted(self.missing)]
+
+    def left_over(self) -> str:
+        """What is wrong when not everybody came."""
+        return f"{self.site} and {members_text(self.waits_for(-1))} never did"
+
+
+def unlike(sender: str, sent: str, receiver: str, into: str) -> MismatchError:
+    """The error for a message whose sides differ, each named with its line."""
+    return MismatchError(
+        f"{sender} sends {sent} to {receiver}, which receives into {into}: "
+        "shape and dtype must be the same on both sides"
+    )
+
+
+def never_taken(rank: int, sends: bool, tensor: str, text: str) -> str:
+    """What is wrong with a message of which only `rank` did its side, with the call `text`."""
+    do, other = ("sends", "receives") if sends else ("receives", "sends")
+    return f"rank {rank} {do} {tensor} ({text}) and the other side never {other} it"

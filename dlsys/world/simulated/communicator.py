@@ -1,0 +1,98 @@
+"""A simulated rank's communicator: it checks in with the scheduler, and meets the other ranks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import TypeVar
+
+import torch
+
+from dlsys.collectives import plan_for
+from dlsys.units import at_least
+from dlsys.world.agreement import Meeting, Site
+from dlsys.world.call import Call, Handle
+from dlsys.world.communicator import Communicator
+from dlsys.world.simulated.letters import Letter, deliver
+from dlsys.world.simulated.meetings import Collective, Split
+from dlsys.world.simulated.scheduler import Rank
+from dlsys.world.simulated.state import SimulatedGroup
+from dlsys.world.span import Span
+from dlsys.world.traffic import Traffic
+
+M = TypeVar("M", bound=Meeting)
+
+
+class SimulatedCommunicator(Communicator):
+    """A rank's communicator in the simulated world."""
+
+    def __init__(self, group: SimulatedGroup, me: Rank, rank: int) -> None:
+        self.rank, self.size, self.axis = rank, group.size, group.axis
+        self._group, self._me, self._state = group, me, group.state
+        self._calls = 0
+
+    def __repr__(self) -> str:
+        return f"SimulatedCommunicator(rank={self.rank}, size={self.size}, axis={self.axis!r})"
+
+    @property
+    def seconds(self) -> float:
+        """This rank's virtual clock."""
+        return self._me.clock
+
+    @property
+    def traffic(self) -> Traffic:
+        """What the whole run has sent so far."""
+        return self._state.traffic
+
+    def compute(self, seconds: float, name: str = "compute") -> None:
+        """Advance this rank's clock by `seconds` of computing."""
+        self._state.scheduler.check_alive()
+        at_least("The seconds of compute", seconds, 0)
+        start = self._me.clock
+        self._me.clock = start + seconds
+        self._state.spans.append(Span(self._me.number, start, self._me.clock, "compute", name))
+
+    def barrier(self) -> None:
+        """Wait until every rank of the group is here: an all-reduce of one byte along a tree."""
+        plan = plan_for("all_reduce", self.size, "tree")
+        self._collective(Call("barrier", torch.zeros(1, dtype=torch.uint8), plan)).wait()
+
+    def split(self, color: Hashable, key: int | None = None, axis: str = "") -> Communicator | None:
+        """See `Communicator.split`; no traffic is recorded for it."""
+        group = self._group
+        split = self._join("split", "split", lambda n, site: Split(group, n, site))
+        part = split.enter(self._me, self.rank, color, key, axis).wait()
+        return None if part is None else SimulatedCommunicator(part.group, self._me, part.rank)
+
+    def _isend(self, tensor: torch.Tensor, dst: int, tag: int) -> Handle:
+        key = (self.rank, dst, tag)
+        return self._post(Letter(self._group, self._me, tensor, dst, key, sends=True))
+
+    def _irecv(self, tensor: torch.Tensor, src: int, tag: int) -> Handle:
+        key = (src, self.rank, tag)
+        return self._post(Letter(self._group, self._me, tensor, src, key, sends=False))
+
+    def _post(self, mine: Letter) -> Letter:
+        self._state.scheduler.check_alive()
+        other = self._group.post(mine)
+        if other is not None:
+            deliver(*((mine, other) if mine.sends else (other, mine)))
+        return mine
+
+    def _collective(self, call: Call) -> Handle:
+        if call.plan is None:
+            call = replace(call, plan=plan_for(call.kind, self.size, root=call.root))
+        group = self._group
+        collective = self._join(
+            call.signature(), call.describe(), lambda n, site: Collective(group, n, site, call)
+        )
+        return collective.enter(self._me, self.rank, call)
+
+    def _join(self, same: Hashable, text: str, new: Callable[[int, Site], M]) -> M:
+        """The meeting of the group that this call belongs to: the n-th call of every rank."""
+        self._state.scheduler.check_alive()
+        number, site = self._calls, Site(self._me.number, same, text, sys._getframe(3))
+        meeting = self._group.meet(number, site, lambda: new(number, site))
+        self._calls += 1
+        return meeting

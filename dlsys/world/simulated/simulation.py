@@ -1,0 +1,116 @@
+"""The simulated world: every rank in this process, in virtual time, every message on record."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from dlsys.hardware import Cluster, Device, Link
+from dlsys.units import count
+from dlsys.world.errors import WorldError, check_program, last_frame, line_of, rank_error
+from dlsys.world.here import here
+from dlsys.world.run import Run
+from dlsys.world.simulated.communicator import SimulatedCommunicator
+from dlsys.world.simulated.compute import Meter
+from dlsys.world.simulated.scheduler import Rank
+from dlsys.world.simulated.state import SimulatedGroup, State
+from dlsys.world.timeline import timeline_of
+
+
+def simulate(
+    program: Callable[..., Any],
+    ranks: int | None = None,
+    cluster: Cluster | None = None,
+    *,
+    link: Link | None = None,
+    device: Device | None = None,
+    args: Sequence[Any] = (),
+    seed: int = 0,
+    track_memory: bool = False,
+) -> Run:
+    """Run `program(comm, *args)` on `ranks` simulated ranks, one at a time, deterministically.
+
+    Virtual time passes as messages cross `cluster` (two levels), or `link` (one link per rank and
+    direction), and as torch operations run on the cluster's device, or `device`: each takes
+    max(FLOPs / peak, bytes / memory bandwidth). With none of them everything takes 0 s. `ranks`
+    defaults to the cluster's size. Rank r's torch generator starts from `seed + r`. Peak memory is
+    counted where there is a device, or with `track_memory`.
+
+    Raises RankError (also of the original's type) when a rank raises, DeadlockError when no rank
+    can move, MismatchError when ranks call different collectives.
+    """
+    ranks = _rank_count(ranks, cluster)
+    if cluster is not None and link is not None:
+        raise ValueError("simulate got both a cluster and a link; give the one that ranks run on")
+    check_program("simulate", program, args)
+    if device is None and cluster is not None:
+        device = cluster.device
+    state = State(ranks, cluster or link, seed)
+    meters = _meters(state, device) if device is not None or track_memory else None
+    threads, thresholds = torch.get_num_threads(), gc.get_threshold()
+    torch.set_num_threads(1)  # a rank is a device: no rank borrows the others' cores
+    # The records of messages are many small objects that stay; looking through them for garbage
+    # every 700 new ones takes as long as the run itself.
+    gc.set_threshold(max(10_000, thresholds[0]), *thresholds[1:])
+    try:
+        return _run(state, meters, program, args)
+    finally:
+        torch.set_num_threads(threads)
+        gc.set_threshold(*thresholds)
+
+
+def _rank_count(ranks: int | None, cluster: Cluster | None) -> int:
+    if ranks is None:
+        if cluster is None:
+            raise ValueError("simulate got neither ranks nor a cluster; give ranks=4, say")
+        return cluster.size
+    if isinstance(ranks, Cluster):
+        raise ValueError("simulate got a Cluster as its number of ranks: write cluster=...")
+    return count("ranks", ranks)
+
+
+def _meters(state: State, device: Device | None) -> list[Meter]:
+    """What charges each rank for its torch operations, by rank."""
+    ranks = state.scheduler.ranks
+    return [Meter(rank, device, state.spans, state.quiet, state.hidden) for rank in ranks]
+
+
+def _run(
+    state: State, meters: list[Meter] | None, program: Callable[..., Any], args: Sequence[Any]
+) -> Run:
+    """Run the program in every rank and gather what the run gives back."""
+    scheduler = state.scheduler
+    world = SimulatedGroup(state, range(len(scheduler.ranks)), "")
+
+    def body(rank: Rank) -> Any:
+        comm = here.comm = SimulatedCommunicator(world, rank, rank.number)
+        with nullcontext() if meters is None else meters[rank.number]:
+            return program(comm, *args)
+
+    scheduler.run(body)
+    if scheduler.failure is not None:
+        raise _error(len(scheduler.ranks), *scheduler.failure)
+    world.check_nothing_left()
+    return Run(
+        results=[rank.result for rank in scheduler.ranks],
+        traffic=state.traffic,
+        seconds=max(rank.clock for rank in scheduler.ranks),
+        timeline=timeline_of(state.traffic, state.spans),
+        peak_memory=None if meters is None else [meter.peak_bytes for meter in meters],
+    )
+
+
+def _error(ranks: int, rank: Rank | None, error: BaseException, others: str) -> BaseException:
+    """What a run raises that ended with `error` in `rank`; the world's own errors stay as is."""
+    if rank is None or isinstance(error, WorldError | KeyboardInterrupt):
+        return error
+    line = line_of(error.__traceback__ and last_frame(error.__traceback__))
+    message = (
+        f"rank {rank.number} of {ranks} raised {type(error).__name__} at {line}: {error}\n"
+        f"Meanwhile:\n{others}"
+    )
+    return rank_error(message, error)
