@@ -72,6 +72,12 @@ def test_the_pages_and_keys_are_those_of_an_execution_by_sphinx(tmp_path, monkey
         assert pages[0].read_text() == pages[1].read_text()
 
 
+def test_a_line_that_is_printed_in_pieces_is_one_line(tmp_path):
+    pieces = "for word in ('one', 'line'):\n    print(word, end=' ', flush=True)"
+    page = build(write(tmp_path, alpha=pieces)) / "chapters/alpha.html"
+    assert "one line" in page.read_text()
+
+
 def sphinx(source: Path) -> subprocess.Popen[str]:
     """Start a build as `make book` does: warnings count as errors, after everything is written."""
     settings = {

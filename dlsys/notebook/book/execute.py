@@ -122,8 +122,9 @@ async def _execute_all(
 async def _execute(chapter: Chapter, options: dict[str, Any]) -> dict[str, float]:
     """Execute a chapter's cells in place, and return the seconds that this took."""
     kernel = AsyncKernelManager(kernel_name=chapter.notebook.metadata.kernelspec.name)
-    # Times in the metadata of cells would change the key.
-    client = NotebookClient(chapter.notebook, kernel, record_timing=False, **options)
+    # Times in the metadata of cells would change the key; pieces of one line are joined to a line.
+    form = {"record_timing": False, "coalesce_streams": True}
+    client = NotebookClient(chapter.notebook, kernel, **form, **options)
     # One thread a kernel, however many run beside it: none waits for another, and sums of floats
     # come out the same on machines with more cores or fewer.
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
