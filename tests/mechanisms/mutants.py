@@ -160,7 +160,8 @@ def main() -> None:
     survivors = Counter(read_change(n) for n, fate in fates.items() if fate not in NOTICED)
     left = report(survivors, listed)
     print(*left, sep="\n\n")
-    print(f"\n{slug}: {len(fates)} mutants:", *(f"{n} {fate}," for fate, n in by_fate.items()))
+    counts = ", ".join(f"{number} {fate}" for fate, number in by_fate.most_common())
+    print(f"\n{slug}: {len(fates)} mutants: {counts}.")
     print(f"{survivors.total()} unnoticed, of which {len(left)} to be killed or listed.")
     sys.exit(bool(left))
 
