@@ -29,7 +29,7 @@ ATTACKS := $(patsubst %,tests/grading/test_%.py,attacks banks class)
 # A file's tests stay in one process, as a notebook's cells must, and files start in their order: the long ones early.
 PARALLEL := -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
-.PHONY: help book test attacks lab serve lint release clean FORCE
+.PHONY: help book test attacks lab serve lint mutants release clean FORCE
 .DELETE_ON_ERROR:
 
 help:
@@ -39,6 +39,7 @@ help:
 	@echo 'make lab       open JupyterLab; a chapter opens as a notebook by double click'
 	@echo 'make serve     show the built book at a local address'
 	@echo 'make lint      check style, types and the direction of imports'
+	@echo 'make mutants CHAPTER=tensor_parallel   show what its tests would not notice: some ten minutes'
 	@echo 'make release   write exercises/ from solutions/'
 	@echo 'make clean     remove what was built (not .venv)'
 	@echo 'make book SOLUTIONS=1   the same book with the solutions folded under the exercises'
@@ -48,8 +49,8 @@ book: $(PAGES)/.complete
 
 # Sphinx would show a page that failed once as good the next time, hence the environment goes after a failure.
 $(PAGES)/.complete: $(INSTALLED) _config.yml _toc.yml $(BUILD)/files $(FILES)
-	@echo 'Building the book; chapters that have changed are executed (half a minute for all of them).'
-	@$(BIN)/jupyter-book build . --path-output $(OUTPUT) -q -W -n --keep-going || { rm -f $(BUILD)/.doctrees/environment.pickle; exit 1; }
+	@echo 'Building the book; chapters that have changed are executed first, and each is named.'
+	@$(BIN)/jupyter-book build . --path-output $(OUTPUT) -q -W -n --keep-going >/dev/null || { rm -f $(BUILD)/.doctrees/environment.pickle; exit 1; }
 	@touch $@
 
 # Changes when a file comes or goes, which the dates of the files do not tell.
@@ -77,6 +78,13 @@ lint: $(INSTALLED)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+mutants: $(VENV)/mutants
+	@$(BIN)/python -m tests.mechanisms.mutants $(CHAPTER)
+
+$(VENV)/mutants: $(INSTALLED)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutants]'
+	@touch $@
 
 release: $(INSTALLED)
 	@$(BIN)/python -m dlsys.notebook.release

@@ -1,11 +1,11 @@
-"""The Sphinx extension of the book: execution cache, notebooks to download, folded solutions."""
+"""The Sphinx extension of the book: execution, notebooks to download, folded solutions."""
 
 import os
 from typing import Any
 
 from sphinx.application import Sphinx
 
-from dlsys.notebook.book import cache, exercises, pages
+from dlsys.notebook.book import cache, execute, exercises, pages
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -13,6 +13,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("book_package", "dlsys", "env")
     app.add_config_value("book_solutions", os.environ.get("SOLUTIONS") == "1", "env")
     app.connect("env-get-outdated", cache.find_outdated)
+    app.connect("env-before-read-docs", execute.execute_chapters)
     app.connect("source-read", cache.mark_kernel)
     app.connect("source-read", exercises.prepare)
     app.connect("html-page-context", pages.add_links)

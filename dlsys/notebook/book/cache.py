@@ -22,6 +22,9 @@ from sphinx.environment import BuildEnvironment
 
 from dlsys.notebook.book.dependencies import dependencies
 
+FAILED = (
+    "failed"  # in the place of a fingerprint: no page has it the next time, so it is read again
+)
 INSTALLED = ("ipywidgets", "jupyterquiz", "matplotlib", "numpy", "torch")
 
 
@@ -76,6 +79,8 @@ def mark_kernel(app: Sphinx, page: str, content: list[str]) -> None:
     _, head, body = content[0].split("---\n", 2)
     metadata = yaml.safe_load(head)
     metadata.setdefault("kernelspec", {"name": "python3"})["fingerprint"] = found
+    if found == FAILED:
+        metadata["mystnb"] = {"execution_mode": "off"}  # once is enough
     content[0] = f"---\n{json.dumps(metadata)}\n" + "\n" * (head.count("\n") - 1) + f"---\n{body}"
 
 

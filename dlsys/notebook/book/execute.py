@@ -1,0 +1,150 @@
+"""Chapters that are not in the execution cache are executed side by side, before pages are read.
+
+Sphinx would execute them one after another, each waiting for its kernel to start and to stop. When
+it then reads a page, it finds the result in the cache, under the key that it would have used.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import psutil
+from jupyter_cache import get_cache
+from jupyter_cache.base import CacheBundleIn, JupyterCacheAbstract
+from jupyter_client.manager import AsyncKernelManager
+from myst_nb.core.read import create_nb_reader
+from nbclient import NotebookClient
+from nbclient.exceptions import CellControlSignal
+from nbformat import NotebookNode
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
+
+from dlsys.notebook.book.cache import FAILED, mark_kernel
+
+AT_MOST = 4  # kernels at a time: each holds PyTorch, and a chapter's ranks besides
+LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A page that is executed, as Sphinx reads it."""
+
+    page: str
+    path: Path
+    notebook: NotebookNode
+
+
+def execute_chapters(app: Sphinx, env: BuildEnvironment, pages: list[str]) -> None:
+    """Execute the chapters among the pages that are not in the cache (env-before-read-docs).
+
+    A chapter that fails is reported as a warning, which holds its traceback; it stays out of the
+    cache, and the next build executes it again.
+    """
+    config = env.mystnb_config  # type: ignore[attr-defined]
+    if config.execution_mode != "cache":
+        return
+    cache = get_cache(config.execution_cache_path)
+    marked = [page for page in pages if page in env.book_fingerprints]  # type: ignore[attr-defined]
+    missing = [c for c in (_read(app, page) for page in marked) if not _is_known(cache, c)]
+    options = {"timeout": config.execution_timeout, "allow_errors": config.execution_allow_errors}
+    _finish(_execute_all(env, cache, missing, options))
+
+
+def _read(app: Sphinx, page: str) -> Chapter:
+    """Return the chapter with the very cells and metadata of which the cache makes its key."""
+    env: Any = app.env
+    path = Path(env.doc2path(page))
+    content = [path.read_text("utf-8")]
+    mark_kernel(app, page, content)
+    reader = create_nb_reader(str(path), env.myst_config, env.mystnb_config, content[0])
+    assert reader is not None  # pages with a fingerprint are notebooks
+    return Chapter(page, path, reader.read(content[0]))
+
+
+def _is_known(cache: JupyterCacheAbstract, chapter: Chapter) -> bool:
+    try:
+        cache.match_cache_notebook(chapter.notebook)
+    except KeyError:
+        return False
+    return True
+
+
+def _finish(work: Coroutine[Any, Any, None]) -> None:
+    """Run in a thread of its own, as nbclient takes Ctrl-C from others in the main thread."""
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(work)
+    thread = Thread(target=loop.run_until_complete, args=(asyncio.wait({task}),))
+    thread.start()
+    try:
+        thread.join()
+    except BaseException:
+        loop.call_soon_threadsafe(task.cancel)  # each chapter stops its kernel on the way out
+        thread.join()
+        raise
+    finally:
+        loop.close()
+    task.result()
+
+
+async def _execute_all(
+    env: Any, cache: JupyterCacheAbstract, chapters: list[Chapter], options: dict[str, Any]
+) -> None:
+    free = asyncio.Semaphore(min(AT_MOST, os.cpu_count() or 1))
+
+    async def execute(number: int, chapter: Chapter) -> str:
+        async with free:
+            progress = f"Executing {chapter.page} ({number} of {len(chapters)})"
+            print(progress, file=sys.stderr, flush=True)
+            try:
+                data = await _execute(chapter, options)
+            except (CellControlSignal, RuntimeError) as error:
+                return str(error)
+        bundle = CacheBundleIn(chapter.notebook, str(chapter.path), data=data)
+        cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+        return ""
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(execute(*item)) for item in enumerate(chapters, 1)]
+    for chapter, task in zip(chapters, tasks, strict=True):
+        if error := task.result():
+            env.book_fingerprints[chapter.page] = FAILED
+            LOGGER.warning("Executing the chapter failed: %s", error, location=chapter.page)
+
+
+async def _execute(chapter: Chapter, options: dict[str, Any]) -> dict[str, float]:
+    """Execute a chapter's cells in place, and return the seconds that this took."""
+    kernel = AsyncKernelManager(kernel_name=chapter.notebook.metadata.kernelspec.name)
+    # Times in the metadata of cells would change the key; pieces of one line are joined to a line.
+    form = {"record_timing": False, "coalesce_streams": True}
+    client = NotebookClient(chapter.notebook, kernel, **form, **options)
+    # One thread a kernel, however many run beside it: none waits for another, and sums of floats
+    # come out the same on machines with more cores or fewer.
+    variables = {**os.environ, "OMP_NUM_THREADS": "1"}
+    start = time.perf_counter()
+    try:
+        await client.async_execute(cwd=str(chapter.path.parent), env=variables)
+        seconds = time.perf_counter() - start
+        return {"execution_seconds": seconds, "cpu_seconds": _cpu_seconds(kernel)}
+    finally:
+        if client.kc:
+            client.kc.stop_channels()
+        await kernel.shutdown_kernel(now=True)
+
+
+def _cpu_seconds(kernel: AsyncKernelManager) -> float:
+    """Return the seconds for which a kernel and all that it has started kept processors busy."""
+    root = psutil.Process(kernel.provisioner.pid)  # type: ignore[union-attr]
+    seconds = 0.0
+    for process in (root, *root.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            used = process.cpu_times()
+            seconds += used.user + used.system + used.children_user + used.children_system
+    return seconds

@@ -1,0 +1,127 @@
+"""Chapters are executed side by side, and the book is the same as if Sphinx had executed them."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("myst_nb", reason="the book's tools are not installed")
+
+import psutil
+from jupyter_cache import get_cache
+
+from dlsys.notebook.book import execute
+from tests.book.test_cache import build, runs
+
+HEAD = """---
+jupytext: {text_representation: {extension: .md, format_name: myst}}
+kernelspec: {display_name: Python 3, name: python3}
+---
+
+# A chapter
+
+"""
+MEET = """import pathlib, time
+pathlib.Path("NAME.here").touch()
+until = time.monotonic() + 60
+while not pathlib.Path("OTHER.here").exists():
+    assert time.monotonic() < until, "nobody came"
+    time.sleep(0.01)
+"""
+COUNT = "open('NAME.log', 'a').write('x');"  # for `runs`
+
+
+def write(folder: Path, **chapters: str) -> Path:
+    """Write a book of one cell a chapter."""
+    (folder / "chapters").mkdir(parents=True, exist_ok=True)
+    names = "\n".join(f"chapters/{name}" for name in chapters)
+    (folder / "index.md").write_text(f"# Book\n\n```{{toctree}}\n{names}\n```\n")
+    for name, code in chapters.items():
+        cell = f"```{{code-cell}} ipython3\n{code.replace('NAME', name)}\n```\n"
+        (folder / "chapters" / f"{name}.md").write_text(HEAD + cell)
+    return folder
+
+
+BUSY = "import time\nuntil = time.process_time() + 1\nwhile time.process_time() < until: pass"
+GAMMA = f"""import subprocess, sys
+for word in ("one", "line"):
+    print(word, end=" ", flush=True)
+subprocess.run([sys.executable, "-c", {BUSY!r}], check=True)
+"""
+
+
+def test_chapters_run_side_by_side_and_are_announced_in_order(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    meet = {"alpha": MEET.replace("OTHER", "beta"), "beta": MEET.replace("OTHER", "alpha")}
+    pages = build(write(tmp_path, **meet, gamma=GAMMA)) / "chapters"
+    announced = [f"Executing chapters/{n} ({i} of 3)\n" for i, n in enumerate([*meet, "gamma"], 1)]
+    assert capsys.readouterr().err == "".join(announced)
+    assert "one line" in (pages / "gamma.html").read_text(), "printed in pieces, shown as one line"
+    records = get_cache(tmp_path / "_build/cache").list_cache_records()
+    seconds = {Path(record.uri).stem: record.data["cpu_seconds"] for record in records}
+    assert seconds["gamma"] > seconds["alpha"] + 0.5, "processors were busy for its child, too"
+
+
+def cached(source: Path) -> set[str]:
+    return {record.hashkey for record in get_cache(source / "_build/cache").list_cache_records()}
+
+
+def test_the_pages_and_keys_are_those_of_an_execution_by_sphinx(tmp_path, monkeypatch):
+    picture = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
+    chapters = {"alpha": picture, "beta": "print(3)\n{'a': 2}"}
+    ours, theirs = (write(tmp_path / name, **chapters) for name in ("ours", "theirs"))
+    by_us = build(ours)
+    monkeypatch.setattr(execute, "execute_chapters", lambda *_: None)
+    by_sphinx = build(theirs)
+    assert cached(ours) == cached(theirs) != set()
+    for name in chapters:
+        pages = [page / f"chapters/{name}.html" for page in (by_us, by_sphinx)]
+        assert pages[0].read_text() == pages[1].read_text()
+
+
+def sphinx(source: Path) -> subprocess.Popen[str]:
+    """Start a build as `make book` does: warnings count as errors, after everything is written."""
+    settings = {
+        "extensions": "myst_nb,sphinx_design,dlsys.notebook.book",
+        "nb_execution_mode": "cache",
+    }
+    defined = [part for name, value in settings.items() for part in ("-D", f"{name}={value}")]
+    command = [sys.executable, "-m", "sphinx", "-C", "-q", "-W", "--keep-going", *defined]
+    command += [str(source), str(source.parent / "html")]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_failed_chapter_is_shown_with_its_traceback_once_and_executed_again(tmp_path):
+    fails, fine = f"{COUNT}\nNAME = 0\n1 / NAME", f"{COUNT}\nprint('fine')"
+    source = write(tmp_path / "book", alpha=fails, beta=fine)
+    for attempt in (1, 2):
+        build = sphinx(source)
+        _, said = build.communicate()
+        assert build.returncode == 1
+        assert re.search(r"chapters/alpha.*WARNING: (?s:.*)1 / alpha(?s:.*)ZeroDivisionError", said)
+        assert runs(source) == {"alpha": attempt, "beta": 1}
+    write(source, alpha=fine, beta=fine)
+    build = sphinx(source)
+    assert build.communicate()[1] == "Executing chapters/alpha (1 of 1)\n"
+    assert build.returncode == 0
+    assert "fine" in (tmp_path / "html/chapters/alpha.html").read_text()
+    assert runs(source) == {"alpha": 3, "beta": 1}
+
+
+def test_stopping_the_build_leaves_no_kernel_behind(tmp_path):
+    wait = "import os, pathlib, time\npathlib.Path('NAME.pid').write_text(str(os.getpid()))\ntime.sleep(600)"
+    build = sphinx(write(tmp_path / "book", alpha=wait, beta=wait))
+    until = time.monotonic() + 60
+    while not (files := list(tmp_path.glob("book/chapters/*.pid"))) or not files[0].read_text():
+        assert time.monotonic() < until, "no kernel started"
+        time.sleep(0.05)
+    kernels = psutil.Process(build.pid).children(recursive=True)
+    assert kernels
+    build.send_signal(signal.SIGINT)  # one kernel may be starting still, which is the harder case
+    assert build.wait(timeout=60)
+    assert not any(kernel.is_running() for kernel in kernels)

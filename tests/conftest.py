@@ -1,0 +1,31 @@
+"""At the end of a run: what was skipped, and what to install so that it is not."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+# Packages of Debian and Ubuntu, by what tests say that skip for want of them.
+PACKAGES = {"bubblewrap": "Install bubblewrap", "chromium": "(?i)no chromium"}
+
+
+def summarize(reasons: Counter[str]) -> Iterator[str]:
+    """Yield the lines to show for the reasons of skips, each with the number of its tests."""
+    by_package: Counter[str] = Counter()
+    others: Counter[str] = Counter()
+    for reason, number in reasons.items():
+        found = [name for name, said in PACKAGES.items() if re.search(said, reason)]
+        (by_package if found else others)[found[0] if found else reason] += number
+    if by_package:
+        each = ", ".join(f"{number} need {name}" for name, number in by_package.most_common())
+        yield f"Skipped: {each}. On Debian and Ubuntu: sudo apt install {' '.join(sorted(by_package))}"
+    yield from (f"Skipped: {number}, as {reason}" for reason, number in others.most_common())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say it above the last line, where nobody has to ask for it."""
+    reports = terminalreporter.stats.get("skipped", [])
+    said = (r.longrepr[2] if isinstance(r.longrepr, tuple) else str(r.longrepr) for r in reports)
+    for line in summarize(Counter(reason.removeprefix("Skipped: ") for reason in said)):
+        terminalreporter.write_line(line)

@@ -1,0 +1,170 @@
+"""What could be wrong in a mechanism's plan, check and price without a test of it noticing.
+
+`make mutants CHAPTER=slug` changes one small thing at a time in plan.py, check.py and price.py of a
+slug (a mutant: `+` becomes `-`, `<` becomes `<=`), and runs the tests of the slug against each. It
+shows every mutant that no test noticed, and fails unless mutants.toml lists it with a reason, as
+
+    [[tensor_parallel]]
+    where = "price.activation_bytes"
+    change = '''
+    - the line as it is
+    + the line as it was made'''
+    reason = "both give the same, because ..."
+
+Everything is written in _build/mutants, where `mutmut browse` looks further into it.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).parent.parent.parent
+SCRATCH = ROOT / "_build" / "mutants"
+MECHANISMS = Path(__file__).parent
+LISTED = MECHANISMS / "mutants.toml"
+FILES = ("plan.py", "check.py", "price.py")
+NOTICED = {"killed", "timeout"}  # one that never ends is noticed, too
+SETTINGS = """
+[tool.mutmut]
+source_paths = ["dlsys"]
+only_mutate = {files}
+pytest_add_cli_args_test_selection = {tests}
+pytest_add_cli_args = ["-p", "tests.mechanisms.mutants", "-p", "no:cacheprovider"]
+process_isolation = "forkserver"  # threads of PyTorch do not survive a fork
+timeout_multiplier = 5.0
+timeout_constant = 5.0
+use_git_change_detection = false
+
+[tool.pytest.ini_options]
+"""
+
+
+@dataclass(frozen=True, order=True)
+class Change:
+    """A mutant as a person knows it: the function it is in, and the lines that differ."""
+
+    where: str
+    lines: tuple[str, ...]
+
+    @classmethod
+    def of(cls, where: str, diff: str) -> "Change":
+        """Read it from a diff, or from the text of mutants.toml; indentation does not count."""
+        lines = (line for line in diff.splitlines() if line[:1] in {"-", "+"})
+        changed = [line for line in lines if not line.startswith(("---", "+++"))]
+        return cls(where, tuple(f"{line[0]} {line[1:].strip()}" for line in changed))
+
+    def __str__(self) -> str:
+        return "\n    ".join((self.where, *self.lines))
+
+
+# --- in the tests' process: `-p tests.mechanisms.mutants` ------------------------------------------
+
+
+def pytest_configure() -> None:
+    """Try the same examples on each mutant, and in each run of this command."""
+    settings.register_profile(
+        "mutants", max_examples=25, deadline=None, derandomize=True, database=None
+    )
+    settings.load_profile("mutants")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the quickest tests first, as one that fails ends the trial of a mutant."""
+    stats = Path("mutmut-stats.json")
+    seconds = json.loads(stats.read_text())["duration_by_test"] if stats.exists() else {}
+    for item in items:
+        item._nodeid = item.nodeid  # which mutmut 3.8 reads, and pytest 9 has no more
+    items.sort(key=lambda item: seconds.get(item.nodeid, 0.0))
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def prepare(slug: str, files: list[str]) -> None:
+    """Copy the package and the tests to where mutmut may write."""
+    shutil.rmtree(SCRATCH, ignore_errors=True)
+    for folder in ("dlsys", "tests"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / folder, SCRATCH / folder, ignore=ignored)
+    tests = [str(path.relative_to(ROOT)) for path in sorted(MECHANISMS.glob(f"test_{slug}*.py"))]
+    text = SETTINGS.format(files=json.dumps(files), tests=json.dumps(tests))
+    (SCRATCH / "pyproject.toml").write_text(text)
+
+
+def run(files: list[str]) -> dict[str, str]:
+    """Try every mutant, and return what became of each ("killed", "survived", ...) by its name."""
+    from mutmut.stats import status_by_exit_code
+
+    threads = {"OMP_NUM_THREADS": "1"}  # two mutants at a time need no more
+    mutmut = [sys.executable, "-m", "mutmut", "run"]
+    if subprocess.run(mutmut, cwd=SCRATCH, env=os.environ | threads).returncode:
+        raise SystemExit("mutmut did not come to its end; what it said stands above.")
+    metas = [SCRATCH / "mutants" / f"{name}.meta" for name in files]
+    codes = [json.loads(meta.read_text())["exit_code_by_key"] for meta in metas if meta.exists()]
+    return {name: status_by_exit_code[code] for each in codes for name, code in each.items()}
+
+
+def read_change(name: str) -> Change:
+    """Return what a mutant changes, from its name: `dlsys.slug.price.x_function__mutmut_7`."""
+    from mutmut.mutation.diff_apply import get_diff_for_mutant
+
+    module, _, function = name.partition("__mutmut_")[0].rpartition(".")
+    with contextlib.chdir(SCRATCH):
+        diff = get_diff_for_mutant(name, path=f"{module.replace('.', '/')}.py")
+    function = function.replace("ǁ", ".").removeprefix("x.").removeprefix("x_")
+    return Change.of(f"{module.rpartition('.')[2]}.{function}", diff)
+
+
+def read_listed(slug: str) -> list[Change]:
+    """Return the mutants of a slug that a person has judged; each needs a reason."""
+    entries = tomllib.loads(LISTED.read_text("utf-8")).get(slug, [])
+    for entry in entries:
+        if not entry["reason"].strip():
+            raise SystemExit(f"mutants.toml lists {entry['where']} without a reason.")
+    return [Change.of(entry["where"], entry["change"]) for entry in entries]
+
+
+def report(survivors: Counter[Change], listed: Iterable[Change]) -> list[str]:
+    """Return what is left to do: survivors that nobody judged, and entries that none needs."""
+    known = set(listed)
+    lines = [str(change) for change in sorted(survivors.elements()) if change not in known]
+    gone = sorted(known - survivors.keys())
+    return lines + [f"listed in mutants.toml, but does not survive: {change}" for change in gone]
+
+
+def main() -> None:
+    """Try the mutants of one slug."""
+    parser = argparse.ArgumentParser(prog="make mutants", usage="make mutants CHAPTER=slug")
+    parser.add_argument("slug", nargs="?", default="")
+    slug = parser.parse_args().slug
+    files = [f"dlsys/{slug}/{name}" for name in FILES if (ROOT / "dlsys" / slug / name).is_file()]
+    if not slug or not files:
+        parser.error(f"name a chapter with one of {', '.join(FILES)} in dlsys/, not {slug!r}")
+    listed = read_listed(slug)
+    prepare(slug, files)
+    fates = run(files)
+    by_fate = Counter(fates.values())
+    survivors = Counter(read_change(n) for n, fate in fates.items() if fate not in NOTICED)
+    left = report(survivors, listed)
+    print(*left, sep="\n\n")
+    counts = ", ".join(f"{number} {fate}" for fate, number in by_fate.most_common())
+    print(f"\n{slug}: {len(fates)} mutants: {counts}.")
+    print(f"{survivors.total()} unnoticed, of which {len(left)} to be killed or listed.")
+    sys.exit(bool(left))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""The report of `make mutants`: what is shown, what counts as judged, and what fails."""
+
+import tomllib
+from collections import Counter
+
+import pytest
+
+from tests.mechanisms import mutants
+from tests.mechanisms.mutants import LISTED, Change, read_listed, report
+
+DIFF = """--- dlsys/a/price.py
++++ dlsys/a/price.py
+@@ -3,3 +3,3 @@
+     if seconds:
+-        return rate * seconds
++        return rate / seconds
+     return 0"""
+SHOWN = "price.bytes_in\n    - return rate * seconds\n    + return rate / seconds"
+
+
+def test_a_mutant_is_shown_as_the_lines_that_differ():
+    change = Change.of("price.bytes_in", DIFF)
+    assert str(change) == SHOWN
+    where, _, lines = SHOWN.partition("\n")
+    assert Change.of(where, "\n".join(line.strip() for line in lines.splitlines())) == change
+
+
+def test_only_survivors_that_nobody_judged_and_entries_that_none_needs_are_left():
+    changes = [Change(f"price.f{n}", (f"- {n}", f"+ {n + 1}")) for n in range(3)]
+    survivors = Counter({changes[0]: 2, changes[1]: 1})
+    assert report(survivors, changes[:2]) == []
+    assert report(survivors, changes[1:2]) == [str(changes[0])] * 2
+    assert report(survivors, changes) == [
+        f"listed in mutants.toml, but does not survive: {changes[2]}"
+    ]
+
+
+def test_an_entry_needs_a_reason(tmp_path, monkeypatch):
+    entry = '[[a]]\nwhere = "price.f"\nchange = """\n- 1\n+ 2"""\nreason = "{}"\n'
+    monkeypatch.setattr(mutants, "LISTED", tmp_path / "mutants.toml")
+    mutants.LISTED.write_text(entry.format("both are the same, as the test divides"))
+    assert read_listed("a") == [Change("price.f", ("- 1", "+ 2"))]
+    assert read_listed("b") == []
+    mutants.LISTED.write_text(entry.format(" "))
+    with pytest.raises(SystemExit, match=r"lists price\.f without a reason"):
+        read_listed("a")
+
+
+def test_what_is_listed_can_be_read():
+    for slug in tomllib.loads(LISTED.read_text("utf-8")):
+        assert all(change.lines for change in read_listed(slug))
