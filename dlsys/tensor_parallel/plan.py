@@ -74,21 +74,25 @@ class Collective(NamedTuple):
     `where`: "<part>.input" or "<part>.output" of "embedding", "attention", "ffn" or "head";
     "<part>.input again", where backward repeats a gather of forward; "loss"; or "gradients", those
     of a part's copied parameters. `elements` are those of one sequence, or of all where the batch
-    does not matter (`batched` False). `itemsize` None means that of the activations, `ranks` None
-    all; otherwise it is a call among so many neighbours.
+    does not matter (`batched` False). Numbers are as wide as the activations, and at least
+    `least_itemsize` bytes. `ranks` None means all; otherwise it is a call among so many neighbours.
     """
 
     kind: str
     where: str
     shape: str
     elements: int
-    itemsize: int | None = None
+    least_itemsize: int = 1
     batched: bool = True
     ranks: int | None = None
 
+    def itemsize(self, activations: int = 2) -> int:
+        """Bytes of one number, where one of the activations has so many."""
+        return max(activations, self.least_itemsize)
+
     def nbytes(self, batch: int, itemsize: int = 2) -> int:
-        """Bytes of the full buffer for `batch` sequences, in numbers of `itemsize` bytes."""
-        return (batch if self.batched else 1) * self.elements * (self.itemsize or itemsize)
+        """Bytes of the full buffer for `batch` sequences, with activations of `itemsize` bytes."""
+        return (batch if self.batched else 1) * self.elements * self.itemsize(itemsize)
 
 
 @plain_data
@@ -277,13 +281,14 @@ def _talks(
         return Talk(
             (),
             tuple(
-                Collective("all_reduce", "gradients", "copies", size, None, False, ranks)
+                Collective("all_reduce", "gradients", "copies", size, 1, False, ranks)
                 for ranks, size in sorted(sums.items(), reverse=True)
             ),
         )
 
     branches = [side(branch) for branch in BRANCHES for side in (enter, leave)]
-    # The loss needs, of every token's logits, the largest, the sum of exponentials, and the target.
+    # The loss needs, of every token's logits, the largest, the sum of exponentials, and the target,
+    # in FP32 where activations have 16 bits.
     loss = Talk((Collective("all_reduce", "loss", "b·s", spec.sequence, FP32),) * 3, ())
     return (
         joined(leave("embedding"), gradients("positions.")),

@@ -1,6 +1,7 @@
 """The plan, the price and the pictures of tensor parallelism, against what runs."""
 
 import dataclasses
+import functools
 import subprocess
 import sys
 from collections import Counter
@@ -347,19 +348,29 @@ def trained(comm, spec, sequence_parallel, batch, micro_batches=1, overlap=True,
 @pytest.mark.parametrize("spec", [TINY, TINY_LLAMA], ids=["gpt", "llama"])
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 @pytest.mark.parametrize("t", [1, 2, 4])
-def test_the_model_holds_and_says_what_the_plan_says_in_its_order(t, sequence_parallel, spec):
-    plan = layout(spec, t, sequence_parallel)
-    run = world.simulate(trained, t, args=(spec, sequence_parallel, 2))
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_the_model_holds_and_says_what_the_plan_says_in_its_order(
+    dtype, t, sequence_parallel, spec
+):
+    plan, itemsize = layout(spec, t, sequence_parallel), dtype.itemsize
+    program = functools.partial(trained, dtype=dtype)
+    run = world.simulate(program, t, args=(spec, sequence_parallel, 2))
     for rank, shapes in enumerate(run.results):
         assert shapes == {name: plan[name].shard(rank) for name in shapes}
         said = [(c.kind, c.nbytes) for c in run.traffic.calls if c.rank == rank]
         # A record has what the rank passed: of an all-gather its part of the plan's full buffer.
         planned = [
-            (c.kind, c.nbytes(2, 4) // (t if c.kind == "all_gather" else 1))
+            (c.kind, c.nbytes(2, itemsize) // (t if c.kind == "all_gather" else 1))
             for c in plan.collectives()
         ]
         assert said == planned
-        assert run.traffic.sent[rank] == plan.price(2, itemsize=4).bytes_per_rank
+        assert run.traffic.sent[rank] == plan.price(2, itemsize=itemsize).bytes_per_rank
+
+
+def test_a_price_is_the_busiest_ranks_where_a_message_does_not_divide():
+    spec = dataclasses.replace(TINY, sequence=7)  # four ranks take 1, 2, 2 and 2 of 7 losses
+    sent = world.simulate(trained, 4, args=(spec, False, 1)).traffic.sent
+    assert max(sent) == layout(spec, 4).price(1, itemsize=4).bytes_per_rank > min(sent)
 
 
 @pytest.mark.parametrize("sequence_parallel", [False, True])
