@@ -273,6 +273,59 @@ def test_a_parameter_that_was_replaced_is_refused_not_left_out():
     world.simulate(program, 2)
 
 
+STEPS = {
+    "an unused parameter": {},
+    "one frozen before": {"before": "b"},
+    "one frozen after": {"after": "b"},
+    "the unused one frozen after": {"after": "c"},
+    "accumulated steps": {"quiet": True},
+    "a hook": {"hook": all_reduce},
+    "averaged when asked": {"quiet": True, "asked": True},
+}
+
+
+@pytest.mark.parametrize("what", STEPS)
+def test_one_rank_trains_as_two_ranks_that_do_the_same(what):
+    def program(comm, before="", after="", quiet=False, asked=False, hook=None):
+        net = whole_numbers(Branches())
+        net.get_parameter("c.weight").data.fill_(3.0)  # is not used, and decays
+        for name in before:
+            net.get_parameter(f"{name}.weight").requires_grad_(False)
+        model = DataParallel(net, comm, bucket_bytes=16, hook=hook)
+        for name in after:
+            net.get_parameter(f"{name}.weight").requires_grad_(False)
+        optimizer = torch.optim.AdamW(net.parameters(), lr=0.1, weight_decay=0.5)
+        for step in range(3):
+            optimizer.zero_grad()
+            x = torch.full((1, 2), 1.0 + step)
+            with model.no_sync() if quiet else nullcontext():
+                model(x, "ab").backward()
+            if quiet:
+                assert net.c.weight.grad is None  # the step has not ended
+                model.average() if asked else model(x, "a").backward()
+            optimizer.step()
+        assert (net.c.weight.grad is None) == ("c" in after)
+        assert (net.c.weight == 3.0).all() == ("c" in after)
+        return gradients(net), dict(net.state_dict())
+
+    one, two = (world.simulate(lambda c: program(c, **STEPS[what]), n).results for n in (1, 2))
+    # Both ranks pass the same numbers, whose mean is exact.
+    torch.testing.assert_close([*one, *one], two, rtol=0, atol=0)
+
+
+def test_one_rank_too_forgets_a_backward_pass_that_raised():
+    def program(comm):
+        net = whole_numbers(nn.Sequential(*(nn.Linear(2, 2, bias=False) for _ in range(3))))
+        model = DataParallel(net, comm)
+        with pytest.raises(ArithmeticError):
+            net[2](Fails.apply(net[1](net[0](torch.ones(1, 2))))).sum().backward()
+        assert net[2].weight.grad is not None
+        model(torch.ones(1, 2))
+        assert [p.grad for p in net.parameters()] == [None] * 3
+
+    world.simulate(program, 1)
+
+
 @pytest.mark.parametrize("bucket_bytes", [16, 32, 1000])
 def test_ranks_may_use_different_parameters(bucket_bytes):
     def program(comm):
@@ -520,7 +573,18 @@ def test_a_pass_inside_a_pass_is_refused_not_halved():
         with pytest.raises(RuntimeError, match="use_reentrant=False"):
             model(torch.ones(1, 2, requires_grad=True)).sum().backward()
 
+    def alone(comm):
+        model, net = DataParallel(Reentrant(), comm), Reentrant()
+        net.load_state_dict(model.module.state_dict())
+        for each in (model, net):
+            each(torch.ones(1, 2, requires_grad=True)).sum().backward()
+        assert not model.module.c.weight.grad.any()
+        for name in "ab":
+            mine, plain = (each.get_parameter(f"{name}.weight") for each in (model.module, net))
+            assert torch.equal(mine.grad, plain.grad)
+
     world.simulate(program, 2)
+    world.simulate(alone, 1)  # nothing is sent that could be halved
 
 
 class Fails(torch.autograd.Function):
