@@ -277,11 +277,11 @@ def test_across_the_node_boundary_communication_takes_over():
 
 
 def test_175b_parameters_on_8_by_4_ranks_take_10_9_gb_in_16_bits():
-    assert pytest.approx(5.47e9, rel=1e-3) == 175e9 / 8 / 4
-    held = layout(GPT3, 8).held() / 4
-    assert 2 * held == pytest.approx(10.94e9, rel=2e-3)
-    # Copies (norms, positions, biases) are a ten-thousandth of a rank's parameters.
-    assert held * 32 == pytest.approx(GPT3.parameters(), rel=2e-3)
+    held = [layout(GPT3, 8).held(rank) for rank in range(8)]
+    assert 2 * held[0] / 4 == pytest.approx(10.94e9, rel=2e-3)
+    # Two ten-thousandths of the model are copies: in a layer the weights and biases of two norms
+    # and the biases of two matrices, the last norm's two, and the positions.
+    assert sum(held) - GPT3.parameters() == 7 * (96 * 6 + 2 + 2048) * 12288
 
 
 def test_the_activations_of_gpt3_by_degree():
@@ -300,15 +300,26 @@ def test_the_activations_of_gpt3_by_degree():
 @pytest.mark.parametrize("t", [1, 8, 16])
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 @pytest.mark.parametrize("dropout", [False, True])
-def test_three_terms_say_the_same_as_the_count_operation_by_operation(
-    name, t, sequence_parallel, dropout
-):
+def test_three_terms_follow_the_spec(name, t, sequence_parallel, dropout):
     spec = CATALOGUE[name]
+    sb = 2 * spec.sequence
+    # Of each branch its norm's input and its own, 2 bytes each, and its mask.
+    between = (8 + 2 * dropout) * sb * spec.hidden // (t if sequence_parallel else 1)
+    # Queries and what `output` reads; keys and values of at least one head; 2 or 4 wide tensors.
+    keys = max(1, spec.kv_heads // t) * spec.head_size
+    wide = (4 if spec.gated else 2) * spec.ffn_hidden // t
+    inside = 2 * sb * (2 * spec.hidden // t + 2 * keys + wide)
+    scores = (5 if dropout else 2) * spec.heads * spec.sequence * sb // t
     kept = activation_bytes(spec, 2, t, sequence_parallel, dropout)
-    counted = memory_wall.activations(spec, 2, t, sequence_parallel, dropout=dropout)
-    assert kept.total == counted.per_layer
+    assert kept == (between, inside, scores)
     flash = memory_wall.activations(spec, 2, t, sequence_parallel, flash=True, dropout=dropout)
-    assert kept.total - kept.scores == flash.per_layer
+    assert flash.per_layer == between + inside
+
+
+def test_by_default_activations_are_those_of_one_rank_with_dropout():
+    assert activation_bytes(GPT3, 1) == activation_bytes(GPT3, 1, 1, False, True)
+    assert activation_bytes(GPT3, 1, 8) == activation_bytes(GPT3, 1, 8, False, True)
+    assert activation_bytes(GPT3, 1).scores == 5 * 96 * 2048**2
 
 
 # --- drawn ----------------------------------------------------------------------------------------
