@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlsys.data_parallel.hooks import OneRank, Then
-from dlsys.units import positive
+from dlsys.units import at_least, positive
 
 if TYPE_CHECKING:
     from dlsys.data_parallel.run import GradientBucket
@@ -44,6 +44,9 @@ def noise_scale(
     Batches in samples. Raises ValueError unless 0 < small_batch < large_batch. Appendix A.1.
     """
     positive("small_batch", small_batch)
+    positive("large_batch", large_batch)
+    at_least("small_square", small_square, 0)
+    at_least("large_square", large_square, 0)
     if not large_batch > small_batch:
         raise ValueError(
             f"large_batch is {large_batch!r} and small_batch {small_batch!r}; the noise shows in "
@@ -85,6 +88,7 @@ class NoiseMeter(OneRank):
         """
         import torch
 
+        positive("batch", batch)
         if not self.steps:
             raise ValueError("No step was measured: pass this object as DataParallel's hook.")
         own = comm.all_reduce(torch.tensor(self.own_square, dtype=torch.float64), op="mean")

@@ -167,7 +167,7 @@ def buckets(
     pairs = list(sizes.items()) if isinstance(sizes, Mapping) else list(sizes)
     parameters: dict[str, tuple[str, int, str]] = {}
     for name, size in pairs:
-        dtype = dtypes if isinstance(dtypes, str) else dtypes[name]
+        dtype = dtypes[name] if isinstance(dtypes, Mapping) else dtypes
         if name in parameters:
             raise ValueError(f"{name!r} is given twice; a tied parameter has one gradient.")
         nbytes = count(f"The size of {name!r} in bytes", size, least=0)
@@ -201,7 +201,7 @@ def itemsize(dtype: str) -> int:
     """Bytes of an element, from the bits in a dtype's name: 4 for "float32", 2 for "bfloat16"."""
     if dtype == "bool":
         return 1
-    bits = re.match(r"(?:b?float|complex|u?int)(8|16|32|64|128)", dtype)
+    bits = re.match(r"(?:b?float|complex|u?int)(8|16|32|64|128)", str(dtype))
     if not bits:
         raise ValueError(
             f"dtype is {dtype!r}; write its name with its bits: 'float32', 'bfloat16'."

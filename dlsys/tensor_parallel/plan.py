@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlsys.plain_data import plain_data
-from dlsys.transformer import TransformerSpec
-from dlsys.units import UnknownNameError, divisor, unknown
+from dlsys.transformer import TransformerSpec, check_spec
+from dlsys.units import UnknownNameError, count, divisor, unknown
 
 if TYPE_CHECKING:
     from dlsys.hardware import Cluster, Link
@@ -45,7 +45,7 @@ class Parameter:
 
     def bounds(self, rank: int) -> tuple[int, int]:
         """First and stop of what `rank` holds in `dimension`; (0, 1) where nothing is cut."""
-        if not 0 <= rank < self.ranks:
+        if count("rank", rank, 0) >= self.ranks:
             raise ValueError(f"There is no rank {rank}: ranks are 0 to {self.ranks - 1}.")
         length = 1 if self.dimension is None else self.shape[self.dimension]
         piece = rank * self.pieces // self.ranks
@@ -195,6 +195,7 @@ def layout(spec: TransformerSpec, tp: int, sequence_parallel: bool = False) -> L
 
 def check_degree(spec: TransformerSpec, tp: int, sequence_parallel: bool) -> int:
     """`tp` as an int; raises ValueError where it cannot cut the spec, as `layout` says."""
+    check_spec(spec)
     if spec.beyond_gpt:
         odd = ", ".join(spec.beyond_gpt).replace("positions", "relative positions")
         raise ValueError(f"{spec.name or 'The spec'} has {odd}; GPT has no such part.")

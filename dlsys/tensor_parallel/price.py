@@ -86,6 +86,7 @@ def price(
     algorithm that there is none of.
     """
     batch, steps = count("batch", batch), count("micro_batches", micro_batches)
+    itemsize = count("itemsize", itemsize)
     if rate is None and isinstance(link_or_cluster, Cluster):
         rate = link_or_cluster.device.rate("bf16")
     calls, sent, seconds = 0, 0.0, 0.0
@@ -101,7 +102,7 @@ def price(
         seconds += number * each.seconds
     compute = 0.0
     if rate is not None:
-        positive("rate, in FLOP/s,", rate)
+        positive("rate", rate)
         compute = layout.spec.training_flops(batch) / layout.tp / rate
     return Price(steps * calls, steps * sent, steps * seconds, steps * compute)
 
