@@ -96,7 +96,10 @@ def price(
     )
     for (kind, nbytes, unit, ranks), number in said.items():
         where = _group(link_or_cluster, ranks)
-        each = _plan(kind, nbytes, where, ranks, algorithm).price(nbytes, where, unit)
+        # Some neighbours of a large group may lie in one node, where nothing is hierarchical.
+        alone = ranks < layout.tp and isinstance(where, Cluster) and where.nodes == 1
+        name = "ring" if alone and algorithm == "hierarchical" else algorithm
+        each = _plan(kind, nbytes, where, ranks, name).price(nbytes, where, unit)
         calls += number
         sent += number * each.bytes_per_rank
         seconds += number * each.seconds

@@ -21,6 +21,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from dlsys import memory_wall, world
+from dlsys.collectives import hierarchical_all_reduce, ring_all_reduce
 from dlsys.hardware import Link, dgx_h100
 from dlsys.model import GPT
 from dlsys.tensor_parallel import (
@@ -195,10 +196,19 @@ def test_one_reduction_for_each_branch_and_pass():
         (lambda: layout(TINY, 0), "tensor-parallel degree is 0"),
         (lambda: layout(dataclasses.replace(TINY, sequence=6), 4, True), "6 tokens of a sequence"),
         (lambda: layout(CATALOGUE["mixtral-8x7b"], 2), "Mixtral 8x7B has moe"),
-        (lambda: layout(TINY, 2)["norm.weight"].bounds(2), "There is no rank 2"),
+        (lambda: layout(TINY, 2)["norm.weight"].bounds(2), "no rank 2: ranks are 0 to 1"),
+        (
+            lambda: layout(dataclasses.replace(TINY, positions="relative"), 2),
+            "The spec has relative",
+        ),
         (lambda: step_bytes(96, 0, 2048, 8192), "tp is 0"),
         (lambda: layout(LLAMA, 2).price(1, dgx_h100(1), algorithm="rings"), "'ring'"),
         (lambda: layout(LLAMA, 2).price(1, algorithm="rings"), "'ring'"),
+        (
+            lambda: layout(LLAMA, 8).price(1, dgx_h100(1), algorithm="hierarchical"),
+            "Known: best, ring",
+        ),
+        (lambda: layout(LLAMA, 8).price(1, algorithm="hierarchical"), "needs to know the nodes"),
         (lambda: layout(LLAMA, 16).price(1, dgx_h100(1)), "16 ranks on 1 nodes of 8 devices"),
         (lambda: layout(GPT3, 6).price(1, dgx_h100(2)), "where its size divides 8"),
         (lambda: activation_bytes(GPT3, 1, 5), "degree of 5; the nearest that work: 4 and 6"),
@@ -207,6 +217,22 @@ def test_one_reduction_for_each_branch_and_pass():
 def test_what_cannot_be_is_a_sentence(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_plan_says_where_a_parameter_lies():
+    plan = layout(LLAMA, 16)
+    assert plan["layers.3.ffn.up.weight"].cut == "cut in dimension 0 into 16 pieces"
+    key, norm = plan["layers.*.attention.key.weight"], plan["norm.weight"]
+    assert key.cut == "cut in dimension 0 into 8 pieces, each on 2 ranks"
+    assert norm.cut == layout(LLAMA, 1)["head.weight"].cut == "a copy on every rank"
+    assert [key.bounds(rank) for rank in (0, 1, 2, 15)] == [(0, 128)] * 2 + [
+        (128, 256),
+        (896, 1024),
+    ]
+    assert norm.bounds(15) == (0, 1)
+    assert norm.shard(15) == norm.shape
+    uneven = layout(GPT3, 8)  # of 50,257 words the last rank has one more
+    assert uneven.held() == uneven.held(0) == uneven.held(7) - 12288
 
 
 def test_plan_and_price_load_without_torch_and_numpy():
@@ -274,6 +300,44 @@ def test_across_the_node_boundary_communication_takes_over():
     assert shares[16, "ring"] == pytest.approx(0.845, abs=0.005)
     # Also where it crosses in the best way, each card carrying an eighth.
     assert shares[16, "best"] == pytest.approx(0.478, abs=0.005)
+
+
+def test_without_a_link_the_best_algorithm_is_a_ring_and_takes_no_time():
+    for sequence_parallel in (False, True):
+        plan = layout(GPT3, 8, sequence_parallel)
+        assert plan.price(1, algorithm="best") == plan.price(1, algorithm="ring")
+        assert plan.price(1).seconds == plan.price(1).share == 0
+
+
+@pytest.mark.parametrize("spec", [GPT3, LLAMA], ids=["gpt", "llama"])
+def test_hierarchical_collectives_are_those_of_the_nodes(spec):
+    cluster, plan = dgx_h100(2), layout(spec, 16)
+    node = dataclasses.replace(cluster, nodes=1, devices_per_node=2, nics_per_node=None)
+    two_level = hierarchical_all_reduce(2, 8)
+    each = [
+        # Two neighbours that share a key-value head lie in one node.
+        two_level.price(c.nbytes(1), cluster, c.itemsize())
+        if c.ranks is None
+        else ring_all_reduce(2).price(c.nbytes(1), node, c.itemsize())
+        for c in plan.collectives()
+    ]
+    found = plan.price(1, cluster, algorithm="hierarchical")
+    assert found.seconds == pytest.approx(sum(price.seconds for price in each))
+    assert found.bytes_per_rank == pytest.approx(sum(price.bytes_per_rank for price in each))
+    assert found.seconds < plan.price(1, cluster).seconds
+
+
+def test_compute_is_that_of_all_micro_batches_at_the_rate():
+    plan = layout(GPT3, 8)
+    flops = GPT3.training_flops(2) / 8
+    assert plan.price(2, rate=1e14).compute_seconds == pytest.approx(flops / 1e14)
+    assert plan.price(2).compute_seconds == 0
+    node = dgx_h100(1)
+    peak = plan.price(2, node)
+    assert peak.compute_seconds == pytest.approx(flops / node.device.rate("bf16"))
+    slow = plan.price(2, node, rate=node.device.rate("bf16") / 2, micro_batches=3)
+    assert slow.compute_seconds == pytest.approx(6 * peak.compute_seconds)
+    assert slow.share == pytest.approx(peak.seconds / (peak.seconds + 2 * peak.compute_seconds))
 
 
 def test_175b_parameters_on_8_by_4_ranks_take_10_9_gb_in_16_bits():
