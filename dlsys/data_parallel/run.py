@@ -92,9 +92,10 @@ class DataParallel(nn.Module):
 
     - Construction: every rank takes over rank 0's parameters and buffers. A module that is wrapped
       again leaves its old wrapper.
-    - Backward: gradients fill buckets of at most `bucket_bytes` bytes (`plan` says which), and
-      `hook` (None: `all_reduce`) averages each while backward goes on; .grad is then a view of its
-      bucket. One rank alone without a hook has nothing to average, and copies nothing.
+    - Backward: gradients fill buckets, and `hook` (None: `all_reduce`) averages each that is full,
+      at `bucket_bytes` bytes, while backward goes on; .grad is then a view of its bucket. None
+      fills them as DDP does by default (see `plan.buckets`). One rank alone without a hook has
+      nothing to average, and copies nothing.
     - Unused parameters count as zeros, so ranks may use different ones; what no rank used, be it
       one rank or many, has a gradient of zeros too, not None, and weight decay shrinks it.
     - Frozen ones: one that is frozen later still takes its bytes, as zeros, and gets no gradient;
@@ -112,11 +113,12 @@ class DataParallel(nn.Module):
         self,
         module: nn.Module,
         comm: Communicator | None = None,
-        bucket_bytes: float = 25_000_000,
+        bucket_bytes: float | None = None,
         hook: Hook | None = None,
     ) -> None:
         super().__init__()
-        positive("bucket_bytes", bucket_bytes)
+        if bucket_bytes is not None:
+            positive("bucket_bytes", bucket_bytes)
         self.module = module
         self.comm = world.current() if comm is None else comm
         self.hook = hook or all_reduce

@@ -442,10 +442,13 @@ def test_the_model_holds_and_says_what_the_plan_says_in_its_order(
         assert run.traffic.sent[rank] == plan.price(2, itemsize=itemsize).bytes_per_rank
 
 
-def test_a_price_is_the_busiest_ranks_where_a_message_does_not_divide():
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_a_price_is_the_busiest_ranks_where_a_message_does_not_divide(dtype):
     spec = dataclasses.replace(TINY, sequence=7)  # four ranks take 1, 2, 2 and 2 of 7 losses
-    sent = world.simulate(trained, 4, args=(spec, False, 1)).traffic.sent
-    assert max(sent) == layout(spec, 4).price(1, itemsize=4).bytes_per_rank > min(sent)
+    program = functools.partial(trained, dtype=dtype)
+    sent = world.simulate(program, 4, args=(spec, False, 1)).traffic.sent
+    price = layout(spec, 4).price(1, itemsize=dtype.itemsize)
+    assert max(sent) == price.bytes_per_rank > min(sent)
 
 
 @pytest.mark.parametrize("sequence_parallel", [False, True])
