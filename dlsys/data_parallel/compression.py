@@ -128,6 +128,7 @@ class Int8(Compression):
         self._keep(bucket, due - whole * scale)
 
         def mean(blocks: Tensor, scales: Tensor) -> Tensor:
+            # Row r is rank r's bytes for this rank's block, each in a scale of its own.
             rows = blocks.view(comm.size, len(blocks) // comm.size)
             block = (rows * scales[:, None]).mean(0)
             if bucket.index in self.block_residuals:
@@ -200,6 +201,7 @@ class LowRank(Compression):
 
         def mean(joined: Tensor) -> Tensor:
             found = unpacked(joined.to(due.dtype), {**left, **vectors})
+            # Algorithm 1: one step of power iteration, with Q from the last step as its start.
             basis = {i: torch.linalg.qr(found[i]).Q for i in matrices}
             right = {i: matrix.T @ basis[i] for i, matrix in matrices.items()}
             if right:

@@ -52,6 +52,7 @@ def noise_scale(
             f"large_batch is {large_batch!r} and small_batch {small_batch!r}; the noise shows in "
             "the difference between two sizes: the large one must be larger."
         )
+    # Appendix A.1: two lines |G|^2 + tr(Sigma)/B through the two points give both unknowns.
     square = (large_batch * large_square - small_batch * small_square) / (large_batch - small_batch)
     trace = (small_square - large_square) / (1 / small_batch - 1 / large_batch)
     return NoiseScale(square, trace)

@@ -210,6 +210,7 @@ class DataParallel(nn.Module):
             return
         self._buckets[index].take(place)  # now, as it is still in the cache
         self._buckets[index].missing -= 1
+        # In the plan's order, whatever order gradients come in: collectives pair off by order.
         while self._sent < len(self._buckets) and not self._buckets[self._sent].missing:
             self._send()
 
