@@ -32,6 +32,7 @@ from torch.nn.parallel import DistributedDataParallel
 from dlsys import pipeline_parallel as pp
 from dlsys import world
 from dlsys.data_parallel import DataParallel
+from dlsys.data_parallel.replicas import plan_of
 from dlsys.model import GPT
 from dlsys.tensor_parallel import TensorParallelGPT
 from dlsys.transformer import TransformerSpec
@@ -76,11 +77,13 @@ def batch(seed: int, samples: int = 8) -> tuple[Tensor, Tensor]:
 # -- data parallelism ----------------------------------------------------------------------------
 
 
-def data_steps(comm: world.Communicator, at_most: float, from_: float) -> dict[str, list[float]]:
-    """We send a bucket before it exceeds `at_most` MiB, DDP once it has `from_`."""
+def data_steps(comm: world.Communicator, mebibytes: float) -> dict[str, list[float]]:
+    """Both send a bucket once it has so many MiB."""
     tokens, targets = batch(comm.rank, 2)
-    ours = DataParallel(GPT(SPEC), comm, bucket_bytes=at_most * 2**20)
-    theirs = DistributedDataParallel(GPT(SPEC), bucket_cap_mb=from_, gradient_as_bucket_view=True)
+    ours = DataParallel(GPT(SPEC), comm, bucket_bytes=mebibytes * 2**20)
+    theirs = DistributedDataParallel(
+        GPT(SPEC), bucket_cap_mb=mebibytes, gradient_as_bucket_view=True
+    )
 
     def stepper(model: nn.Module) -> Step:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -96,9 +99,10 @@ def data_steps(comm: world.Communicator, at_most: float, from_: float) -> dict[s
 
 
 def data() -> None:
-    """Limits under which both make equally many buckets, and at last the same limit."""
-    for buckets, at_most, from_ in ((2, 25, 25), (7, 4.25, 4), (26, 1.02, 1), ("43 and 26", 1, 1)):
-        show(f"data, {buckets} buckets", data_steps, at_most, from_)
+    """With large buckets, and with small ones, where their number counts."""
+    for mebibytes in (25, 4, 1):
+        number = len(plan_of(dict(GPT(SPEC).named_parameters()), mebibytes * 2**20).buckets)
+        show(f"data, {number} buckets", data_steps, mebibytes)
 
 
 # -- tensor parallelism --------------------------------------------------------------------------

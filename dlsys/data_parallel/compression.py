@@ -75,7 +75,8 @@ class TopK(Compression):
 
     def sent_bytes(self, shapes: Shapes, ranks: int, itemsize: int = 4) -> float:
         """Bytes that a rank sends for a bucket: (n-1) k (itemsize + 4)."""
-        return (ranks - 1) * self.kept(sum(map(math.prod, shapes))) * (itemsize + 4)
+        n, nbytes = count("ranks", ranks), count("itemsize", itemsize) + 4
+        return (n - 1) * self.kept(sum(map(math.prod, shapes))) * nbytes
 
     def __call__(self, comm: Communicator, bucket: GradientBucket) -> Handle:
         """Start to gather every rank's choice; the sum over ranks / n is the result."""
@@ -118,7 +119,7 @@ class Int8(Compression):
 
     def sent_bytes(self, shapes: Shapes, ranks: int, itemsize: int = 4) -> float:
         """Bytes that a rank sends for a bucket, on average; `itemsize` is no matter."""
-        return 2 * (ranks - 1) / ranks * sum(map(math.prod, shapes)) + 8 * (ranks - 1)
+        return step_bytes(sum(map(math.prod, shapes)), ranks) + 8 * (ranks - 1)
 
     def __call__(self, comm: Communicator, bucket: GradientBucket) -> Handle:
         """Start the all-to-all; `wait` averages and gathers."""
@@ -127,6 +128,7 @@ class Int8(Compression):
         self._keep(bucket, due - whole * scale)
 
         def mean(blocks: Tensor, scales: Tensor) -> Tensor:
+            # Row r is rank r's bytes for this rank's block, each in a scale of its own.
             rows = blocks.view(comm.size, len(blocks) // comm.size)
             block = (rows * scales[:, None]).mean(0)
             if bucket.index in self.block_residuals:
@@ -186,7 +188,7 @@ class LowRank(Compression):
             rows, columns = shape[0] if shape else 1, math.prod(shape[1:])
             thin = min(self.rank, rows, columns) * (rows + columns)
             elements += thin if len(shape) > 1 else rows
-        return step_bytes(itemsize * elements, ranks)
+        return step_bytes(count("itemsize", itemsize) * elements, ranks)
 
     def __call__(self, comm: Communicator, bucket: GradientBucket) -> Handle:
         """Start the all-reduce of the left factors and vectors; `wait` does the right factors."""
@@ -199,6 +201,7 @@ class LowRank(Compression):
 
         def mean(joined: Tensor) -> Tensor:
             found = unpacked(joined.to(due.dtype), {**left, **vectors})
+            # Algorithm 1: one step of power iteration, with Q from the last step as its start.
             basis = {i: torch.linalg.qr(found[i]).Q for i in matrices}
             right = {i: matrix.T @ basis[i] for i, matrix in matrices.items()}
             if right:

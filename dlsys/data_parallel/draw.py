@@ -34,7 +34,7 @@ NARROW = 0.022  # of the axis: a bar that is shorter has no room for its bucket'
 def draw(plan: BucketPlan) -> Figure:
     """A row for each bucket, sent from top to bottom, its gradients one after the other.
 
-    The line is the limit that a bucket stays below unless it holds one parameter alone.
+    The line is where a bucket is full: it is sent once its last gradient has reached it.
     """
     rows = [bucket.nbytes for bucket in plan.buckets]
     figure, (axes,) = _figure(7.5, 1.2 + 0.34 * len(rows))

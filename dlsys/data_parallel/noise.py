@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlsys.data_parallel.hooks import OneRank, Then
-from dlsys.units import positive
+from dlsys.units import at_least, positive
 
 if TYPE_CHECKING:
     from dlsys.data_parallel.run import GradientBucket
@@ -44,11 +44,15 @@ def noise_scale(
     Batches in samples. Raises ValueError unless 0 < small_batch < large_batch. Appendix A.1.
     """
     positive("small_batch", small_batch)
+    positive("large_batch", large_batch)
+    at_least("small_square", small_square, 0)
+    at_least("large_square", large_square, 0)
     if not large_batch > small_batch:
         raise ValueError(
             f"large_batch is {large_batch!r} and small_batch {small_batch!r}; the noise shows in "
             "the difference between two sizes: the large one must be larger."
         )
+    # Appendix A.1: two lines |G|^2 + tr(Sigma)/B through the two points give both unknowns.
     square = (large_batch * large_square - small_batch * small_square) / (large_batch - small_batch)
     trace = (small_square - large_square) / (1 / small_batch - 1 / large_batch)
     return NoiseScale(square, trace)
@@ -85,6 +89,7 @@ class NoiseMeter(OneRank):
         """
         import torch
 
+        positive("batch", batch)
         if not self.steps:
             raise ValueError("No step was measured: pass this object as DataParallel's hook.")
         own = comm.all_reduce(torch.tensor(self.own_square, dtype=torch.float64), op="mean")

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from dlsys.collectives import plan_for
 from dlsys.plain_data import plain_data
-from dlsys.units import count, positive
+from dlsys.units import MIB, count, positive
 
 if TYPE_CHECKING:
     from dlsys.data_parallel.price import Overlap
     from dlsys.network import Where
+
+
+FIRST_BYTES, BUCKET_BYTES = 1 * MIB, 25 * MIB
+"""DDP's defaults: the first bucket is sent early, so that the network has something to do."""
 
 
 @plain_data
@@ -64,8 +68,7 @@ class BucketPlan:
 
         Each parameter is in exactly one bucket, with its size and dtype; the parameters of a dtype
         follow each other in reverse order of registration; buckets are in the order in which
-        backward completes them; and none has more than `bucket_bytes` unless it holds one parameter
-        alone.
+        backward completes them; and none had `bucket_bytes` before its last parameter.
         """
         known = {name: (size, dtype) for name, size, dtype in self.parameters}
         place = {name: i for i, (name, _, _) in enumerate(self.parameters)}
@@ -102,10 +105,11 @@ class BucketPlan:
                         "backward makes gradients in reverse order of registration."
                     )
                 last[bucket.dtype] = name
-            if bucket.nbytes > self.bucket_bytes and len(bucket.names) > 1:
+            before_last = bucket.nbytes - bucket.sizes[-1]
+            if before_last >= self.bucket_bytes:
                 raise ValueError(
-                    f"{who} has {bucket.nbytes} bytes in {len(bucket.names)} parameters; the limit "
-                    f"is {self.bucket_bytes:g}, which only a parameter alone may exceed."
+                    f"{who} has {before_last} bytes before its last parameter, "
+                    f"{bucket.names[-1]!r}: it is sent once it has {self.bucket_bytes:g}."
                 )
             complete = place[bucket.names[-1]]
             if complete > before:
@@ -149,25 +153,33 @@ class BucketPlan:
 
 def buckets(
     sizes: Mapping[str, int] | Sequence[tuple[str, int]],
-    bucket_bytes: float = 25e6,
+    bucket_bytes: float | None = None,
     dtypes: str | Mapping[str, str] = "float32",
 ) -> BucketPlan:
-    """Cut gradients, last registered first, into buckets of at most `bucket_bytes`.
+    """Cut gradients, last registered first, into buckets that are full at `bucket_bytes`.
 
-    Backward reaches the last layer first, so a bucket of neighbours is complete early. A parameter
-    above `bucket_bytes` gets a bucket of its own. Each dtype fills buckets of its own.
+    Backward reaches the last layer first, so a bucket of neighbours is complete early. A bucket is
+    sent once it has `bucket_bytes`, so its last gradient may take it above them. Each dtype fills
+    buckets of its own. These are the buckets of PyTorch's DDP where backward makes gradients in
+    reverse order of registration.
 
-    Args: `sizes`, bytes of each parameter by name, in order of registration; `bucket_bytes`, a
-    limit above 0; `dtypes`, the name of the dtype of all, or of each by name.
+    - sizes: bytes of each parameter by name, in order of registration.
+    - bucket_bytes: above 0. None, as DDP by default: 25 MiB, and 1 MiB for the first bucket, so
+      that the network begins early.
+    - dtypes: the name of the dtype of all, or of each by name.
+
     Raises ValueError for a name given twice, a size that is not a whole number of elements, or a
     dtype whose name does not say its bits.
     Source: Li et al. 2020 (PyTorch Distributed, arXiv 2006.15704), section 3.2.3.
     """
-    positive("bucket_bytes", bucket_bytes)
+    first, most = FIRST_BYTES, BUCKET_BYTES
+    if bucket_bytes is not None:
+        positive("bucket_bytes", bucket_bytes)
+        first = most = bucket_bytes
     pairs = list(sizes.items()) if isinstance(sizes, Mapping) else list(sizes)
     parameters: dict[str, tuple[str, int, str]] = {}
     for name, size in pairs:
-        dtype = dtypes if isinstance(dtypes, str) else dtypes[name]
+        dtype = dtypes[name] if isinstance(dtypes, Mapping) else dtypes
         if name in parameters:
             raise ValueError(f"{name!r} is given twice; a tied parameter has one gradient.")
         nbytes = count(f"The size of {name!r} in bytes", size, least=0)
@@ -177,23 +189,26 @@ def buckets(
                 f"{itemsize(dtype)} bytes: sizes are bytes, not elements."
             )
         parameters[name] = (name, nbytes, dtype)
-    filled: list[list[tuple[str, int, str]]] = []
+    made: list[list[tuple[str, int, str]]] = []
     open_: dict[str, list[tuple[str, int, str]]] = {}
+    limits: dict[str, float] = {}
     for parameter in reversed(parameters.values()):
-        bucket = open_.get(parameter[2])
-        if bucket is None or sum(p[1] for p in bucket) + parameter[1] > bucket_bytes:
-            bucket = open_[parameter[2]] = []
-            filled.append(bucket)
-        bucket.append(parameter)
+        dtype = parameter[2]
+        if dtype not in open_:
+            made.append(open_.setdefault(dtype, []))
+        open_[dtype].append(parameter)
+        if sum(size for _, size, _ in open_[dtype]) >= limits.get(dtype, first):
+            del open_[dtype]
+            limits[dtype] = most
     place = {name: i for i, name in enumerate(parameters)}
-    filled.sort(key=lambda bucket: -place[bucket[-1][0]])
+    made.sort(key=lambda bucket: -place[bucket[-1][0]])
     return BucketPlan(
         tuple(parameters.values()),
         tuple(
             Bucket(i, tuple(p[0] for p in bucket), tuple(p[1] for p in bucket), bucket[0][2])
-            for i, bucket in enumerate(filled)
+            for i, bucket in enumerate(made)
         ),
-        bucket_bytes,
+        most,
     )
 
 
@@ -201,7 +216,7 @@ def itemsize(dtype: str) -> int:
     """Bytes of an element, from the bits in a dtype's name: 4 for "float32", 2 for "bfloat16"."""
     if dtype == "bool":
         return 1
-    bits = re.match(r"(?:b?float|complex|u?int)(8|16|32|64|128)", dtype)
+    bits = re.match(r"(?:b?float|complex|u?int)(8|16|32|64|128)", str(dtype))
     if not bits:
         raise ValueError(
             f"dtype is {dtype!r}; write its name with its bits: 'float32', 'bfloat16'."

@@ -53,6 +53,7 @@ def all_reduce_seconds(nbytes: float, ranks: int, where: Where, algorithm: str =
     fastest of them for this size. Raises ValueError for another, or a Cluster of another size.
     """
     n = count("ranks", ranks)
+    at_least("nbytes", nbytes, 0)
     if isinstance(where, Cluster) and where.size != n:
         raise ValueError(f"{n} ranks on a cluster of {where.size} devices: give one of {n}.")
     if algorithm == "best" and where is not None:
@@ -142,6 +143,8 @@ def overlap(
     at_least("backward_seconds", backward_seconds, 0)
     at_least("forward_seconds", forward_seconds, 0)
     parts = sizes if shares is None else list(shares)
+    for part in parts:
+        at_least("A share of backward", part, 0)
     if len(parts) != len(sizes):
         raise ValueError(f"{len(parts)} shares for {len(sizes)} buckets: give one for each.")
     whole = sum(parts) or 1.0
@@ -213,6 +216,7 @@ def best_bucket_bytes(
 
 def equal_buckets(nbytes: float, bucket_bytes: float) -> list[float]:
     """`nbytes` in the fewest equal buckets of at most `bucket_bytes`."""
+    at_least("nbytes", nbytes, 0)
     positive("bucket_bytes", bucket_bytes)
     k = max(1, math.ceil(nbytes / bucket_bytes * (1 - 1e-12)))
     return [nbytes / k] * k

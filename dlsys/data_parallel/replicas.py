@@ -20,7 +20,7 @@ def state(module: nn.Module) -> dict[str, Tensor]:
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
-def plan_of(tensors: Mapping[str, Tensor], bucket_bytes: float) -> BucketPlan:
+def plan_of(tensors: Mapping[str, Tensor], bucket_bytes: float | None) -> BucketPlan:
     """The bucket plan for tensors like these."""
     return buckets(
         {name: t.numel() * t.itemsize for name, t in tensors.items()},
@@ -29,7 +29,7 @@ def plan_of(tensors: Mapping[str, Tensor], bucket_bytes: float) -> BucketPlan:
     )
 
 
-def check_same(comm: Communicator, module: nn.Module, bucket_bytes: float) -> None:
+def check_same(comm: Communicator, module: nn.Module, bucket_bytes: float | None) -> None:
     """Raise ValueError on every rank unless all pass alike modules; it names what differs first.
 
     Compared with rank 0's are names, shapes and dtypes of parameters and buffers, which parameters
@@ -37,7 +37,7 @@ def check_same(comm: Communicator, module: nn.Module, bucket_bytes: float) -> No
     """
     if comm.size == 1:
         return
-    mine, device = [f"bucket_bytes = {bucket_bytes:g}"], torch.device("cpu")
+    mine, device = [f"bucket_bytes = {bucket_bytes}"], torch.device("cpu")
     for name, tensor in state(module).items():
         frozen = isinstance(tensor, nn.Parameter) and not tensor.requires_grad
         mine.append(f"{name}, {in_words(tensor)}{', frozen' if frozen else ''}")

@@ -90,18 +90,20 @@ class DataParallel(nn.Module):
     Give every rank its part of the batch, and call it as the module. Where parts are equal and
     losses are means, gradients are those of the whole batch on one device.
 
-    At construction every rank takes over rank 0's parameters and buffers. In backward gradients
-    fill buckets of at most `bucket_bytes` bytes (`plan` says which), and `hook` (None:
-    `all_reduce`) averages each while backward goes on; .grad is then a view of its bucket. Buffers,
-    such as BatchNorm's running statistics, are taken from rank 0 by the first forward pass in
-    training mode after one outside of `no_sync`; in evaluation a rank has its own.
-
-    A parameter that this rank's pass did not use counts as zeros, so ranks may use different ones;
-    what no rank used has a gradient of zeros too, not None, and weight decay shrinks it. One that
-    is frozen later still takes its bytes, as zeros, and gets no gradient; one that is thawed or
-    replaced later is refused. A module that is wrapped again leaves its old wrapper. The gradients
-    of a backward pass that raised are dropped by the next forward pass, which sends zeros for what
-    this rank had not sent: so ranks stay in step.
+    - Construction: every rank takes over rank 0's parameters and buffers. A module that is wrapped
+      again leaves its old wrapper.
+    - Backward: gradients fill buckets, and `hook` (None: `all_reduce`) averages each that is full,
+      at `bucket_bytes` bytes, while backward goes on; .grad is then a view of its bucket. None
+      fills them as DDP does by default (see `plan.buckets`). One rank alone without a hook has
+      nothing to average, and copies nothing.
+    - Unused parameters count as zeros, so ranks may use different ones; what no rank used, be it
+      one rank or many, has a gradient of zeros too, not None, and weight decay shrinks it.
+    - Frozen ones: one that is frozen later still takes its bytes, as zeros, and gets no gradient;
+      one that is thawed or replaced later is refused.
+    - Buffers, such as BatchNorm's running statistics, are taken from rank 0 by the first forward
+      pass in training mode after one outside of `no_sync`; in evaluation a rank has its own.
+    - A backward pass that raised: its gradients are dropped by the next forward pass, which sends
+      zeros for what this rank had not sent; so ranks stay in step.
 
     comm=None means the world that the caller is in. Raises ValueError on every rank where modules
     differ. Source: Li et al. 2020 (PyTorch Distributed, arXiv 2006.15704).
@@ -111,11 +113,12 @@ class DataParallel(nn.Module):
         self,
         module: nn.Module,
         comm: Communicator | None = None,
-        bucket_bytes: float = 25_000_000,
+        bucket_bytes: float | None = None,
         hook: Hook | None = None,
     ) -> None:
         super().__init__()
-        positive("bucket_bytes", bucket_bytes)
+        if bucket_bytes is not None:
+            positive("bucket_bytes", bucket_bytes)
         self.module = module
         self.comm = world.current() if comm is None else comm
         self.hook = hook or all_reduce
@@ -131,16 +134,15 @@ class DataParallel(nn.Module):
         ]
         self._has_buffers = any(True for _ in module.buffers())
         self.plan = plan_of(trained, bucket_bytes)
+        self._trained = list(trained.values())
         self._buckets: list[GradientBucket] = []
         self._sent, self._pass, self._syncs, self._step_begins = 0, -1, True, True
         _leave_old_wrappers(trained)
-        if self.comm.size > 1 or hook is not None:  # alone, there is nothing to average
-            self._listen(trained)
-
-    def _listen(self, trained: Mapping[str, nn.Parameter]) -> None:
+        alone = self.comm.size == 1 and hook is None  # nothing to average, so nothing to copy
         for bucket in self.plan.buckets:
             parameters = [trained[name] for name in bucket.names]
-            self._buckets.append(GradientBucket(bucket, parameters))
+            if not alone:
+                self._buckets.append(GradientBucket(bucket, parameters))
             for place, parameter in enumerate(parameters):
                 parameter.register_post_accumulate_grad_hook(_Ready(self, bucket.index, place))
 
@@ -197,15 +199,18 @@ class DataParallel(nn.Module):
         if not self._syncs:
             return
         if self._pass != (task := torch._C._current_graph_task_id()):
-            if self._pass != -1:
+            if self._pass != -1 and self._buckets:
                 raise RuntimeError(
                     "this backward pass began before another one ended: where that one raised, run "
                     "forward again first; in checkpoints use use_reentrant=False."
                 )
             self._pass = task
             Variable._execution_engine.queue_callback(self._finish)
+        if not self._buckets:
+            return
         self._buckets[index].take(place)  # now, as it is still in the cache
         self._buckets[index].missing -= 1
+        # In the plan's order, whatever order gradients come in: collectives pair off by order.
         while self._sent < len(self._buckets) and not self._buckets[self._sent].missing:
             self._send()
 
@@ -228,19 +233,27 @@ class DataParallel(nn.Module):
             self._send()
         for bucket in self._buckets:
             bucket.finish()
+        if not self._buckets:
+            self._fill_in()
         self._sent, self._pass = 0, -1
+
+    def _fill_in(self) -> None:
+        """Give what a rank alone did not use the zeros that it would find in a bucket."""
+        for parameter in self._trained:
+            if parameter.grad is None and parameter.requires_grad:
+                parameter.grad = torch.zeros_like(parameter)
 
     def _drop_unfinished(self) -> None:
         """End a pass that raised: its hooks were told of some parameters and of no end."""
         if self._pass == -1:
             return
-        for bucket in self._buckets:
-            for parameter in bucket.parameters:
-                parameter.grad = None
+        self._forget()
         self._finish()
-        for bucket in self._buckets:
-            for parameter in bucket.parameters:
-                parameter.grad = None
+        self._forget()
+
+    def _forget(self) -> None:
+        for parameter in self._trained:
+            parameter.grad = None
 
 
 class _Ready:
@@ -267,7 +280,7 @@ def _leave_old_wrappers(trained: Mapping[str, nn.Parameter]) -> None:
             if not isinstance(hook, _Ready):
                 continue
             old = hook.owner()
-            if old and any(id(p) not in mine for b in old._buckets for p in b.parameters):
+            if old and any(id(p) not in mine for p in old._trained):
                 raise ValueError(
                     f"{name!r} belongs to a larger module that is in a DataParallel already: "
                     "wrap the whole module, once."

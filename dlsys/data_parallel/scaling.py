@@ -78,8 +78,10 @@ def weak_scaling(
     Link or Cluster of that size. bucket_bytes: size of equal buckets that are all-reduced under
     backward (2/3 of compute); None sends everything in one after backward.
     """
+    positive("compute_seconds", compute_seconds)
     rest = (gradient_bytes, where, algorithm, bucket_bytes)
-    return [_scaled(n, compute_seconds, n * compute_seconds, *rest) for n in ranks]
+    sizes = [count("ranks", n) for n in ranks]
+    return [_scaled(n, compute_seconds, n * compute_seconds, *rest) for n in sizes]
 
 
 def strong_scaling(
@@ -95,8 +97,10 @@ def strong_scaling(
     compute_seconds: forward and backward of the WHOLE batch on one rank; the rest as in
     `weak_scaling`. Kernels are taken to lose nothing on smaller batches.
     """
+    positive("compute_seconds", compute_seconds)
     rest = (gradient_bytes, where, algorithm, bucket_bytes)
-    return [_scaled(n, compute_seconds / n, compute_seconds, *rest) for n in ranks]
+    sizes = [count("ranks", n) for n in ranks]
+    return [_scaled(n, compute_seconds / n, compute_seconds, *rest) for n in sizes]
 
 
 def _scaled(
@@ -109,8 +113,9 @@ def _scaled(
     bucket_bytes: float | None,
 ) -> Scaling:
     """n ranks that each compute for `seconds` what one rank would compute in `alone`."""
-    positive("compute_seconds", alone)
-    sizes = equal_buckets(gradient_bytes, bucket_bytes or max(gradient_bytes, 1.0))
+    at_least("gradient_bytes", gradient_bytes, 0)
+    most = max(gradient_bytes, 1.0) if bucket_bytes is None else bucket_bytes
+    sizes = equal_buckets(gradient_bytes, most)
     place = where(n) if callable(where) else where
     backward = BACKWARD * seconds
     step = overlap(sizes, backward, n, place, algorithm, seconds - backward)
@@ -139,6 +144,8 @@ def slowest_of(ranks: int, times: Sequence[float]) -> float:
     n, m = count("ranks", ranks), len(times)
     if not m:
         raise ValueError("No times: give the seconds of at least one measured step.")
+    for seconds in times:
+        at_least("A time in seconds", seconds, 0)
     return math.fsum(
         t * ((k / m) ** n - ((k - 1) / m) ** n) for k, t in enumerate(sorted(times), start=1)
     )

@@ -102,6 +102,7 @@ def start_sharing(x: Tensor, comm: Communicator) -> Finish:
 
 def _joined(rows: Tensor, size: int, dimension: int) -> Tensor:
     """Blocks that a collective has joined along dimension 0, joined along another instead."""
+    # Tokens: (t b, s/t, h) -> (t, b, s/t, h) -> (b, t, s/t, h) -> (b, s, h).
     blocks = rows.unflatten(0, (size, -1))
     return blocks.movedim(0, dimension - 1).flatten(dimension - 1, dimension)
 
@@ -116,6 +117,7 @@ def _all_columns(x: Tensor, comm: Communicator, length: int | None) -> Tensor:
     """All ranks' parts of the last dimension, on every rank."""
     if comm.size == 1:
         return x
+    # Uneven parts have no common block to put apart again: gather columns as rows of dimension 0.
     if length is None or length % comm.size == 0:
         return _joined(comm.all_gather(x), comm.size, -1)
     return comm.all_gather(x.movedim(-1, 0), length).movedim(0, -1)
@@ -132,6 +134,7 @@ class _Copy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        # One all-reduce of everything: small gradients, of norms say, would each pay its latency.
         if len(grads) == 1:
             return None, start_sum(grads[0], ctx.comm)()
         total = start_sum(torch.cat([grad.flatten() for grad in grads]), ctx.comm)()

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlsys.plain_data import plain_data
-from dlsys.transformer import TransformerSpec
-from dlsys.units import UnknownNameError, divisor, unknown
+from dlsys.transformer import TransformerSpec, check_spec
+from dlsys.units import UnknownNameError, count, divisor, unknown
 
 if TYPE_CHECKING:
     from dlsys.hardware import Cluster, Link
@@ -45,7 +45,7 @@ class Parameter:
 
     def bounds(self, rank: int) -> tuple[int, int]:
         """First and stop of what `rank` holds in `dimension`; (0, 1) where nothing is cut."""
-        if not 0 <= rank < self.ranks:
+        if count("rank", rank, 0) >= self.ranks:
             raise ValueError(f"There is no rank {rank}: ranks are 0 to {self.ranks - 1}.")
         length = 1 if self.dimension is None else self.shape[self.dimension]
         piece = rank * self.pieces // self.ranks
@@ -74,21 +74,25 @@ class Collective(NamedTuple):
     `where`: "<part>.input" or "<part>.output" of "embedding", "attention", "ffn" or "head";
     "<part>.input again", where backward repeats a gather of forward; "loss"; or "gradients", those
     of a part's copied parameters. `elements` are those of one sequence, or of all where the batch
-    does not matter (`batched` False). `itemsize` None means that of the activations, `ranks` None
-    all; otherwise it is a call among so many neighbours.
+    does not matter (`batched` False). Numbers are as wide as the activations, and at least
+    `least_itemsize` bytes. `ranks` None means all; otherwise it is a call among so many neighbours.
     """
 
     kind: str
     where: str
     shape: str
     elements: int
-    itemsize: int | None = None
+    least_itemsize: int = 1
     batched: bool = True
     ranks: int | None = None
 
+    def itemsize(self, activations: int = 2) -> int:
+        """Bytes of one number, where one of the activations has so many."""
+        return max(activations, self.least_itemsize)
+
     def nbytes(self, batch: int, itemsize: int = 2) -> int:
-        """Bytes of the full buffer for `batch` sequences, in numbers of `itemsize` bytes."""
-        return (batch if self.batched else 1) * self.elements * (self.itemsize or itemsize)
+        """Bytes of the full buffer for `batch` sequences, with activations of `itemsize` bytes."""
+        return (batch if self.batched else 1) * self.elements * self.itemsize(itemsize)
 
 
 @plain_data
@@ -191,6 +195,7 @@ def layout(spec: TransformerSpec, tp: int, sequence_parallel: bool = False) -> L
 
 def check_degree(spec: TransformerSpec, tp: int, sequence_parallel: bool) -> int:
     """`tp` as an int; raises ValueError where it cannot cut the spec, as `layout` says."""
+    check_spec(spec)
     if spec.beyond_gpt:
         odd = ", ".join(spec.beyond_gpt).replace("positions", "relative positions")
         raise ValueError(f"{spec.name or 'The spec'} has {odd}; GPT has no such part.")
@@ -277,13 +282,14 @@ def _talks(
         return Talk(
             (),
             tuple(
-                Collective("all_reduce", "gradients", "copies", size, None, False, ranks)
+                Collective("all_reduce", "gradients", "copies", size, 1, False, ranks)
                 for ranks, size in sorted(sums.items(), reverse=True)
             ),
         )
 
     branches = [side(branch) for branch in BRANCHES for side in (enter, leave)]
-    # The loss needs, of every token's logits, the largest, the sum of exponentials, and the target.
+    # The loss needs, of every token's logits, the largest, the sum of exponentials, and the target,
+    # in FP32 where activations have 16 bits.
     loss = Talk((Collective("all_reduce", "loss", "b·s", spec.sequence, FP32),) * 3, ())
     return (
         joined(leave("embedding"), gradients("positions.")),

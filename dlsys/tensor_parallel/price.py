@@ -73,32 +73,39 @@ def price(
 ) -> Price:
     """What the collectives of a step cost, those of embedding, head and loss included.
 
-    batch: sequences of one of `micro_batches`. link_or_cluster: where the ranks are; of a cluster
-    they are the first tp, so that a group lies in one node or fills whole ones. algorithm: that of
-    a collective plan, "ring" or on several nodes "hierarchical", or "best" for the cheapest of each
-    message. rate: FLOP/s of a device's matrix products; on a cluster by default its device's dense
-    peak in BF16, which no run reaches: at a lower rate communication has a smaller share.
+    - batch: sequences of one of `micro_batches`.
+    - link_or_cluster: where the ranks are; of a cluster they are the first tp, so that a group lies
+      in one node or fills whole ones. None: bytes alone are counted.
+    - itemsize: bytes of an activation (2, 4 or 8); those of the loss have at least 4.
+    - algorithm: that of a collective plan, "ring" or on several nodes "hierarchical", or "best" for
+      the cheapest of each message (a ring where no link says what is cheap).
+    - rate: FLOP/s of a device's matrix products; on a cluster by default its device's dense peak in
+      BF16, which no run reaches: at a lower rate communication has a smaller share.
 
     Raises ValueError for a group that straddles nodes, more ranks than the cluster has, or an
     algorithm that there is none of.
     """
     batch, steps = count("batch", batch), count("micro_batches", micro_batches)
+    itemsize = count("itemsize", itemsize)
     if rate is None and isinstance(link_or_cluster, Cluster):
         rate = link_or_cluster.device.rate("bf16")
     calls, sent, seconds = 0, 0.0, 0.0
     said = Counter(
-        (c.kind, c.nbytes(batch, itemsize), c.itemsize or itemsize, c.ranks or layout.tp)
+        (c.kind, c.nbytes(batch, itemsize), c.itemsize(itemsize), c.ranks or layout.tp)
         for c in layout.collectives()
     )
     for (kind, nbytes, unit, ranks), number in said.items():
         where = _group(link_or_cluster, ranks)
-        each = _plan(kind, nbytes, where, ranks, algorithm).price(nbytes, where, unit)
+        # Some neighbours of a large group may lie in one node, where nothing is hierarchical.
+        alone = ranks < layout.tp and isinstance(where, Cluster) and where.nodes == 1
+        name = "ring" if alone and algorithm == "hierarchical" else algorithm
+        each = _plan(kind, nbytes, where, ranks, name).price(nbytes, where, unit)
         calls += number
         sent += number * each.bytes_per_rank
         seconds += number * each.seconds
     compute = 0.0
     if rate is not None:
-        positive("rate, in FLOP/s,", rate)
+        positive("rate", rate)
         compute = layout.spec.training_flops(batch) / layout.tp / rate
     return Price(steps * calls, steps * sent, steps * seconds, steps * compute)
 

@@ -100,6 +100,7 @@ class _TokenLosses(torch.autograd.Function):
     def forward(
         ctx: Any, logits: Tensor, targets: Tensor, vocab: int, comm: Communicator
     ) -> Tensor:
+        # log(sum exp z) = c + log(sum exp(z - c)) for any c: with the largest nothing overflows.
         largest = logits.amax(-1, keepdim=True)
         if comm.size > 1:
             largest = comm.all_reduce(largest, "max")
@@ -109,6 +110,7 @@ class _TokenLosses(torch.autograd.Function):
         column = (targets - first).masked_fill(others, 0).unsqueeze(-1)
         mine = shifted.gather(-1, column).squeeze(-1).masked_fill(others, 0.0)
         powers = shifted.exp_()
+        # Both sums travel at once; what is saved for backward is computed in between.
         total, target = (start_sum(x, comm) for x in (powers.sum(-1), mine))
         sums = total()
         ctx.save_for_backward(powers.div_(sums.unsqueeze(-1)), column, others)
@@ -118,6 +120,7 @@ class _TokenLosses(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         softmax, column, others = ctx.saved_tensors
+        # d loss / d z = softmax(z) - onehot: the rank that has the target's column takes 1 off.
         grad = grad.unsqueeze(-1)
         mine = grad.masked_fill(others.unsqueeze(-1), 0.0)
         return (softmax * grad).scatter_add_(-1, column, -mine), None, None, None

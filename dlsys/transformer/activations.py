@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
-from dlsys.transformer.catalogue import CATALOGUE
+from dlsys.transformer.catalogue import check_spec
 from dlsys.transformer.spec import TransformerSpec
 from dlsys.units import count, divisor
 
@@ -125,9 +125,7 @@ def activations(
 
     Source: Korthikanti et al. 2022 (arXiv 2205.05198), sections 4 and 5.
     """
-    if not isinstance(spec, TransformerSpec):
-        example = spec if isinstance(spec, str) and spec in CATALOGUE else "gpt3-175b"
-        raise ValueError(f"spec is {spec!r}; give a TransformerSpec: CATALOGUE[{example!r}], say.")
+    check_spec(spec)
     batch = count("batch", batch)
     if recompute not in ("none", "selective", "full"):
         raise ValueError(f"recompute is {recompute!r}; it must be 'none', 'selective' or 'full'.")

@@ -13,11 +13,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import distributed as dist
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from dlsys import world
 from dlsys.data_parallel import Bucket, BucketPlan, DataParallel, all_reduce, buckets
+from dlsys.data_parallel.replicas import plan_of
 from dlsys.hardware import DEVICES, Link
 from dlsys.model import GPT
 from dlsys.transformer import TransformerSpec
@@ -273,6 +275,59 @@ def test_a_parameter_that_was_replaced_is_refused_not_left_out():
     world.simulate(program, 2)
 
 
+STEPS = {
+    "an unused parameter": {},
+    "one frozen before": {"before": "b"},
+    "one frozen after": {"after": "b"},
+    "the unused one frozen after": {"after": "c"},
+    "accumulated steps": {"quiet": True},
+    "a hook": {"hook": all_reduce},
+    "averaged when asked": {"quiet": True, "asked": True},
+}
+
+
+@pytest.mark.parametrize("what", STEPS)
+def test_one_rank_trains_as_two_ranks_that_do_the_same(what):
+    def program(comm, before="", after="", quiet=False, asked=False, hook=None):
+        net = whole_numbers(Branches())
+        net.get_parameter("c.weight").data.fill_(3.0)  # is not used, and decays
+        for name in before:
+            net.get_parameter(f"{name}.weight").requires_grad_(False)
+        model = DataParallel(net, comm, bucket_bytes=16, hook=hook)
+        for name in after:
+            net.get_parameter(f"{name}.weight").requires_grad_(False)
+        optimizer = torch.optim.AdamW(net.parameters(), lr=0.1, weight_decay=0.5)
+        for step in range(3):
+            optimizer.zero_grad()
+            x = torch.full((1, 2), 1.0 + step)
+            with model.no_sync() if quiet else nullcontext():
+                model(x, "ab").backward()
+            if quiet:
+                assert net.c.weight.grad is None  # the step has not ended
+                model.average() if asked else model(x, "a").backward()
+            optimizer.step()
+        assert (net.c.weight.grad is None) == ("c" in after)
+        assert (net.c.weight == 3.0).all() == ("c" in after)
+        return gradients(net), dict(net.state_dict())
+
+    one, two = (world.simulate(lambda c: program(c, **STEPS[what]), n).results for n in (1, 2))
+    # Both ranks pass the same numbers, whose mean is exact.
+    torch.testing.assert_close([*one, *one], two, rtol=0, atol=0)
+
+
+def test_one_rank_too_forgets_a_backward_pass_that_raised():
+    def program(comm):
+        net = whole_numbers(nn.Sequential(*(nn.Linear(2, 2, bias=False) for _ in range(3))))
+        model = DataParallel(net, comm)
+        with pytest.raises(ArithmeticError):
+            net[2](Fails.apply(net[1](net[0](torch.ones(1, 2))))).sum().backward()
+        assert net[2].weight.grad is not None
+        model(torch.ones(1, 2))
+        assert [p.grad for p in net.parameters()] == [None] * 3
+
+    world.simulate(program, 1)
+
+
 @pytest.mark.parametrize("bucket_bytes", [16, 32, 1000])
 def test_ranks_may_use_different_parameters(bucket_bytes):
     def program(comm):
@@ -487,7 +542,7 @@ def test_checkpointing_changes_no_gradient_and_sends_nothing_twice(where):
 
     def program(comm, recompute):
         torch.manual_seed(0)
-        model = DataParallel(Recomputed(), comm, bucket_bytes=100)
+        model = DataParallel(Recomputed(), comm, bucket_bytes=40)
         x = torch.arange(8.0).view(2, 4) + comm.rank
         if where == "around" and recompute:
             model = checkpoint(model, x, use_reentrant=False), model
@@ -520,7 +575,18 @@ def test_a_pass_inside_a_pass_is_refused_not_halved():
         with pytest.raises(RuntimeError, match="use_reentrant=False"):
             model(torch.ones(1, 2, requires_grad=True)).sum().backward()
 
+    def alone(comm):
+        model, net = DataParallel(Reentrant(), comm), Reentrant()
+        net.load_state_dict(model.module.state_dict())
+        for each in (model, net):
+            each(torch.ones(1, 2, requires_grad=True)).sum().backward()
+        assert not model.module.c.weight.grad.any()
+        for name in "ab":
+            mine, plain = (each.get_parameter(f"{name}.weight") for each in (model.module, net))
+            assert torch.equal(mine.grad, plain.grad)
+
     world.simulate(program, 2)
+    world.simulate(alone, 1)  # nothing is sent that could be halved
 
 
 class Fails(torch.autograd.Function):
@@ -679,9 +745,11 @@ def test_plans_of_any_sizes_are_right_and_priced_as_they_run(sizes, bucket_bytes
     plan = buckets(named, bucket_bytes, {f"p{i}": dtype for i, (_, dtype) in enumerate(sizes)})
     plan.check()
     assert plan.nbytes == sum(named.values())
-    for a, b in zip(plan.buckets, plan.buckets[1:], strict=False):  # none could be filled further
-        if a.dtype == b.dtype:
-            assert a.nbytes + b.sizes[0] > bucket_bytes
+    for dtype in {bucket.dtype for bucket in plan.buckets}:
+        *full, last = [bucket for bucket in plan.buckets if bucket.dtype == dtype]
+        for bucket in full:  # and its last gradient has made it so
+            assert bucket.nbytes >= bucket_bytes > bucket.nbytes - bucket.sizes[-1]
+        assert last.nbytes - last.sizes[-1] < bucket_bytes
 
     def program(comm):
         for bucket in plan.buckets:
@@ -692,9 +760,68 @@ def test_plans_of_any_sizes_are_right_and_priced_as_they_run(sizes, bucket_bytes
 
 
 def test_buckets_of_a_small_model_by_hand():
-    plan = buckets([("a", 40), ("b", 80), ("c", 20), ("d", 400)], bucket_bytes=100)
-    assert [bucket.names for bucket in plan.buckets] == [("d",), ("c", "b"), ("a",)]
-    assert [bucket.nbytes for bucket in plan.buckets] == [400, 100, 40]
+    sizes = [("a", 40), ("b", 400), ("c", 8), ("d", 80), ("e", 20), ("f", 400)]
+    plan = buckets(sizes, bucket_bytes=100)
+    assert [bucket.names for bucket in plan.buckets] == [("f",), ("e", "d"), ("c", "b"), ("a",)]
+    assert [bucket.nbytes for bucket in plan.buckets] == [400, 100, 408, 40]
+
+
+def ddp_buckets(named_parameters, bucket_bytes):
+    """What DDP makes of gradients that come in reverse order, sorted by when they are complete."""
+    names, tensors = zip(*reversed(named_parameters), strict=True)
+    limits = [dist._DEFAULT_FIRST_BUCKET_BYTES, 25 * 2**20]  # where none is given
+    found, _ = dist._compute_bucket_assignment_by_size(
+        tensors, [bucket_bytes] if bucket_bytes else limits, [], list(range(len(names)))
+    )
+    return [tuple(names[i] for i in bucket) for bucket in sorted(found, key=max)]
+
+
+@pytest.mark.parametrize("bucket_bytes", [None, 1, 5_000, 200_000, 2**20, 2**22, 25 * 2**20, 10**9])
+@pytest.mark.parametrize("layers", [2, 12])
+@pytest.mark.parametrize("name", SPECS)
+def test_buckets_are_those_of_ddp(name, layers, bucket_bytes):
+    spec = replace(SPECS[name], layers=layers, hidden=32 * layers, head_size=None)
+    named = list(GPT(spec, device="meta").named_parameters())
+    plan = plan_of(dict(named), bucket_bytes)
+    plan.check()
+    assert [bucket.names for bucket in plan.buckets] == ddp_buckets(named, bucket_bytes)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["float32", "bfloat16"])), min_size=1),
+    st.integers(1, 60),
+)
+@settings(max_examples=50, deadline=None)
+def test_buckets_of_two_dtypes_are_those_of_ddp(sizes, bucket_bytes):
+    named = [(str(i), torch.empty(n, dtype=getattr(torch, d))) for i, (n, d) in enumerate(sizes)]
+    plan = plan_of(dict(named), bucket_bytes)
+    plan.check()
+    assert [bucket.names for bucket in plan.buckets] == ddp_buckets(named, bucket_bytes)
+
+
+def test_by_default_the_first_bucket_of_a_dtype_is_small():
+    sizes = {f"p{i}": 2**20 for i in range(60)}
+    dtypes = {name: "float32" if i >= 30 else "bfloat16" for i, name in enumerate(sizes)}
+    found = [(len(bucket.names), bucket.dtype) for bucket in buckets(sizes, None, dtypes).buckets]
+    kinds = ["float32"] * 3 + ["bfloat16"] * 3
+    assert found == list(zip([1, 25, 4] * 2, kinds, strict=True))
+
+
+def test_torchs_engine_sends_buckets_of_the_planned_sizes():
+    def program(comm):
+        found = []
+        for spec in SPECS.values():
+            engine = nn.parallel.DistributedDataParallel(GPT(spec), bucket_cap_mb=0.005)
+            for _ in range(3):  # the first finds out the order, and the third one reports it
+                engine(*batch(2)).backward()
+            sizes = engine._get_ddp_logging_data()["rebuilt_bucket_sizes"]
+            found.append([int(size) for size in sizes.split(",")])
+        return found
+
+    for spec, theirs in zip(SPECS.values(), world.launch(program, 2).results[0], strict=True):
+        plan = plan_of(dict(GPT(spec).named_parameters()), int(0.005 * 2**20))
+        assert [bucket.nbytes for bucket in plan.buckets] == theirs
+        assert len(theirs) > 3
 
 
 def wrong(*groups, sizes=None, dtype="float32", index=None):
@@ -714,7 +841,10 @@ def wrong(*groups, sizes=None, dtype="float32", index=None):
         (wrong(("c", "b"), ("a", "d")), "Bucket 1 holds 'd', which is no parameter"),
         (wrong(("b", "c"), ("a",)), "Bucket 0 holds 'c' after 'b', which is registered before it"),
         (wrong(("b",), ("c", "a")), "Bucket 1 holds 'c' after 'b'"),
-        (wrong(("c", "b", "a")), "Bucket 0 has 24 bytes in 3 parameters; the limit is 16"),
+        (
+            wrong(("c", "b", "a")),
+            "Bucket 0 has 16 bytes before its last parameter, 'a': it is sent",
+        ),
         (wrong(("c",), ("b", "a"), sizes=(8,)), "Bucket 1 has 2 names and 1 sizes"),
         (wrong(("c",), ("b",), ("a",), sizes=(4,)), "with 4 bytes of float32; the parameter has 8"),
         (wrong(("c",), ("b", "a"), dtype="bfloat16"), "8 bytes of bfloat16; the parameter has 8"),

@@ -113,14 +113,14 @@ def test_accumulation_of_published_examples():
 # -- overlap -------------------------------------------------------------------------------------
 
 
-def backward_and_stream(comm, sizes, backward, forward):
+def backward_and_stream(comm, sizes, backward, forward, algorithm):
     """A device's two streams in one program: what is computed and when, then the network's turn."""
     ready, ends = forward, []
     for nbytes in sizes:
         ready += backward * nbytes / sum(sizes)
         if comm.seconds < ready:
             comm.compute(ready - comm.seconds)
-        comm.all_reduce(torch.zeros(nbytes // 4))
+        comm.all_reduce(torch.zeros(nbytes // 4), plan=algorithm)
         ends.append(comm.seconds)
     return ends
 
@@ -141,8 +141,8 @@ def backward_with_handles(comm, sizes, backward, forward):
 def test_the_priced_step_is_the_run_in_which_the_network_takes_buckets_in_turn(
     sizes, backward, forward, ranks, algorithm
 ):
-    found = overlap(sizes, backward, ranks, LINK, "ring", forward)
-    args = (sizes, backward, forward)
+    found = overlap(sizes, backward, ranks, LINK, algorithm, forward)
+    args = (sizes, backward, forward, algorithm)
     run = world.simulate(backward_and_stream, ranks, link=LINK, args=args)
     assert found.seconds == pytest.approx(run.seconds, rel=1e-12)
     assert [end for _, _, end in found.network] == pytest.approx(run.results[0], rel=1e-12)
@@ -215,14 +215,20 @@ def test_one_bucket_hides_nothing():
 def test_the_best_bucket_is_between_latency_and_the_exposed_last_one():
     link, ranks, nbytes, backward = LINKS["ethernet-100g"], 64, 2e9, 0.1
     steps = bucket_tradeoff(nbytes, backward, ranks, link)
-    best = best_bucket_bytes(nbytes, backward, ranks, link)
-    assert min(steps) < best < max(steps)
-    assert steps[best].seconds == min(step.seconds for step in steps.values())
-    # Where the network never rests: k = sqrt(B / a), a the latencies of one all-reduce.
-    expected = (backward / (2 * (ranks - 1) * link.latency)) ** 0.5
-    assert nbytes / best == pytest.approx(expected, rel=0.5)
+    latencies = 2 * (ranks - 1) * link.latency  # of one all-reduce
+    # The network never rests: a step is the first bucket's wait and all that is sent after it.
+    busy = step_bytes(nbytes, ranks) / link.bandwidth
+    for most, step in steps.items():
+        k = nbytes / most
+        assert step.seconds == pytest.approx(backward / k + k * latencies + busy)
+    assert [nbytes / most for most in steps][:7] == pytest.approx([1, 2, 3, 4, 6, 8, 12])
+    # The minimum is at k = sqrt(B / a) = 6.3, and 6 is tried.
+    assert (backward / latencies) ** 0.5 == pytest.approx(6.3, abs=0.01)
+    assert best_bucket_bytes(nbytes, backward, ranks, link) == nbytes / 6
     free = Link("no latency", 0.0, link.bandwidth)
     assert best_bucket_bytes(nbytes, backward, ranks, free) == min(steps)
+    # Where nothing tells them apart, the largest.
+    assert best_bucket_bytes(nbytes, backward, 1, link) == nbytes
 
 
 def test_parameters_that_are_whole_limit_the_bucket_size():

@@ -1,6 +1,7 @@
 """The plan, the price and the pictures of tensor parallelism, against what runs."""
 
 import dataclasses
+import functools
 import subprocess
 import sys
 from collections import Counter
@@ -20,6 +21,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from dlsys import memory_wall, world
+from dlsys.collectives import hierarchical_all_reduce, ring_all_reduce
 from dlsys.hardware import Link, dgx_h100
 from dlsys.model import GPT
 from dlsys.tensor_parallel import (
@@ -194,10 +196,19 @@ def test_one_reduction_for_each_branch_and_pass():
         (lambda: layout(TINY, 0), "tensor-parallel degree is 0"),
         (lambda: layout(dataclasses.replace(TINY, sequence=6), 4, True), "6 tokens of a sequence"),
         (lambda: layout(CATALOGUE["mixtral-8x7b"], 2), "Mixtral 8x7B has moe"),
-        (lambda: layout(TINY, 2)["norm.weight"].bounds(2), "There is no rank 2"),
+        (lambda: layout(TINY, 2)["norm.weight"].bounds(2), "no rank 2: ranks are 0 to 1"),
+        (
+            lambda: layout(dataclasses.replace(TINY, positions="relative"), 2),
+            "The spec has relative",
+        ),
         (lambda: step_bytes(96, 0, 2048, 8192), "tp is 0"),
         (lambda: layout(LLAMA, 2).price(1, dgx_h100(1), algorithm="rings"), "'ring'"),
         (lambda: layout(LLAMA, 2).price(1, algorithm="rings"), "'ring'"),
+        (
+            lambda: layout(LLAMA, 8).price(1, dgx_h100(1), algorithm="hierarchical"),
+            "Known: best, ring",
+        ),
+        (lambda: layout(LLAMA, 8).price(1, algorithm="hierarchical"), "needs to know the nodes"),
         (lambda: layout(LLAMA, 16).price(1, dgx_h100(1)), "16 ranks on 1 nodes of 8 devices"),
         (lambda: layout(GPT3, 6).price(1, dgx_h100(2)), "where its size divides 8"),
         (lambda: activation_bytes(GPT3, 1, 5), "degree of 5; the nearest that work: 4 and 6"),
@@ -206,6 +217,22 @@ def test_one_reduction_for_each_branch_and_pass():
 def test_what_cannot_be_is_a_sentence(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_plan_says_where_a_parameter_lies():
+    plan = layout(LLAMA, 16)
+    assert plan["layers.3.ffn.up.weight"].cut == "cut in dimension 0 into 16 pieces"
+    key, norm = plan["layers.*.attention.key.weight"], plan["norm.weight"]
+    assert key.cut == "cut in dimension 0 into 8 pieces, each on 2 ranks"
+    assert norm.cut == layout(LLAMA, 1)["head.weight"].cut == "a copy on every rank"
+    assert [key.bounds(rank) for rank in (0, 1, 2, 15)] == [(0, 128)] * 2 + [
+        (128, 256),
+        (896, 1024),
+    ]
+    assert norm.bounds(15) == (0, 1)
+    assert norm.shard(15) == norm.shape
+    uneven = layout(GPT3, 8)  # of 50,257 words the last rank has one more
+    assert uneven.held() == uneven.held(0) == uneven.held(7) - 12288
 
 
 def test_plan_and_price_load_without_torch_and_numpy():
@@ -275,12 +302,50 @@ def test_across_the_node_boundary_communication_takes_over():
     assert shares[16, "best"] == pytest.approx(0.478, abs=0.005)
 
 
+def test_without_a_link_the_best_algorithm_is_a_ring_and_takes_no_time():
+    for sequence_parallel in (False, True):
+        plan = layout(GPT3, 8, sequence_parallel)
+        assert plan.price(1, algorithm="best") == plan.price(1, algorithm="ring")
+        assert plan.price(1).seconds == plan.price(1).share == 0
+
+
+@pytest.mark.parametrize("spec", [GPT3, LLAMA], ids=["gpt", "llama"])
+def test_hierarchical_collectives_are_those_of_the_nodes(spec):
+    cluster, plan = dgx_h100(2), layout(spec, 16)
+    node = dataclasses.replace(cluster, nodes=1, devices_per_node=2, nics_per_node=None)
+    two_level = hierarchical_all_reduce(2, 8)
+    each = [
+        # Two neighbours that share a key-value head lie in one node.
+        two_level.price(c.nbytes(1), cluster, c.itemsize())
+        if c.ranks is None
+        else ring_all_reduce(2).price(c.nbytes(1), node, c.itemsize())
+        for c in plan.collectives()
+    ]
+    found = plan.price(1, cluster, algorithm="hierarchical")
+    assert found.seconds == pytest.approx(sum(price.seconds for price in each))
+    assert found.bytes_per_rank == pytest.approx(sum(price.bytes_per_rank for price in each))
+    assert found.seconds < plan.price(1, cluster).seconds
+
+
+def test_compute_is_that_of_all_micro_batches_at_the_rate():
+    plan = layout(GPT3, 8)
+    flops = GPT3.training_flops(2) / 8
+    assert plan.price(2, rate=1e14).compute_seconds == pytest.approx(flops / 1e14)
+    assert plan.price(2).compute_seconds == 0
+    node = dgx_h100(1)
+    peak = plan.price(2, node)
+    assert peak.compute_seconds == pytest.approx(flops / node.device.rate("bf16"))
+    slow = plan.price(2, node, rate=node.device.rate("bf16") / 2, micro_batches=3)
+    assert slow.compute_seconds == pytest.approx(6 * peak.compute_seconds)
+    assert slow.share == pytest.approx(peak.seconds / (peak.seconds + 2 * peak.compute_seconds))
+
+
 def test_175b_parameters_on_8_by_4_ranks_take_10_9_gb_in_16_bits():
-    assert pytest.approx(5.47e9, rel=1e-3) == 175e9 / 8 / 4
-    held = layout(GPT3, 8).held() / 4
-    assert 2 * held == pytest.approx(10.94e9, rel=2e-3)
-    # Copies (norms, positions, biases) are a ten-thousandth of a rank's parameters.
-    assert held * 32 == pytest.approx(GPT3.parameters(), rel=2e-3)
+    held = [layout(GPT3, 8).held(rank) for rank in range(8)]
+    assert 2 * held[0] / 4 == pytest.approx(10.94e9, rel=2e-3)
+    # Two ten-thousandths of the model are copies: in a layer the weights and biases of two norms
+    # and the biases of two matrices, the last norm's two, and the positions.
+    assert sum(held) - GPT3.parameters() == 7 * (96 * 6 + 2 + 2048) * 12288
 
 
 def test_the_activations_of_gpt3_by_degree():
@@ -299,15 +364,26 @@ def test_the_activations_of_gpt3_by_degree():
 @pytest.mark.parametrize("t", [1, 8, 16])
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 @pytest.mark.parametrize("dropout", [False, True])
-def test_three_terms_say_the_same_as_the_count_operation_by_operation(
-    name, t, sequence_parallel, dropout
-):
+def test_three_terms_follow_the_spec(name, t, sequence_parallel, dropout):
     spec = CATALOGUE[name]
+    sb = 2 * spec.sequence
+    # Of each branch its norm's input and its own, 2 bytes each, and its mask.
+    between = (8 + 2 * dropout) * sb * spec.hidden // (t if sequence_parallel else 1)
+    # Queries and what `output` reads; keys and values of at least one head; 2 or 4 wide tensors.
+    keys = max(1, spec.kv_heads // t) * spec.head_size
+    wide = (4 if spec.gated else 2) * spec.ffn_hidden // t
+    inside = 2 * sb * (2 * spec.hidden // t + 2 * keys + wide)
+    scores = (5 if dropout else 2) * spec.heads * spec.sequence * sb // t
     kept = activation_bytes(spec, 2, t, sequence_parallel, dropout)
-    counted = memory_wall.activations(spec, 2, t, sequence_parallel, dropout=dropout)
-    assert kept.total == counted.per_layer
+    assert kept == (between, inside, scores)
     flash = memory_wall.activations(spec, 2, t, sequence_parallel, flash=True, dropout=dropout)
-    assert kept.total - kept.scores == flash.per_layer
+    assert flash.per_layer == between + inside
+
+
+def test_by_default_activations_are_those_of_one_rank_with_dropout():
+    assert activation_bytes(GPT3, 1) == activation_bytes(GPT3, 1, 1, False, True)
+    assert activation_bytes(GPT3, 1, 8) == activation_bytes(GPT3, 1, 8, False, True)
+    assert activation_bytes(GPT3, 1).scores == 5 * 96 * 2048**2
 
 
 # --- drawn ----------------------------------------------------------------------------------------
@@ -347,19 +423,32 @@ def trained(comm, spec, sequence_parallel, batch, micro_batches=1, overlap=True,
 @pytest.mark.parametrize("spec", [TINY, TINY_LLAMA], ids=["gpt", "llama"])
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 @pytest.mark.parametrize("t", [1, 2, 4])
-def test_the_model_holds_and_says_what_the_plan_says_in_its_order(t, sequence_parallel, spec):
-    plan = layout(spec, t, sequence_parallel)
-    run = world.simulate(trained, t, args=(spec, sequence_parallel, 2))
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_the_model_holds_and_says_what_the_plan_says_in_its_order(
+    dtype, t, sequence_parallel, spec
+):
+    plan, itemsize = layout(spec, t, sequence_parallel), dtype.itemsize
+    program = functools.partial(trained, dtype=dtype)
+    run = world.simulate(program, t, args=(spec, sequence_parallel, 2))
     for rank, shapes in enumerate(run.results):
         assert shapes == {name: plan[name].shard(rank) for name in shapes}
         said = [(c.kind, c.nbytes) for c in run.traffic.calls if c.rank == rank]
         # A record has what the rank passed: of an all-gather its part of the plan's full buffer.
         planned = [
-            (c.kind, c.nbytes(2, 4) // (t if c.kind == "all_gather" else 1))
+            (c.kind, c.nbytes(2, itemsize) // (t if c.kind == "all_gather" else 1))
             for c in plan.collectives()
         ]
         assert said == planned
-        assert run.traffic.sent[rank] == plan.price(2, itemsize=4).bytes_per_rank
+        assert run.traffic.sent[rank] == plan.price(2, itemsize=itemsize).bytes_per_rank
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_a_price_is_the_busiest_ranks_where_a_message_does_not_divide(dtype):
+    spec = dataclasses.replace(TINY, sequence=7)  # four ranks take 1, 2, 2 and 2 of 7 losses
+    program = functools.partial(trained, dtype=dtype)
+    sent = world.simulate(program, 4, args=(spec, False, 1)).traffic.sent
+    price = layout(spec, 4).price(1, itemsize=dtype.itemsize)
+    assert max(sent) == price.bytes_per_rank > min(sent)
 
 
 @pytest.mark.parametrize("sequence_parallel", [False, True])

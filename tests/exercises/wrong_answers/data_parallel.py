@@ -92,55 +92,52 @@ BANK = {
             "pays the latency",
         ),
         Wrong(
-            "the limit itself is too much",
-            "sizes[i] >= room",
-            "At the limit is allowed",
-            "sizes[i] > room",
+            "only above the limit is full",
+            "if not cut or room < 0:",
+            "it is sent once it has 6",
+            "if room <= 0:",
+        ),
+        Wrong(
+            "closed before it exceeds the limit",
+            "if not cut or sizes[i] > room:",
+            "once it has reached its limit",
+            "if room <= 0:",
         ),
         Wrong(
             "the last bucket is forgotten",
             """
             cut, bucket, filled = [], [], 0
             for i in reversed(range(len(sizes))):
-                if bucket and filled + sizes[i] > (limit if cut else first):
-                    cut.append(bucket)
-                    bucket, filled = [], 0
                 bucket.append(i)
                 filled += sizes[i]
+                if filled >= (limit if cut else first):
+                    cut.append(bucket)
+                    bucket, filled = [], 0
             return cut
             """,
             "would stay local",
         ),
         Wrong(
-            "closed only when full",
-            """
-            cut, bucket, filled = [], [], 0
-            for i in reversed(range(len(sizes))):
-                bucket.append(i)
-                filled += sizes[i]
-                if filled >= limit or i == 0:
-                    cut.append(bucket)
-                    bucket, filled = [], 0
-            return cut
-            """,
-            "which only a parameter alone may exceed",
+            "one bucket of everything",
+            "return [list(reversed(range(len(sizes))))]",
+            "it is sent once it has 6",
         ),
         Wrong(
-            "a small one joins one that is too large",
-            "room = max(room - sizes[i], 0) or limit * (sizes[i] > limit)",
-            "nothing joins it",
-            "room -= sizes[i]",
+            "what is too large is alone",
+            "if room <= 0 or sizes[i] > limit:",
+            "joins the open bucket like any other",
+            "if room <= 0:",
         ),
         Wrong(
-            "an empty bucket before one that is too large",
+            "an empty bucket after the last",
             """
             cut, room = [[]], first
             for i in reversed(range(len(sizes))):
-                if sizes[i] > room:
-                    cut.append([])
-                    room = limit
                 cut[-1].append(i)
                 room -= sizes[i]
+                if room <= 0:
+                    cut.append([])
+                    room = limit
             return cut
             """,
             "no bucket is empty",
