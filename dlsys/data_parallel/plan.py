@@ -172,7 +172,8 @@ def buckets(
     dtype whose name does not say its bits.
     Source: Li et al. 2020 (PyTorch Distributed, arXiv 2006.15704), section 3.2.3.
     """
-    first, most = FIRST_BYTES, BUCKET_BYTES
+    first: float = FIRST_BYTES
+    most: float = BUCKET_BYTES
     if bucket_bytes is not None:
         positive("bucket_bytes", bucket_bytes)
         first = most = bucket_bytes
