@@ -13,7 +13,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from dlsys.palette import LINES
-from dlsys.pipeline_parallel.plan import KINDS, Plan
+from dlsys.pipeline_parallel.action import KINDS
+from dlsys.pipeline_parallel.plan import Plan
 from dlsys.pipeline_parallel.price import Price, Seconds, bubble_fraction, min_microbatches
 
 # Okabe and Ito's palette. In grey F is dark, B is light and W lies between them, hatched; the

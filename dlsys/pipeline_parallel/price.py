@@ -10,7 +10,8 @@ from itertools import pairwise
 from math import floor
 from typing import NamedTuple, SupportsIndex
 
-from dlsys.pipeline_parallel.plan import Action, Plan, sizes
+from dlsys.pipeline_parallel.action import Action
+from dlsys.pipeline_parallel.plan import Plan, sizes
 from dlsys.units import at_least, count, positive
 
 Seconds = float | Sequence[float]

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from dlsys import world
-from dlsys.pipeline_parallel.plan import Action, Plan
+from dlsys.pipeline_parallel.action import Action
+from dlsys.pipeline_parallel.plan import Plan
 from dlsys.pipeline_parallel.routes import Message, reader, routes, tag
 from dlsys.pipeline_parallel.weight_backward import DeferredWeights
 from dlsys.units import count, multiples_around

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import SupportsIndex
 
-from dlsys.pipeline_parallel.plan import Plan, Work, numbered, sizes
+from dlsys.pipeline_parallel.action import Work, numbered
+from dlsys.pipeline_parallel.plan import Plan, sizes
 from dlsys.units import count, multiples_around
 
 

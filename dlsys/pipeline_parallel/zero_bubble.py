@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import SupportsIndex
 
-from dlsys.pipeline_parallel.plan import Action, Plan, Work, numbered, sizes
+from dlsys.pipeline_parallel.action import Action, Work, numbered
+from dlsys.pipeline_parallel.plan import Plan, sizes
 
 
 def zero_bubble(p: SupportsIndex, m: SupportsIndex) -> Plan:
