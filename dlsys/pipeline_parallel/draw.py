@@ -71,7 +71,7 @@ def draw_bubbles(
     """The idle share over the number of micro-batches, a line for each number of stages per rank.
 
     A thin line marks the share `below`, and dots the fewest micro-batches that get under it.
-    Interleaving begins at m = p, below which its rounds are not full.
+    Interleaving begins at m = p, below which ranks also wait between their stages.
     """
     figure, (axes,) = _figure((7, 4))
     ms = sorted({round(most ** (i / 60)) for i in range(61)})

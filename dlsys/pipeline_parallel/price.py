@@ -115,7 +115,8 @@ def price(
 def bubble_fraction(p: SupportsIndex, m: SupportsIndex, v: SupportsIndex = 1) -> float:
     """(p-1)/(v m+p-1): the idle share of GPipe and 1F1B, interleaved for v stages per rank.
 
-    With equal stages and free transfers. m=1 is naive model parallelism: it uses 1/p.
+    With equal stages and free transfers, and for v > 1 with m of at least p: with fewer, ranks also
+    wait between their stages. m=1 is naive model parallelism: it uses 1/p.
     """
     p, m, v = *sizes(p, m), count("v (the number of stages per rank)", v)
     return (p - 1) / (v * m + p - 1)
@@ -125,7 +126,7 @@ def min_microbatches(p: SupportsIndex, below: float, v: SupportsIndex = 1) -> in
     """The fewest micro-batches whose `bubble_fraction` is below `below`, a share from 0 to 1.
 
     `below` is taken as the decimal it is written as: 133 micro-batches leave 8 ranks exactly 5 %
-    idle, which is not below 0.05. Interleaving (v > 1) takes the next multiple of p.
+    idle, which is not below 0.05.
     """
     p, v = count("p (the number of ranks)", p), count("v (the number of stages per rank)", v)
     positive("below", below)
