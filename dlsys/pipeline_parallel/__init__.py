@@ -26,6 +26,6 @@ if TYPE_CHECKING:
     from dlsys.pipeline_parallel.schedules import breadth_first, gpipe, interleaved, one_f_one_b
     from dlsys.pipeline_parallel.stage import Stage, split
     from dlsys.pipeline_parallel.weight_backward import DeferredWeights
-    from dlsys.pipeline_parallel.zero_bubble import zero_bubble, zero_bubble_v
+    from dlsys.pipeline_parallel.zero_bubble import zero_bubble, zero_bubble_h2, zero_bubble_v
 
 lazy.exports(__name__)

@@ -138,11 +138,24 @@ class Plan:
         backward: float | Sequence[float],
         transfer: float = 0.0,
         weight_backward: float | Sequence[float] | None = None,
+        *,
+        send: float = 0.0,
+        receive: float = 0.0,
+        update: float | Sequence[float] = 0.0,
     ) -> Price:
         """Simulate the plan: `dlsys.pipeline_parallel.price.price` says what is given."""
         from dlsys.pipeline_parallel.price import price
 
-        return price(self, forward, backward, transfer, weight_backward)
+        return price(
+            self,
+            forward,
+            backward,
+            transfer,
+            weight_backward,
+            send=send,
+            receive=receive,
+            update=update,
+        )
 
     def draw(self, *args: Any, **options: Any) -> Any:
         """A Gantt chart as a Matplotlib figure: `dlsys.pipeline_parallel.draw.draw`."""
