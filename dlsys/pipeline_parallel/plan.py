@@ -175,9 +175,13 @@ class Plan:
         return tuple(made)
 
 
-def sizes(p: SupportsIndex, m: SupportsIndex) -> tuple[int, int]:
-    """The numbers of ranks and micro-batches as ints; raises ValueError for one below 1."""
-    return count("p (the number of ranks)", p), count("m (the number of micro-batches)", m)
+def sizes(p: SupportsIndex, m: SupportsIndex = 1, v: SupportsIndex = 1) -> tuple[int, int, int]:
+    """The numbers that describe a schedule as ints; raises ValueError for one below 1."""
+    return (
+        count("p (the number of ranks)", p),
+        count("m (the number of micro-batches)", m),
+        count("v (the number of stages per rank)", v),
+    )
 
 
 def _rows(given: object, rank: int | None = None) -> Sequence[Any]:

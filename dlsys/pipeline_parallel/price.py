@@ -155,7 +155,7 @@ def bubble_fraction(p: SupportsIndex, m: SupportsIndex, v: SupportsIndex = 1) ->
     With equal stages and free transfers, and for v > 1 with m of at least p: with fewer, ranks also
     wait between their stages. m=1 is naive model parallelism: it uses 1/p.
     """
-    p, m, v = *sizes(p, m), count("v (the number of stages per rank)", v)
+    p, m, v = sizes(p, m, v)
     return (p - 1) / (v * m + p - 1)
 
 
@@ -165,7 +165,7 @@ def min_microbatches(p: SupportsIndex, below: float, v: SupportsIndex = 1) -> in
     `below` is taken as the decimal it is written as: 133 micro-batches leave 8 ranks exactly 5 %
     idle, which is not below 0.05.
     """
-    p, v = count("p (the number of ranks)", p), count("v (the number of stages per rank)", v)
+    p, _, v = sizes(p, v=v)
     positive("below", below)
     if below > 1:
         raise ValueError(f"below is {below!r}; it is a share of the step, at most 1.")
@@ -183,7 +183,7 @@ def step_seconds(
 
     forward, backward: seconds of one rank's share of the model for one micro-batch.
     """
-    p, m, v = *sizes(p, m), count("v (the number of stages per rank)", v)
+    p, m, v = sizes(p, m, v)
     at_least("forward", forward, 0)
     at_least("backward", backward, 0)
     return (m + (p - 1) / v) * (forward + backward)
@@ -226,7 +226,7 @@ def _of_ranks(plan: Plan, name: str, seconds: Seconds) -> tuple[float, ...]:
 
 
 def _of_stages(plan: Plan, name: str, seconds: Seconds) -> list[float]:
-    if not isinstance(seconds, Sequence):
+    if not isinstance(seconds, Sequence) or isinstance(seconds, str):
         at_least(name, seconds, 0)
         return [seconds * plan.p / plan.stages] * plan.stages
     if len(seconds) != plan.stages:

@@ -8,7 +8,6 @@ from typing import SupportsIndex
 
 from dlsys.pipeline_parallel.action import Work, numbered
 from dlsys.pipeline_parallel.plan import Plan, sizes
-from dlsys.units import count
 
 
 def gpipe(p: SupportsIndex, m: SupportsIndex) -> Plan:
@@ -17,7 +16,7 @@ def gpipe(p: SupportsIndex, m: SupportsIndex) -> Plan:
     Every rank holds the activations of all m micro-batches at its peak. m=1 is naive model
     parallelism, in which one rank works at a time. Raises ValueError for p or m below 1.
     """
-    p, m = sizes(p, m)
+    p, m, _ = sizes(p, m)
     ranks = tuple(numbered([("F", rank)] * m + [("B", rank)] * m) for rank in range(p))
     return Plan("GPipe", p, m, ranks)
 
@@ -28,7 +27,7 @@ def one_f_one_b(p: SupportsIndex, m: SupportsIndex) -> Plan:
     Rank s runs p-s forward passes, then one backward and one forward in turn, then the backward
     passes left: it holds min(m, p-s) micro-batches. Raises ValueError for p or m below 1.
     """
-    p, m = sizes(p, m)
+    p, m, _ = sizes(p, m)
     ranks = tuple(
         numbered(in_turn([("F", rank)] * m, [("B", rank)] * m, ahead=p - rank)) for rank in range(p)
     )
@@ -51,7 +50,7 @@ def interleaved(p: SupportsIndex, m: SupportsIndex, v: SupportsIndex) -> Plan:
 
     Raises ValueError for p, m or v below 1.
     """
-    p, m, v = *sizes(p, m), _stages_per_rank(v)
+    p, m, v = sizes(p, m, v)
     if v == 1:
         return one_f_one_b(p, m)
     rounds = _rounds(p, m)
@@ -73,7 +72,7 @@ def breadth_first(p: SupportsIndex, m: SupportsIndex, v: SupportsIndex) -> Plan:
     of interleaved 1F1B for m of at least p; below, ranks wait between their stages.
     Raises ValueError for p, m or v below 1.
     """
-    p, m, v = *sizes(p, m), _stages_per_rank(v)
+    p, m, v = sizes(p, m, v)
     ranks = []
     for rank in range(p):
         stages = range(rank, v * p, p)
@@ -93,7 +92,3 @@ def _rounds(p: int, m: int) -> list[int]:
     """The micro-batches of each round: at least p where there are as many, the larger first."""
     number = max(1, m // p)
     return [m // number + (i < m % number) for i in range(number)]
-
-
-def _stages_per_rank(v: SupportsIndex) -> int:
-    return count("v (the number of stages per rank)", v)
