@@ -195,6 +195,9 @@ def _rows(given: object, rank: int | None = None) -> Sequence[Any]:
 class _Traversal:
     """Every rank runs as far as it can, again and again, until all have ended or none can.
 
+    This is Kahn's topological sort, a rank's whole run at a time: an action that ends wakes the one
+    rank that waits for it. Whoever still waits at the end waits in a circle.
+
     places: of every action its rank and its place in the rank's order. reached: of every rank the
     place of the action it is at.
     """
@@ -236,7 +239,7 @@ class _Traversal:
         """The error that names the ranks which wait for each other, in a circle."""
         seen: list[int] = []
         rank = next(iter(waits))
-        while rank not in seen:
+        while rank not in seen:  # who waits for whom ends in a circle: follow it until it closes
             seen.append(rank)
             rank = self.places[waits[rank]][0]
         text = "; ".join(self._waits(one, waits[one]) for one in seen[seen.index(rank) :])
