@@ -70,8 +70,9 @@ def zero_bubble_v(p: SupportsIndex, m: SupportsIndex) -> Plan:
 def _v_shaped(rank: int, p: int, m: int) -> tuple[Action, ...]:
     """Down the V as stage `rank` (f1, b1, w1), and up again as stage 2p-1-rank (f2, b2, w2).
 
-    Until its first backward pass a rank only runs ahead; then each round serves one micro-batch on
-    the way down and one on the way up; at the end W, for which nobody waits, makes way for B.
+    - fill: run ahead on the way down, then serve the way up, until a gradient has gone round the V;
+    - steady: both passes of one micro-batch on the way down, and of one on the way up;
+    - drain: W, for which nobody waits, makes way for every B that another rank waits for.
     """
     (f1, b1, w1), (f2, b2, w2) = (
         [(kind, stage) for kind in "FBW"] for stage in (rank, 2 * p - 1 - rank)
