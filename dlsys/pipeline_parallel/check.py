@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from dlsys.pipeline_parallel.action import refused
 from dlsys.pipeline_parallel.plan import Plan
@@ -17,14 +18,15 @@ def check(plan: Plan, most_in_flight: int | Sequence[int] | None = None) -> None
 
 
 def _bounded(plan: Plan, most: int | Sequence[int]) -> None:
-    if isinstance(most, str) or not isinstance(most, Sequence):
-        most = [count("most_in_flight", most, least=0)] * plan.p
-    if len(most) != plan.p:
+    limits: Sequence[Any] = [most] * plan.p
+    if isinstance(most, Sequence) and not isinstance(most, str):
+        limits = most
+    if len(limits) != plan.p:
         raise ValueError(
-            f"most_in_flight has {len(most)} numbers; give one for each of the {plan.p} ranks, "
+            f"most_in_flight has {len(limits)} numbers; give one for each of the {plan.p} ranks, "
             "or one for all."
         )
-    for rank, (limit, order) in enumerate(zip(most, plan.ranks, strict=True)):
+    for rank, (limit, order) in enumerate(zip(limits, plan.ranks, strict=True)):
         limit = count("most_in_flight", limit, least=0)
         for place, held in enumerate(plan.in_flight(order)):
             if held > limit:

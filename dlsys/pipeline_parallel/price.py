@@ -71,7 +71,7 @@ class Price:
         actions, and `update` is left out. Their T_comm is `transfer`. So read, their times give the
         bubbles that they print for 1F1B, ZB-H1 and ZB-H2; for interleaved 1F1B see `price`.
         """
-        longest = max(spans[-1].end - spans[0].start for spans in self.spans)
+        longest = max(spans[-1].end - spans[0].start for spans in self.spans if spans)
         return 1 - sum(self._acted) / (len(self.spans) * longest)
 
     @cached_property

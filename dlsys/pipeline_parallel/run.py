@@ -22,7 +22,7 @@ from dlsys.units import count, multiples_around
 class Pipeline:
     """The stages of one rank, run in the order of a plan; `comm` holds the ranks of one pipeline.
 
-    stages: by number, exactly those that the plan gives this rank. A `Stage` is all that one must be:
+    stages: by number, exactly those that the plan gives this rank. `Stage` is all that one must be:
 
     - a module called with (tokens, x, targets), x None on the first stage; the last one returns a
       loss, and `targets` are for it alone;

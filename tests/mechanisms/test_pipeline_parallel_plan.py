@@ -1,7 +1,6 @@
 """Pipeline schedules: their orders against torch's, their prices against closed forms."""
 
 import itertools
-import re
 from types import SimpleNamespace
 
 import pytest
@@ -321,71 +320,146 @@ def orders(*texts):
 
 
 @pytest.mark.parametrize(
-    ("ranks", "message"),
+    ("ranks", "message", "rank", "place"),
     [
         (
             orders("F0 B0 F1 B1", "F0 F1 B0 B1"),
-            "rank 0 runs B0 of stage 0 as its action 1, which needs B0 of stage 1, action 2 of rank 1;"
-            " rank 1 runs F1 of stage 1 as its action 1, which needs F1 of stage 0, action 2 of rank 0",
+            "The ranks wait for each other: rank 0 runs B0 of stage 0 as its action 1, which needs B0 "
+            "of stage 1, action 2 of rank 1; rank 1 runs F1 of stage 1 as its action 1, which needs F1 "
+            "of stage 0, action 2 of rank 0.",
+            0,
+            1,
         ),
         (
             orders("F0 B0 F1 B1", "F0 B1 B0 F1"),
-            "Rank 1 runs B1 of stage 1 as its action 1, but F1 of stage 1 must come first and is its"
-            " action 3",
+            "Rank 1 runs B1 of stage 1 as its action 1, but F1 of stage 1 must come first and is its "
+            "action 3.",
+            1,
+            1,
         ),
-        (orders("F0 F1 B0 B1", "F0 F1 B0"), "Rank 1 never runs B1 of stage 1"),
+        (orders("F0 F1 B0 B1", "F0 F1 B0"), "Rank 1 never runs B1 of stage 1.", 1, None),
         (
             orders("F0 F1 B0 B1", "F0 F1 B0 B1 W0"),
-            "Rank 0 never runs W0 of stage 0: a plan with W actions needs one for every B",
+            "Rank 0 never runs W0 of stage 0: a plan with W actions needs one for every B.",
+            0,
+            None,
         ),
         (
             orders("F0 F1 B0 B1", "F0 F1 B0 F1 B1"),
-            "Rank 1 runs F1 of stage 1 as its action 3, which it already ran as its action 1",
+            "Rank 1 runs F1 of stage 1 as its action 3, which it already ran as its action 1.",
+            1,
+            3,
         ),
         (
             orders("F0 F1 B0 B1", "F0 F1@0 B0 B1"),
-            "Rank 1 runs F1 of stage 0 as its action 1, but stage 0 lives on rank 0",
+            "Rank 1 runs F1 of stage 0 as its action 1, but stage 0 lives on rank 0: a stage has one "
+            "rank, which holds its weights.",
+            1,
+            1,
         ),
-        (orders("F0 F1 B0 B1"), "No rank runs stage 1 of the 2 stages"),
+        (orders("F0 F1 B0 B1"), "No rank runs stage 1 of the 2 stages.", None, None),
     ],
 )
-def test_check_names_rank_place_and_action(ranks, message):
-    with pytest.raises(PlanError, match=re.escape(message)) as caught:
+def test_check_names_rank_place_and_action(ranks, message, rank, place):
+    with pytest.raises(PlanError) as caught:
         Plan("by hand", 2, 2, ranks).check()
     error = caught.value
-    if error.place is not None:
-        assert ranks[error.rank][error.place] == error.action
-        assert f"ank {error.rank} runs {error.action} as its action {error.place}" in message
+    assert (str(error), error.rank, error.place) == (message, rank, place)
+    if place is not None:
+        assert ranks[rank][place] == error.action
+    elif rank is not None:
+        assert f"never runs {error.action}" in message
+
+
+def test_a_circle_names_its_ranks_and_not_those_that_wait_for_it():
+    # Ranks 1 and 2 wait for each other, and rank 0 for rank 1.
+    ranks = orders("F0 B0 F1 B1", "F0 B0 F1 B1", "F0 F1 B0 B1")
+    with pytest.raises(PlanError, match=r"^The ranks wait for each other: rank [12] ") as caught:
+        Plan("by hand", 3, 2, ranks).check()
+    assert "rank 1 runs" in str(caught.value)
+    assert "rank 2 runs" in str(caught.value)
+    assert "rank 0 runs" not in str(caught.value)
+    assert caught.value.rank in (1, 2)
 
 
 def test_check_says_where_the_memory_bound_breaks():
-    with pytest.raises(PlanError, match="Rank 0 runs F1 of stage 0 as its action 1 and then holds"):
-        gpipe(2, 4).check(most_in_flight=1)
-    with pytest.raises(ValueError, match="3 numbers; give one for each of the 2 ranks"):
+    message = (
+        "Rank 1 runs F1 of stage 1 as its action 1 and then holds the activations of 2 (stage, "
+        "micro-batch) pairs; at most 1 are allowed."
+    )
+    with pytest.raises(PlanError) as caught:
+        gpipe(2, 4).check(most_in_flight=[4, 1])
+    error = caught.value
+    assert (str(error), error.rank, error.place) == (message, 1, 1)
+    assert error.action == Action("F", 1, 1)
+    with pytest.raises(PlanError, match=r"Rank 0 runs F0 .* of 1 .* at most 0 are allowed"):
+        gpipe(2, 4).check(most_in_flight=0)
+    with pytest.raises(
+        ValueError, match=r"^most_in_flight has 3 numbers; give one for each of the 2"
+    ):
         gpipe(2, 4).check(most_in_flight=(1, 2, 3))
 
 
+KINDS = "; the kinds are 'F' (forward), 'B' (backward), 'W' (backward for weights)."
+
+
 @pytest.mark.parametrize(
-    ("ranks", "message"),
+    ("ranks", "message", "rank", "place"),
     [
-        (None, "ranks is None; give for each rank"),
-        ([], "no ranks"),
-        ("FB", "ranks is 'FB'"),
-        ([3], "Rank 0 has 3; give the sequence"),
-        ([["F0"]], "Rank 0 has 'F0' as its action 0; write Action"),
-        ([[("F", 0)]], "write Action"),
-        ([[("G", 0, 0)]], "the kinds are 'F' .forward., 'B' .backward."),
-        ([[([], 0, 0)]], "the kinds are"),
-        ([[("F", 2, 0)]], "its stage 2 is none of 0 to 1"),
-        ([[("F", -1, 0)]], "its stage -1 is none of 0 to 1"),
-        ([[("F", 0, True)]], "its micro-batch True is none of 0 to 1"),
-        ([[("F", 0, "1")]], "its micro-batch '1' is none of 0 to 1"),
-        ([[("F", 0, 1.0)]], "its micro-batch 1.0 is none of 0 to 1"),
+        (None, "ranks is None; give for each rank the sequence of its actions.", None, None),
+        ([], "The plan has no ranks; give the order of actions of at least one.", None, None),
+        ("FB", "ranks is 'FB'; give for each rank the sequence of its actions.", None, None),
+        ([[], 3], "Rank 1 has 3; give the sequence of its actions.", 1, None),
+        (
+            [[("F", 0, 0), "B0"]],
+            "Rank 0 has 'B0' as its action 1; write Action(kind, stage, micro_batch).",
+            0,
+            1,
+        ),
+        (
+            [[("F", 0)]],
+            "Rank 0 has ('F', 0) as its action 0; write Action(kind, stage, micro_batch).",
+            0,
+            0,
+        ),
+        ([[("G", 0, 0)]], "Rank 0 has ('G', 0, 0) as its action 0" + KINDS, 0, 0),
+        ([[([], 0, 0)]], "Rank 0 has ([], 0, 0) as its action 0" + KINDS, 0, 0),
+        *(
+            (
+                [[("F", stage, 0)]],
+                f"Rank 0 has ('F', {stage!r}, 0) as its action 0; its stage {stage!r} is none of 0 "
+                "to 1.",
+                0,
+                0,
+            )
+            for stage in (2, -1)
+        ),
+        *(
+            (
+                [[("F", 0, k)]],
+                f"Rank 0 has ('F', 0, {k!r}) as its action 0; its micro-batch {k!r} is none of 0 "
+                "to 2.",
+                0,
+                0,
+            )
+            for k in (3, True, "1", 1.0)
+        ),
     ],
 )
-def test_a_malformed_plan_is_a_sentence(ranks, message):
-    with pytest.raises(PlanError, match=message):
-        Plan("by hand", 2, 2, ranks)
+def test_a_malformed_plan_is_a_sentence(ranks, message, rank, place):
+    with pytest.raises(PlanError) as caught:
+        Plan("by hand", 2, 3, ranks)
+    error = caught.value
+    assert (str(error), error.rank, error.place) == (message, rank, place)
+
+
+def test_a_rank_may_have_nothing_to_do():
+    plan = Plan("one works", 1, 2, orders("F0 F1 B0 B1", ""))
+    plan.check(most_in_flight=[2, 0])
+    cost = plan.price([1], [2])
+    assert cost.idle == (0, 6)
+    assert cost.bubble_of_span == 0.5
+    assert plan.peak_in_flight == (2, 0)
 
 
 def test_a_hand_written_plan_may_place_stages_as_it_likes():
@@ -406,12 +480,19 @@ def test_a_hand_written_plan_may_place_stages_as_it_likes():
         (lambda: zero_bubble(2.5, 4), "p .the number of ranks. is 2.5"),
         (lambda: interleaved(4, 8, 0), "v .the number of stages per rank. is 0"),
         (lambda: gpipe(2, 2).price(-1, 2), "forward is -1"),
-        (lambda: gpipe(2, 2).price([1, 2, 3], 2), "forward has 3 times; .* the 2 stages"),
+        (
+            lambda: gpipe(2, 2).price([1, 2, 3], 2),
+            "^forward has 3 times; give one for each of the 2 stages, or one number for a rank's share"
+            " of the model.$",
+        ),
         (lambda: gpipe(2, 2).price(1, [1, -2]), "backward of stage 1 is -2"),
         (lambda: gpipe(2, 2).price(1, 2, -5), "transfer is -5"),
-        (lambda: gpipe(2, 2).price(0, 0), "takes 0 seconds"),
+        (
+            lambda: gpipe(2, 2).price(0, 0),
+            "^Every action takes 0 seconds; give a forward or backward time above 0.$",
+        ),
         (lambda: min_microbatches(8, 0), "below is 0"),
-        (lambda: min_microbatches(8, 5), "below is 5; it is a share"),
+        (lambda: min_microbatches(8, 5), "^below is 5; it is a share of the step, at most 1.$"),
         (lambda: gpipe(65, 1).draw(), "draw the same schedule with 8"),
     ],
 )

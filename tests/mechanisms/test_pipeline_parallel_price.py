@@ -26,6 +26,7 @@ from dlsys.pipeline_parallel import (
     zero_bubble_h2,
     zero_bubble_v,
 )
+from dlsys.pipeline_parallel.price import price
 from dlsys.transformer import TransformerSpec
 
 # Published figures
@@ -129,6 +130,12 @@ def test_the_update_begins_where_a_ranks_last_action_ended_and_is_work():
     assert interleaved(2, 4, 2).price(1, 2, update=[1, 2, 3, 4]).update == (1 + 3, 2 + 4)
 
 
+def test_a_plan_prices_itself_as_the_function_does():
+    plan = zero_bubble(2, 3)
+    assert price(plan, 1, 2) == plan.price(1, 2)
+    assert plan.price(1, 2).makespan == 3 * 3 + 1  # (p-1)(F + B - W), of which each takes 1
+
+
 # Closed forms
 
 
@@ -221,7 +228,7 @@ COUNTS = {
 COUNTS_FROM_0 = {
     "rank": lambda x: split(None, gpipe(2, 2), x),
     "ahead": lambda x: Pipeline(gpipe(1, 1), {0: None}, SimpleNamespace(rank=0, size=1), x),
-    "most_in_flight": lambda x: gpipe(2, 2).check([2, x]),
+    "most_in_flight": lambda x: gpipe(1, 2).check([x]),
 }
 SECONDS = {
     "forward": [
