@@ -136,6 +136,14 @@ def test_a_plan_prices_itself_as_the_function_does():
     assert plan.price(1, 2).makespan == 3 * 3 + 1  # (p-1)(F + B - W), of which each takes 1
 
 
+def test_a_weight_part_waits_for_no_more_than_its_rank():
+    cost = zero_bubble(1, 2).price(0, 0, 0, 1)
+    assert [(a.kind, start) for a, start, _ in cost.spans[0] if a.kind == "W"] == [
+        ("W", 0),
+        ("W", 1),
+    ]
+
+
 # Closed forms
 
 
