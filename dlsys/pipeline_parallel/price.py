@@ -93,8 +93,8 @@ def price(
     """Simulate the plan: every action starts when its rank is free and what it needs has arrived.
 
     Seconds of an action, for one micro-batch: one number is those of a rank's share of the model,
-    of which each of its v stages takes 1/v, so that plans compare on the same model; a sequence
-    gives those of each stage.
+    of which a stage takes p/stages (1/v where every rank has v of them), so that plans compare on
+    the same model; a sequence gives those of each stage.
 
     - forward, backward: backward is the whole backward pass, of which a plan that splits it spends
       half on each part.

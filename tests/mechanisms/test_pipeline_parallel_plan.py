@@ -467,6 +467,7 @@ def test_a_hand_written_plan_may_place_stages_as_it_likes():
     plan.check(most_in_flight=2)
     assert (plan.p, plan.m, plan.v, plan.placement) == (2, 1, 2, (0, 0, 1))
     assert plan.price([1, 1, 1], [2, 2, 2], 5).makespan == 3 + 6 + 2 * 5
+    assert plan.price(3, 6).busy == (2 * (2 + 4), 2 + 4)  # a stage is a third of two ranks' shares
     assert Plan("uneven", 3, 1, plan.ranks) == plan
     assert hash(Plan("uneven", 3, 1, plan.ranks)) == hash(plan)
     assert numbered([("F", 0), ("F", 0), ("B", 0), ("B", 0)]) == gpipe(1, 2).ranks[0]
