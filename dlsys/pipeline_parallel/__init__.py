@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
+    from dlsys.pipeline_parallel.action import Action, PlanError, numbered
     from dlsys.pipeline_parallel.draw import draw_bubbles, draw_comparison
     from dlsys.pipeline_parallel.partition import (
         partition,
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
         piece_parameters,
         stage_seconds,
     )
-    from dlsys.pipeline_parallel.plan import Action, Plan, PlanError, numbered
+    from dlsys.pipeline_parallel.plan import Plan
     from dlsys.pipeline_parallel.price import (
         Price,
         Span,
@@ -25,6 +26,6 @@ if TYPE_CHECKING:
     from dlsys.pipeline_parallel.schedules import breadth_first, gpipe, interleaved, one_f_one_b
     from dlsys.pipeline_parallel.stage import Stage, split
     from dlsys.pipeline_parallel.weight_backward import DeferredWeights
-    from dlsys.pipeline_parallel.zero_bubble import zero_bubble, zero_bubble_v
+    from dlsys.pipeline_parallel.zero_bubble import zero_bubble, zero_bubble_h2, zero_bubble_v
 
 lazy.exports(__name__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
@@ -13,8 +13,10 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from dlsys.palette import LINES
-from dlsys.pipeline_parallel.plan import KINDS, Plan
+from dlsys.pipeline_parallel.action import KINDS
+from dlsys.pipeline_parallel.plan import Plan, sizes
 from dlsys.pipeline_parallel.price import Price, Seconds, bubble_fraction, min_microbatches
+from dlsys.units import count, positive
 
 # Okabe and Ito's palette. In grey F is dark, B is light and W lies between them, hatched; the
 # later of a rank's stages are paler.
@@ -46,6 +48,8 @@ def draw(
             f"A chart of {plan.p} ranks could not be read: draw the same schedule with 8, say; "
             f"{MOST_RANKS} are the most."
         )
+    for name, size in (("until", until), ("width", width)):
+        positive(name, 1.0 if size is None else size)
     cost = plan.price(forward, backward, transfer, weight_backward)
     rows = 0.28 * plan.p + 1.1
     figure, (axes, *below) = _figure(
@@ -65,16 +69,21 @@ def draw(
 
 
 def draw_bubbles(
-    p: int, stages_per_rank: Sequence[int] = (1, 2, 4), most: int = 256, below: float = 0.05
+    p: SupportsIndex,
+    stages_per_rank: Sequence[SupportsIndex] = (1, 2, 4),
+    most: SupportsIndex = 256,
+    below: float = 0.05,
 ) -> Figure:
     """The idle share over the number of micro-batches, a line for each number of stages per rank.
 
     A thin line marks the share `below`, and dots the fewest micro-batches that get under it.
-    Interleaving begins at m = p, below which its rounds are not full.
+    Interleaving begins at m = p, below which ranks also wait between their stages.
     """
+    p, most = sizes(p)[0], count("most (the micro-batches to draw)", most)
     figure, (axes,) = _figure((7, 4))
     ms = sorted({round(most ** (i / 60)) for i in range(61)})
     for v, (color, style, _) in zip(stages_per_rank, LINES * len(stages_per_rank), strict=False):
+        v = sizes(p, v=v)[2]
         name = f"{v} stage{'s' * (v > 1)} per rank"
         shown = [m for m in ms if v == 1 or m >= p]
         shares = [100 * bubble_fraction(p, m, v) for m in shown]

@@ -30,6 +30,7 @@ def partition(costs: Sequence[float], p: SupportsIndex) -> tuple[range, ...]:
             f"number of stages that works: {pieces}."
         )
     before = list(accumulate(costs, initial=0))
+    # The linear partition problem: the best cut into `part` parts grows out of those into one less.
     # best[stop]: the sums of the best cut of the first `stop` pieces, largest first, and its cuts.
     # Adding the same part to two cuts keeps their order, so only the best one has to be known.
     best: dict[int, tuple[list[float], list[int]]] = {0: ([], [0])}

@@ -3,66 +3,18 @@
 from __future__ import annotations
 
 import operator
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
+from dlsys.pipeline_parallel.action import Action, PlanError, at, fault, refused
 from dlsys.plain_data import plain_data
 from dlsys.units import count, counts
 
 if TYPE_CHECKING:
     from dlsys.pipeline_parallel.price import Price
-
-KINDS = {"F": "forward", "B": "backward", "W": "backward for weights"}
-"""What an action does with one micro-batch on one stage."""
-
-
-@plain_data
-class Action(NamedTuple):
-    """One stage's work on one micro-batch; everything counts from 0.
-
-    kind: "F" the forward pass; "B" the backward pass, of which in a plan with W only the part for
-    the stage's inputs, which the stage before waits for; "W" the part for its weights, which
-    nobody waits for.
-    """
-
-    kind: str
-    stage: int
-    micro_batch: int
-
-    def __str__(self) -> str:
-        return f"{self.kind}{self.micro_batch} of stage {self.stage}"
-
-
-Work = tuple[str, int]
-"""A kind of action and a stage, not yet for a certain micro-batch."""
-
-
-def numbered(script: Iterable[Work]) -> tuple[Action, ...]:
-    """A rank's order from kinds and stages: the k-th time that one comes up it is for batch k."""
-    seen: Counter[Work] = Counter()
-    order = []
-    for kind, stage in script:
-        order.append(Action(kind, stage, seen[kind, stage]))
-        seen[kind, stage] += 1
-    return tuple(order)
-
-
-class PlanError(ValueError):
-    """A plan that cannot be executed, with the rank, the place in its order and the action."""
-
-    def __init__(
-        self,
-        message: str,
-        rank: int | None = None,
-        place: int | None = None,
-        action: Action | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.rank, self.place, self.action = rank, place, action
 
 
 @plain_data
@@ -110,13 +62,11 @@ class Plan:
         for rank, order in enumerate(self.ranks):
             for place, action in enumerate(order):
                 if found.setdefault(action.stage, rank) != rank:
-                    raise PlanError(
-                        f"{at(rank, place, action)}, but stage {action.stage} lives on rank "
-                        f"{found[action.stage]}: a stage has one rank, which holds its weights.",
-                        rank,
-                        place,
-                        action,
+                    why = (
+                        f", but stage {action.stage} lives on rank {found[action.stage]}: a stage "
+                        "has one rank, which holds its weights."
                     )
+                    raise refused(rank, place, action, why)
         missing = [stage for stage in range(self.stages) if stage not in found]
         if missing:
             raise PlanError(f"No rank runs stage {missing[0]} of the {self.stages} stages.")
@@ -159,9 +109,7 @@ class Plan:
     @cached_property
     def order(self) -> tuple[Action, ...]:
         """Every action, in an order in which one device could run them; raises as `check` does."""
-        from dlsys.pipeline_parallel.check import executed
-
-        return tuple(executed(self))
+        return tuple(_Traversal(self).run())
 
     def needs(self, action: Action) -> tuple[Action, ...]:
         """The actions that must have ended before `action` can start."""
@@ -190,11 +138,24 @@ class Plan:
         backward: float | Sequence[float],
         transfer: float = 0.0,
         weight_backward: float | Sequence[float] | None = None,
+        *,
+        send: float = 0.0,
+        receive: float = 0.0,
+        update: float | Sequence[float] = 0.0,
     ) -> Price:
         """Simulate the plan: `dlsys.pipeline_parallel.price.price` says what is given."""
         from dlsys.pipeline_parallel.price import price
 
-        return price(self, forward, backward, transfer, weight_backward)
+        return price(
+            self,
+            forward,
+            backward,
+            transfer,
+            weight_backward,
+            send=send,
+            receive=receive,
+            update=update,
+        )
 
     def draw(self, *args: Any, **options: Any) -> Any:
         """A Gantt chart as a Matplotlib figure: `dlsys.pipeline_parallel.draw.draw`."""
@@ -205,40 +166,22 @@ class Plan:
     def _actions(self, rank: int, given: object) -> tuple[Action, ...]:
         made = []
         for place, entry in enumerate(_rows(given, rank)):
-            fault = self._fault(entry)
-            if fault:
+            why = fault(entry, self.stages, self.micro_batches)
+            if why:
                 here = f"Rank {rank} has {entry!r} as its action {place}"
-                raise PlanError(f"{here}; {fault}.", rank, place)
+                raise PlanError(f"{here}; {why}.", rank, place)
             kind, stage, micro_batch = entry
             made.append(Action(str(kind), operator.index(stage), operator.index(micro_batch)))
         return tuple(made)
 
-    def _fault(self, entry: Any) -> str | None:
-        if not (isinstance(entry, tuple | list) and len(entry) == 3):
-            return "write Action(kind, stage, micro_batch)"
-        kind, stage, micro_batch = entry
-        if not (isinstance(kind, str) and kind in KINDS):
-            return "the kinds are " + ", ".join(f"{k!r} ({words})" for k, words in KINDS.items())
-        if not _index(stage, self.stages):
-            return f"its stage {stage!r} is none of 0 to {self.stages - 1}"
-        if not _index(micro_batch, self.micro_batches):
-            return f"its micro-batch {micro_batch!r} is none of 0 to {self.micro_batches - 1}"
-        return None
 
-
-def at(rank: int, place: int, action: Action) -> str:
-    """Where an action stands, in words."""
-    return f"Rank {rank} runs {action} as its action {place}"
-
-
-def sizes(p: SupportsIndex, m: SupportsIndex) -> tuple[int, int]:
-    """The numbers of ranks and micro-batches as ints; raises ValueError for one below 1."""
-    return count("p (the number of ranks)", p), count("m (the number of micro-batches)", m)
-
-
-def _index(number: Any, end: int) -> bool:
-    whole = hasattr(number, "__index__") and not isinstance(number, bool)
-    return whole and 0 <= operator.index(number) < end
+def sizes(p: SupportsIndex, m: SupportsIndex = 1, v: SupportsIndex = 1) -> tuple[int, int, int]:
+    """The numbers that describe a schedule as ints; raises ValueError for one below 1."""
+    return (
+        count("p (the number of ranks)", p),
+        count("m (the number of micro-batches)", m),
+        count("v (the number of stages per rank)", v),
+    )
 
 
 def _rows(given: object, rank: int | None = None) -> Sequence[Any]:
@@ -247,3 +190,83 @@ def _rows(given: object, rank: int | None = None) -> Sequence[Any]:
     if rank is None:
         raise PlanError(f"ranks is {given!r}; give for each rank the sequence of its actions.")
     raise PlanError(f"Rank {rank} has {given!r}; give the sequence of its actions.", rank)
+
+
+class _Traversal:
+    """Every rank runs as far as it can, again and again, until all have ended or none can.
+
+    This is Kahn's topological sort, a rank's whole run at a time: an action that ends wakes the one
+    rank that waits for it. Whoever still waits at the end waits in a circle.
+
+    places: of every action its rank and its place in the rank's order. reached: of every rank the
+    place of the action it is at.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        assert plan.placement  # a stage lives on one rank, or this raises
+        self.plan, self.places = plan, _once(plan)
+        self.reached = [0] * plan.p
+
+    def run(self) -> list[Action]:
+        """The actions in an order in which they can run; raises PlanError where there is none."""
+        ended: dict[Action, None] = {}  # a set that keeps its order
+        waiting: dict[Action, int] = {}  # the rank that waits for it; two never wait for the same
+        ready = list(range(self.plan.p))
+        while ready:
+            rank = ready.pop()
+            order = self.plan.ranks[rank]
+            while self.reached[rank] < len(order):
+                action = order[self.reached[rank]]
+                need = next((need for need in self.plan.needs(action) if need not in ended), None)
+                if need is not None:
+                    if self.places[need][0] == rank:
+                        raise self._too_early(rank, action, need)
+                    waiting[need] = rank
+                    break
+                self.reached[rank] += 1
+                ended[action] = None
+                if action in waiting:
+                    ready.append(waiting.pop(action))
+        if waiting:
+            raise self._deadlock({rank: need for need, rank in waiting.items()})
+        return list(ended)
+
+    def _too_early(self, rank: int, action: Action, need: Action) -> PlanError:
+        why = f", but {need} must come first and is its action {self.places[need][1]}."
+        return refused(rank, self.reached[rank], action, why)
+
+    def _deadlock(self, waits: dict[int, Action]) -> PlanError:
+        """The error that names the ranks which wait for each other, in a circle."""
+        seen: list[int] = []
+        rank = next(iter(waits))
+        while rank not in seen:  # who waits for whom ends in a circle: follow it until it closes
+            seen.append(rank)
+            rank = self.places[waits[rank]][0]
+        text = "; ".join(self._waits(one, waits[one]) for one in seen[seen.index(rank) :])
+        here = self.reached[rank]
+        message = f"The ranks wait for each other: {text}."
+        return PlanError(message, rank, here, self.plan.ranks[rank][here])
+
+    def _waits(self, rank: int, need: Action) -> str:
+        here, (owner, place) = self.reached[rank], self.places[need]
+        runs = at(rank, here, self.plan.ranks[rank][here]).replace("Rank", "rank")
+        return f"{runs}, which needs {need}, action {place} of rank {owner}"
+
+
+def _once(plan: Plan) -> dict[Action, tuple[int, int]]:
+    """Of every action its rank and place; raises PlanError where one is missing or runs twice."""
+    places: dict[Action, tuple[int, int]] = {}
+    for rank, order in enumerate(plan.ranks):
+        for place, action in enumerate(order):
+            if action in places:
+                why = f", which it already ran as its action {places[action][1]}."
+                raise refused(rank, place, action, why)
+            places[action] = rank, place
+    kinds = "FBW" if plan.splits_backward else "FB"
+    for kind, stage, k in product(kinds, range(plan.stages), range(plan.micro_batches)):
+        action = Action(kind, stage, k)
+        if action not in places:
+            why = ": a plan with W actions needs one for every B" * (kind == "W")
+            rank = plan.placement[stage]
+            raise PlanError(f"Rank {rank} never runs {action}{why}.", rank, None, action)
+    return places

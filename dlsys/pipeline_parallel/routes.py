@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from dlsys.pipeline_parallel.plan import Action, Plan
+from dlsys.pipeline_parallel.action import Action
+from dlsys.pipeline_parallel.plan import Plan
 
 
 class Message(NamedTuple):

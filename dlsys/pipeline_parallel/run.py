@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from dlsys import world
-from dlsys.pipeline_parallel.plan import Action, Plan
+from dlsys.pipeline_parallel.action import Action
+from dlsys.pipeline_parallel.plan import Plan
 from dlsys.pipeline_parallel.routes import Message, reader, routes, tag
 from dlsys.pipeline_parallel.weight_backward import DeferredWeights
 from dlsys.units import count, multiples_around
@@ -21,15 +22,20 @@ from dlsys.units import count, multiples_around
 class Pipeline:
     """The stages of one rank, run in the order of a plan; `comm` holds the ranks of one pipeline.
 
-    stages: by number, exactly those that the plan gives this rank. Each is a module called with
-    (tokens, x, targets), x None on the first stage; the last one returns a loss, and `targets` are
-    for it alone. Its `message(tokens)` is an empty tensor such as is passed between stages. `tied`,
-    on first and last stage, is a parameter of which each holds a copy. `Stage` is all that.
+    stages: by number, exactly those that the plan gives this rank. `Stage` is all that one must be:
 
-    While a rank works on one message, the receives of the next `ahead` are posted, which hides
-    transfers that take as long as `ahead` actions. Sends are waited for once their messages must
-    have been used, or at the end. What a backward pass needs is let go as soon as the plan allows.
-    Dropout draws from each rank's own random state: its masks are not those of one device.
+    - a module called with (tokens, x, targets), x None on the first stage; the last one returns a
+      loss, and `targets` are for it alone;
+    - with a method `message(tokens)`, an empty tensor such as is passed between stages;
+    - on first and last stage with `tied`, a parameter of which each holds a copy, or None.
+
+    What a step promises:
+
+    - While a rank works on one message, the receives of the next `ahead` are posted, which hides
+      transfers that take as long as `ahead` actions.
+    - Sends are waited for once their messages must have been used, or at the end.
+    - What a backward pass needs is let go as soon as the plan allows.
+    - Dropout draws from each rank's own random state: its masks are not those of one device.
 
     peak_in_flight: the most (stage, micro-batch) pairs that the last step held at once.
 
@@ -170,7 +176,8 @@ class _Step:
         if message is None:
             return self.here.pop(action, None)
         given = self.coming.pop(action).wait()
-        # The peer did things in order, so what it used before it made this has arrived there.
+        # An acknowledgement for free: the peer did things in order, so what it used before it made
+        # this has arrived there.
         for sent in [s for s in self.going if s.peer == message.peer and s.used <= message.made]:
             self.going.pop(sent).wait()
         return given

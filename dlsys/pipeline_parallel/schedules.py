@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import SupportsIndex
 
-from dlsys.pipeline_parallel.plan import Plan, Work, numbered, sizes
-from dlsys.units import count, multiples_around
+from dlsys.pipeline_parallel.action import Work, numbered
+from dlsys.pipeline_parallel.plan import Plan, sizes
 
 
 def gpipe(p: SupportsIndex, m: SupportsIndex) -> Plan:
@@ -16,7 +16,7 @@ def gpipe(p: SupportsIndex, m: SupportsIndex) -> Plan:
     Every rank holds the activations of all m micro-batches at its peak. m=1 is naive model
     parallelism, in which one rank works at a time. Raises ValueError for p or m below 1.
     """
-    p, m = sizes(p, m)
+    p, m, _ = sizes(p, m)
     ranks = tuple(numbered([("F", rank)] * m + [("B", rank)] * m) for rank in range(p))
     return Plan("GPipe", p, m, ranks)
 
@@ -27,7 +27,7 @@ def one_f_one_b(p: SupportsIndex, m: SupportsIndex) -> Plan:
     Rank s runs p-s forward passes, then one backward and one forward in turn, then the backward
     passes left: it holds min(m, p-s) micro-batches. Raises ValueError for p or m below 1.
     """
-    p, m = sizes(p, m)
+    p, m, _ = sizes(p, m)
     ranks = tuple(
         numbered(in_turn([("F", rank)] * m, [("B", rank)] * m, ahead=p - rank)) for rank in range(p)
     )
@@ -37,25 +37,30 @@ def one_f_one_b(p: SupportsIndex, m: SupportsIndex) -> Plan:
 def interleaved(p: SupportsIndex, m: SupportsIndex, v: SupportsIndex) -> Plan:
     """1F1B with v stages per rank (Narayanan et al. 2021): rank s holds stages s, p+s, 2p+s, ...
 
-    Rounds of p micro-batches run through a rank's stages one after another, forward in rising and
+    Rounds of micro-batches run through a rank's stages one after another, forward in rising and
     backward in falling order. The bubble shrinks by v, the messages grow by v, and rank s runs
-    2(p-1-s) + (v-1)p + 1 forward passes before its first backward one. v=1 is 1F1B.
-    Raises ValueError where m is no multiple of p, or p, m or v is below 1.
+    2(p-1-s) + (v-1)r + 1 forward passes before its first backward one, r being those of the first
+    round. v=1 is 1F1B.
+
+    - m is a multiple of p: every round has r = p micro-batches, as in the paper.
+    - any other m above p: there are floor(m/p) rounds, as even as can be. Where they are equal this
+      is the order of torch's ScheduleInterleaved1F1B, which refuses all else; here the first rounds
+      have one micro-batch more (smaller ones first could leave ranks waiting for each other).
+    - m below p: one round, in which ranks wait between their stages.
+
+    Raises ValueError for p, m or v below 1.
     """
-    p, m, v = *sizes(p, m), _stages_per_rank(v)
-    if m % p:
-        raise ValueError(
-            f"{m} micro-batches do not divide by {p} ranks, and interleaved 1F1B runs them in "
-            f"rounds of {p}; the nearest that work: {multiples_around(m, p)}."
-        )
+    p, m, v = sizes(p, m, v)
     if v == 1:
         return one_f_one_b(p, m)
+    rounds = _rounds(p, m)
     ranks = []
     for rank in range(p):
         stages = range(rank, v * p, p)
-        forward = [("F", stage) for _ in range(m // p) for stage in stages for _ in range(p)]
-        backward = [("B", s) for _ in range(m // p) for s in reversed(stages) for _ in range(p)]
-        ranks.append(numbered(in_turn(forward, backward, 2 * (p - 1 - rank) + (v - 1) * p + 1)))
+        forward = [("F", stage) for size in rounds for stage in stages for _ in range(size)]
+        backward = [("B", s) for size in rounds for s in reversed(stages) for _ in range(size)]
+        ahead = 2 * (p - 1 - rank) + (v - 1) * rounds[0] + 1
+        ranks.append(numbered(in_turn(forward, backward, ahead)))
     return Plan(f"interleaved 1F1B, {v} stages per rank", v * p, m, tuple(ranks))
 
 
@@ -67,7 +72,7 @@ def breadth_first(p: SupportsIndex, m: SupportsIndex, v: SupportsIndex) -> Plan:
     of interleaved 1F1B for m of at least p; below, ranks wait between their stages.
     Raises ValueError for p, m or v below 1.
     """
-    p, m, v = *sizes(p, m), _stages_per_rank(v)
+    p, m, v = sizes(p, m, v)
     ranks = []
     for rank in range(p):
         stages = range(rank, v * p, p)
@@ -83,5 +88,7 @@ def in_turn(forward: Sequence[Work], backward: Sequence[Work], ahead: int) -> li
     return [*forward[:ahead], *(work for pair in pairs for work in pair if work)]
 
 
-def _stages_per_rank(v: SupportsIndex) -> int:
-    return count("v (the number of stages per rank)", v)
+def _rounds(p: int, m: int) -> list[int]:
+    """The micro-batches of each round: at least p where there are as many, the larger first."""
+    number = max(1, m // p)
+    return [m // number + (i < m % number) for i in range(number)]

@@ -91,11 +91,13 @@ def split(
 ) -> dict[int, Stage]:
     """The stages that `rank` runs in `plan`, by number, taken out of a GPT-like `model`.
 
-    pieces: those of every stage (None: cut so that FLOPs are even, see `partition`). The model is
-    taken apart: every rank builds its own, and what this rank does not keep is let go. Built on the
-    meta device it has no memory, and where `device` is given only what is kept gets some there,
-    with the values of the whole model of this `seed`. Embedding and head of a tied model are one
-    matrix where one rank has both. Raises ValueError for pieces that do not fit plan or model.
+    - The model is taken apart: every rank builds its own, and what this rank does not keep is let
+      go. Embedding and head of a tied model are one matrix where one rank has both.
+    - pieces: those of every stage (None: cut so that FLOPs are even, see `partition`).
+    - device: for a model built on the meta device, which has no memory. Only what is kept gets some
+      there, with the values of the whole model of this `seed`.
+
+    Raises ValueError for pieces that do not fit plan or model.
     """
     rank = count("rank", rank, least=0)
     if rank >= plan.p:

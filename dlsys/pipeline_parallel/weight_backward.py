@@ -18,10 +18,12 @@ from torch.overrides import TorchFunctionMode
 class DeferredWeights(TorchFunctionMode):
     """While it is entered, linear layers are recorded so that backward leaves their weights out.
 
-    with DeferredWeights() as deferred: y = module(x). Then y.backward(...) gives the gradients of x
-    and of every other parameter (norms, embeddings), and keeps for each linear layer its input and
-    the gradient of its output. `deferred.backward()` makes the layers' gradients out of these, adds
-    them to `.grad` (hooks on a parameter run as in any backward pass) and lets them go.
+    with DeferredWeights() as deferred: y = module(x). Then
+
+    - y.backward(...) gives the gradients of x and of every other parameter (norms, embeddings), and
+      keeps for each linear layer its input and the gradient of its output;
+    - `deferred.backward()` makes the layers' gradients out of these, adds them to `.grad` (hooks on
+      a parameter run as in any backward pass) and lets them go.
 
     It works for every module that calls torch.nn.functional.linear on parameters of its own, as
     nn.Linear does; what an autograd Function multiplies stays with the first part, unless its
@@ -55,7 +57,7 @@ class DeferredWeights(TorchFunctionMode):
         """Make the gradients that were put off, in the order in which they were."""
         later, self._later = self._later, []
         later.reverse()
-        while later:
+        while later:  # one by one off the list, so that each is let go as soon as it is used
             weight, gradient, inputs = later.pop()
             torch.autograd.backward([weight], [gradient(*inputs)])
 
@@ -78,6 +80,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
+        # y = x W^T + b: dx = dy W is what the stage before waits for; dW = dy^T x and db can wait.
         x, weight, bias = ctx.saved_tensors
         ctx.deferred.add(weight, _weight_gradient, x, grad)
         if bias is not None and bias.requires_grad:

@@ -127,7 +127,7 @@ def test_plans_of_every_mechanism_arrive_without_a_word_of_them_in_the_grader() 
 
 
 def test_a_plan_that_is_none_is_refused_in_a_sentence_by_whoever_reads_it() -> None:
-    wrong = {"data": ["dlsys.pipeline_parallel.plan.Action", ["F", 0.5, 0]]}
+    wrong = {"data": ["dlsys.pipeline_parallel.action.Action", ["F", 0.5, 0]]}
     with pytest.raises(Garbled, match=r"Action.stage is 0.5; it must be a whole number."):
         unpack(wrong, memoryview(b""), refuse)
     unknown = {"data": ["subprocess.Popen", [["true"]]]}

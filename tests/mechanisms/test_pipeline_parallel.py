@@ -35,6 +35,7 @@ from dlsys.pipeline_parallel import (
     split,
     stage_seconds,
     zero_bubble,
+    zero_bubble_h2,
     zero_bubble_v,
 )
 from dlsys.tensor_parallel import TensorParallelGPT, weights
@@ -46,6 +47,7 @@ SCHEDULES = {
     "interleaved": functools.partial(interleaved, v=2),
     "breadth-first": functools.partial(breadth_first, v=2),
     "zero bubble": zero_bubble,
+    "zero bubble H2": zero_bubble_h2,
     "zero bubble V": zero_bubble_v,
 }
 LLAMA = TransformerSpec(
@@ -63,7 +65,7 @@ def batch(spec, size=BATCH):
 
 
 def micro_batches(p):
-    return {3: 6}.get(p, 4)  # interleaved schedules want a multiple of p
+    return {3: 6}.get(p, 4)  # of 12 sequences
 
 
 def trained(module, loss_of_step, steps):
@@ -78,11 +80,14 @@ def trained(module, loss_of_step, steps):
 
 
 @functools.cache
-def one_device(spec, parts=1, steps=2):
+def one_device(spec, parts=1, steps=2, size=BATCH):
     """The same of the unsplit model, its batch in `parts` that accumulate gradients."""
 
     def program(comm):  # in a world, for the same arithmetic: one thread
-        model, pairs = GPT(spec), list(zip(*(x.chunk(parts) for x in batch(spec)), strict=True))
+        model, pairs = (
+            GPT(spec),
+            list(zip(*(x.chunk(parts) for x in batch(spec, size)), strict=True)),
+        )
 
         def loss_of_step():
             losses = [model(*pair) / parts for pair in pairs]
@@ -95,10 +100,10 @@ def one_device(spec, parts=1, steps=2):
     return world.simulate(program, 1).results[0]
 
 
-def pipelined(comm, plan, spec, steps=2, pieces=None):
+def pipelined(comm, plan, spec, steps=2, pieces=None, size=BATCH):
     model = GPT(spec, device="meta")
     pipeline = Pipeline(plan, split(model, plan, comm.rank, pieces, device="cpu"), comm)
-    losses, found = trained(pipeline, lambda: pipeline.step(*batch(spec)), steps)
+    losses, found = trained(pipeline, lambda: pipeline.step(*batch(spec, size)), steps)
     return losses, found, pipeline.peak_in_flight
 
 
@@ -159,6 +164,19 @@ def test_a_pipeline_is_gradient_accumulation_to_the_last_bit(schedule):
     assert losses == expected_losses
     for name, values in expected.items():
         assert all(map(torch.equal, found[name], values)), name
+
+
+@pytest.mark.parametrize(("p", "m", "v"), [(4, 10, 2), (4, 3, 2), (3, 5, 2), (2, 7, 3), (4, 11, 2)])
+def test_an_uneven_interleaved_pipeline_is_gradient_accumulation_too(p, m, v):
+    plan = interleaved(p, m, v)
+    results = world.simulate(pipelined, p, args=(plan, LLAMA, 1, None, m)).results
+    losses, found = gathered(plan, results)
+    expected_losses, expected = one_device(LLAMA, parts=m, steps=1, size=m)
+    assert losses == expected_losses
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        assert all(map(torch.equal, found[name], values)), name
+    assert tuple(peak for *_, peak in results) == plan.peak_in_flight
 
 
 def test_stages_may_hold_any_number_of_layers():
@@ -336,17 +354,20 @@ def by_torch(comm, plan, name):
 
 
 def beside_torch(comm):
-    pairs = {
-        "ScheduleGPipe": gpipe(2, 4),
-        "Schedule1F1B": one_f_one_b(2, 4),
-        "ScheduleInterleaved1F1B": interleaved(2, 4, 2),
-    }
+    pairs = [
+        ("ScheduleGPipe", gpipe(2, 4)),
+        ("Schedule1F1B", one_f_one_b(2, 4)),
+        ("ScheduleInterleaved1F1B", interleaved(2, 4, 2)),
+        ("ScheduleInterleaved1F1B", interleaved(2, 3, 2)),
+    ]
     same = {}
-    for name, plan in pairs.items():
+    for name, plan in pairs:
         loss, gradients = by_torch(comm, plan, name)
         (our_loss,), found, _ = pipelined(comm, plan, LLAMA, steps=1)
-        same[name] = our_loss == loss and all(
-            torch.equal(found[name][0], gradient) for name, gradient in gradients.items()
+        # Torch divides gradients by m where we divide losses: a third is rounded, a quarter is not.
+        same_as = torch.equal if plan.m == 4 else functools.partial(torch.allclose, atol=1e-7)
+        same[name, plan.m] = (our_loss is loss is None or same_as(our_loss, loss)) and all(
+            same_as(found[name][0], gradient) for name, gradient in gradients.items()
         )
     return same, *(pipelined(comm, plan, TIED) for plan in (one_f_one_b(2, 4), zero_bubble_v(2, 4)))
 
@@ -354,7 +375,7 @@ def beside_torch(comm):
 def test_real_processes_give_the_bits_of_torchs_engine_and_train_as_one_device_does():
     results = world.launch(beside_torch, 2, timeout=200).results
     for same, *_ in results:
-        assert len(same) == 3
+        assert len(same) == 4
         assert all(same.values()), same
     for index, plan in enumerate((one_f_one_b(2, 4), zero_bubble_v(2, 4)), 1):
         assert_equal_one_device(plan, TIED, [result[index] for result in results])
@@ -424,6 +445,47 @@ def test_a_step_takes_the_seconds_of_its_price(schedule, p):
         price = plan.price(forward, backward, transfer, weights)
         assert run.seconds == pytest.approx(price.makespan, rel=1e-12), (m, unequal, transfer)
         assert tuple(run.results) == price.peak_in_flight
+
+
+def kept_by_messages(comm, plan, seconds, send, receive, update):
+    """The step of ranks that a message keeps from all else, and that work on when it is done.
+
+    A message takes `send` of its link, for which the sender waits, and `receive` of its receiver.
+    """
+    isend, irecv = comm.isend, comm.irecv
+
+    def blocking(tensor, dst, tag=0):
+        handle = isend(tensor, dst, tag)
+        handle.wait()
+        return handle
+
+    class Received:
+        def __init__(self, *call):
+            self.handle = irecv(*call)
+
+        def wait(self):
+            tensor = self.handle.wait()
+            comm.compute(receive)
+            return tensor
+
+    comm.isend, comm.irecv = blocking, Received
+    timed(comm, plan, seconds, ahead=2 * plan.stages * plan.m)  # every receive is posted at once
+    comm.compute(sum(update[s] for s, r in enumerate(plan.placement) if r == comm.rank))
+
+
+@pytest.mark.parametrize("p", [1, 2, 4])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_step_of_blocking_sends_and_an_update_takes_the_seconds_of_its_price(schedule, p):
+    for m, send, receive in ((p, 0.5, 0.25), (2 * p + 1, 0.75, 0), (3, 0, 1.5)):
+        plan = SCHEDULES[schedule](p, m)
+        seconds = [(1 + s % 3, 2 + 2 * s % 3, 1 + (s + 1) % 2) for s in range(plan.stages)]
+        update = [s % 4 * 0.5 for s in range(plan.stages)]
+        link = Link("latency alone", send, 1e30)
+        args = (plan, seconds, send, receive, update)
+        run = world.simulate(kept_by_messages, p, link=link, args=args)
+        forward, backward, weights = zip(*seconds, strict=True)
+        price = plan.price(forward, backward, 0, weights, send=send, receive=receive, update=update)
+        assert run.seconds == pytest.approx(price.makespan, rel=1e-12), (m, send, receive)
 
 
 @settings(max_examples=40, deadline=None)

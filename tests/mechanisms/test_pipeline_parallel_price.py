@@ -1,0 +1,281 @@
+"""Prices of pipeline schedules: published figures, closed forms, and arguments that are refused."""
+
+import math
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from dlsys.pipeline_parallel import (
+    Pipeline,
+    Plan,
+    breadth_first,
+    bubble_fraction,
+    draw_bubbles,
+    gpipe,
+    interleaved,
+    message_bytes,
+    min_microbatches,
+    one_f_one_b,
+    partition,
+    piece_flops,
+    split,
+    stage_seconds,
+    step_seconds,
+    zero_bubble,
+    zero_bubble_h2,
+    zero_bubble_v,
+)
+from dlsys.pipeline_parallel.price import price
+from dlsys.transformer import TransformerSpec
+
+# Published figures
+
+# Zero Bubble Pipeline Parallelism (arXiv 2401.10241), table 9 as its authors' efficiency.py prints
+# it: p, m, milliseconds of F, B, W and T_comm; the bubbles of 1F1B, ZB-H1 and ZB-H2.
+QI_ET_AL = [
+    (8, 24, 18.522, 18.086, 9.337, 0.601, 0.2431, 0.1585, 0.1083),
+    (8, 32, 18.513, 18.086, 9.331, 0.626, 0.1985, 0.1242, 0.0837),
+    (8, 64, 18.546, 18.097, 9.321, 0.762, 0.1240, 0.0674, 0.0444),
+    (8, 24, 29.718, 29.444, 19.927, 0.527, 0.2347, 0.1323, 0.0698),
+    (8, 32, 29.802, 29.428, 19.530, 0.577, 0.1898, 0.1045, 0.0559),
+    (8, 64, 29.935, 29.621, 19.388, 0.535, 0.1091, 0.0554, 0.0294),
+    (16, 48, 11.347, 11.248, 8.132, 0.377, 0.2552, 0.1397, 0.0672),
+    (16, 64, 11.307, 11.254, 8.101, 0.379, 0.2082, 0.1088, 0.0516),
+    (16, 128, 11.325, 11.308, 8.109, 0.378, 0.1251, 0.0576, 0.0266),
+    (32, 96, 10.419, 10.207, 7.715, 0.408, 0.2646, 0.1421, 0.0641),
+    (32, 128, 10.408, 10.204, 7.703, 0.408, 0.2168, 0.1106, 0.0490),
+    (32, 256, 10.402, 10.248, 7.698, 0.460, 0.1352, 0.0594, 0.0257),
+]
+
+
+@pytest.mark.parametrize(("p", "m", "f", "b", "w", "t", "plain", "h1", "h2"), QI_ET_AL)
+def test_1f1b_and_the_zero_bubble_schedules_have_the_bubbles_that_qi_et_al_publish(
+    p, m, f, b, w, t, plain, h1, h2
+):
+    plans = (one_f_one_b(p, m), zero_bubble(p, m), zero_bubble_h2(p, m))
+    found = [round(plan.price(f, b, t, w).bubble_of_span, 4) for plan in plans]
+    assert found == [plain, h1, h2]
+
+
+def as_qi_et_al_count(plan, forward, backward, transfer):
+    """The makespan if messages between the last rank and the first were waited for once a round."""
+    free, ends = [0.0] * plan.p, {}
+    for action in plan.order:
+        rank = plan.placement[action.stage]
+        start = free[rank]
+        for need in plan.needs(action):
+            peer = plan.placement[need.stage]
+            if {rank, peer} != {0, plan.p - 1} or rank == peer or action.micro_batch % plan.p == 0:
+                start = max(start, ends[need] + transfer * (peer != rank))
+        seconds = {"F": forward, "B": backward}[action.kind] / plan.v
+        free[rank] = ends[action] = start + seconds
+    return max(free)
+
+
+@pytest.mark.parametrize(("p", "m", "v"), [(3, 6, 2), (4, 8, 2), (4, 16, 3), (8, 24, 3), (8, 8, 4)])
+def test_an_interleaved_step_waits_for_every_message_where_qi_et_al_leave_out_p_of_them(p, m, v):
+    plan, free = interleaved(p, m, v), step_seconds(p, m, 1, 2, v)
+    assert plan.price(1, 2, 0.01).makespan == pytest.approx(free + (2 * p * v - 2) * 0.01)
+    theirs = as_qi_et_al_count(plan, 1, 2, 0.01)
+    assert theirs == pytest.approx(free + (2 * p * v - p - 2) * 0.01)
+
+
+def test_by_their_count_the_interleaved_bubble_is_the_published_one():
+    f, b, w, t = 18.522, 18.086, 9.337, 0.601  # the 1.5B model on 8 ranks, 3 stages each, m = 24
+    plan, work = interleaved(8, 24, 3), 24 * (f + b + w)
+    assert round(1 - work / as_qi_et_al_count(plan, f, b + w, t), 4) == 0.1055
+    assert round(plan.price(f, b, t, w).bubble_of_span, 4) == 0.1090
+
+
+def test_gpipe_takes_the_time_that_llm_training_puzzles_prints():
+    # Rush (2023): 8 layers over 4 ranks, 4 batches; a layer takes 1 each way and 0.5 to update, and
+    # a pass takes 0.2 of the rank that sends it and 0.2 of the one that receives it.
+    cost = gpipe(4, 4).price(2, 2, send=0.2, receive=0.2, update=2 * 0.5)
+    assert cost.makespan == pytest.approx(33.8)
+    assert gpipe(1, 4).price(2, 2, update=2 * 0.5).makespan == pytest.approx(17.0)  # "standard"
+
+
+# What a message takes of a rank, and what comes after the last action
+
+
+@pytest.mark.parametrize(("p", "m"), [(2, 2), (3, 5), (4, 8)])
+def test_a_rank_of_gpipe_that_sends_works_on_nothing_else(p, m):
+    # A stage and its message go through as a longer stage would; nobody sends for the last stage.
+    cost = gpipe(p, m).price(1, 2, send=0.25)
+    assert (
+        cost.makespan == (m - 1) * 1.25 + (p - 1) * 1.25 + 1 + (m - 1) * 2.25 + (p - 1) * 2.25 + 2
+    )
+    assert cost.busy == (m * 3,) * p
+    overlapped = gpipe(p, m).price(1, 2, transfer=0.25)
+    assert overlapped.makespan == (m + p - 1) * 3 + 2 * (p - 1) * 0.25
+
+
+def test_a_message_within_a_rank_takes_nothing():
+    free = zero_bubble_v(1, 4).price(1, 2)
+    assert zero_bubble_v(1, 4).price(1, 2, 9, send=9, receive=9) == free
+
+
+def test_the_update_begins_where_a_ranks_last_action_ended_and_is_work():
+    plan = one_f_one_b(4, 8)
+    free, cost = plan.price(1, 2), plan.price(1, 2, update=[5, 0, 7, 1])
+    assert cost.spans == free.spans
+    assert cost.update == (5, 0, 7, 1)
+    ends = [spans[-1].end for spans in free.spans]  # 33, 31, 29, 27
+    assert cost.makespan == max(ends[0] + 5, ends[2] + 7) == ends[0] + 5
+    assert cost.busy == (24 + 5, 24, 24 + 7, 24 + 1)
+    assert cost.idle == tuple(cost.makespan - busy for busy in cost.busy)
+    assert cost.bubble_of_span == free.bubble_of_span
+    assert interleaved(2, 4, 2).price(1, 2, update=6).update == (6, 6)
+    assert interleaved(2, 4, 2).price(1, 2, update=[1, 2, 3, 4]).update == (1 + 3, 2 + 4)
+
+
+def test_a_plan_prices_itself_as_the_function_does():
+    plan = zero_bubble(2, 3)
+    assert price(plan, 1, 2) == plan.price(1, 2)
+    assert plan.price(1, 2).makespan == 3 * 3 + 1  # (p-1)(F + B - W), of which each takes 1
+
+
+def test_a_weight_part_waits_for_no_more_than_its_rank():
+    cost = zero_bubble(1, 2).price(0, 0, 0, 1)
+    assert [(a.kind, start) for a, start, _ in cost.spans[0] if a.kind == "W"] == [
+        ("W", 0),
+        ("W", 1),
+    ]
+
+
+# Closed forms
+
+
+def test_in_a_bubble_of_all_but_everything_one_micro_batch_will_do():
+    assert min_microbatches(8, below=1.0) == 1
+    assert min_microbatches(8, below=1) == 1
+    with pytest.raises(ValueError, match=re.escape("below is 1.5; it is a share of the step")):
+        min_microbatches(8, below=1.5)
+
+
+def test_a_message_has_two_bytes_a_number_unless_told():
+    assert message_bytes(3, 5, 7) == 2 * 3 * 5 * 7
+    assert message_bytes(3, 5, 7, itemsize=4) == 4 * 3 * 5 * 7
+
+
+@pytest.mark.parametrize(("p", "m", "v"), [(4, 10, 2), (3, 5, 2), (5, 14, 3), (4, 11, 4)])
+def test_uneven_rounds_have_the_bubble_of_even_ones(p, m, v):
+    cost = interleaved(p, m, v).price(1, 2)
+    assert cost.bubble_fraction == pytest.approx(bubble_fraction(p, m, v))
+    assert cost.makespan == pytest.approx(step_seconds(p, m, 1, 2, v))
+
+
+@pytest.mark.parametrize(("p", "m", "v"), [(4, 3, 2), (4, 2, 3), (5, 4, 2)])
+def test_with_fewer_micro_batches_than_ranks_an_interleaved_plan_also_waits_between_stages(p, m, v):
+    cost = interleaved(p, m, v).price(1, 2)
+    assert bubble_fraction(p, m, v) < cost.bubble_fraction < bubble_fraction(p, m)
+
+
+@pytest.mark.parametrize(("p", "m"), [(1, 1), (3, 5), (4, 7), (4, 12)])
+def test_zero_bubble_h2_idles_f_plus_b_minus_2_w_for_every_other_rank_in_2p_minus_1_micro_batches(
+    p, m
+):
+    plan = zero_bubble_h2(p, m)
+    for f, b, w, t in [(3, 2, 1, 0.25), (1, 1, 1, 0), (2, 2, 2, 0.5), (2, 2, 2.5, 0)]:
+        cost = plan.price(f, b, t, w)
+        span = max(spans[-1].end - spans[0].start for spans in cost.spans)
+        assert span - m * (f + b + w) == pytest.approx(max(0, (p - 1) * (f + b + 2 * t - 2 * w)))
+    assert plan.peak_in_flight == (2 * p - 1,) * p
+
+
+# A bad argument is called by its name
+
+SPEC = TransformerSpec(layers=2, hidden=8, heads=2, vocab=16, sequence=4)
+PIECES = partition(piece_flops(SPEC), 2)
+COUNTS = {
+    "p (the number of ranks)": [
+        lambda x: gpipe(x, 4),
+        lambda x: one_f_one_b(x, 4),
+        lambda x: interleaved(x, 4, 2),
+        lambda x: breadth_first(x, 4, 2),
+        lambda x: zero_bubble(x, 4),
+        lambda x: zero_bubble_h2(x, 4),
+        lambda x: zero_bubble_v(x, 4),
+        lambda x: bubble_fraction(x, 4),
+        lambda x: min_microbatches(x, 0.05),
+        lambda x: step_seconds(x, 4, 1, 2),
+        lambda x: draw_bubbles(x),
+    ],
+    "m (the number of micro-batches)": [
+        lambda x: gpipe(4, x),
+        lambda x: one_f_one_b(4, x),
+        lambda x: interleaved(4, x, 2),
+        lambda x: breadth_first(4, x, 2),
+        lambda x: zero_bubble(4, x),
+        lambda x: zero_bubble_h2(4, x),
+        lambda x: zero_bubble_v(4, x),
+        lambda x: bubble_fraction(4, x),
+        lambda x: step_seconds(4, x, 1, 2),
+    ],
+    "v (the number of stages per rank)": [
+        lambda x: interleaved(4, 4, x),
+        lambda x: breadth_first(4, 4, x),
+        lambda x: bubble_fraction(4, 4, x),
+        lambda x: min_microbatches(4, 0.05, x),
+        lambda x: step_seconds(4, 4, 1, 2, x),
+        lambda x: draw_bubbles(4, stages_per_rank=[1, x]),
+    ],
+    "p (the number of stages)": [lambda x: partition([1, 2, 3], x)],
+    "batch": [
+        lambda x: message_bytes(x, 8, 16),
+        lambda x: stage_seconds(SPEC, PIECES, 1e9, batch=x),
+    ],
+    "sequence": [lambda x: message_bytes(2, x, 16)],
+    "hidden": [lambda x: message_bytes(2, 8, x)],
+    "itemsize": [lambda x: message_bytes(2, 8, 16, x)],
+    "stages": [lambda x: Plan("by hand", x, 1, [])],
+    "micro_batches": [lambda x: Plan("by hand", 1, x, [])],
+    "most (the micro-batches to draw)": [lambda x: draw_bubbles(4, most=x)],
+}
+COUNTS_FROM_0 = {
+    "rank": lambda x: split(None, gpipe(2, 2), x),
+    "ahead": lambda x: Pipeline(gpipe(1, 1), {0: None}, SimpleNamespace(rank=0, size=1), x),
+    "most_in_flight": lambda x: gpipe(1, 2).check([x]),
+}
+SECONDS = {
+    "forward": [
+        lambda x: gpipe(2, 2).price(x, 2),
+        lambda x: gpipe(2, 2).draw(x, 2),
+        lambda x: step_seconds(2, 2, x, 2),
+    ],
+    "backward": [lambda x: gpipe(2, 2).price(1, x), lambda x: step_seconds(2, 2, 1, x)],
+    "weight_backward": [lambda x: gpipe(2, 2).price(1, 2, 0, x)],
+    "forward of stage 1": [lambda x: gpipe(2, 2).price([1, x], 2)],
+    "update of stage 0": [lambda x: gpipe(2, 2).price(1, 2, update=[x, 1])],
+    "transfer": [lambda x: gpipe(2, 2).price(1, 2, x)],
+    "send": [lambda x: gpipe(2, 2).price(1, 2, send=x)],
+    "receive": [lambda x: gpipe(2, 2).price(1, 2, receive=x)],
+    "update": [lambda x: gpipe(2, 2).price(1, 2, update=x)],
+    "The cost of piece 1": [lambda x: partition([1, x, 3], 2)],
+}
+ABOVE_ZERO = {
+    "below": [lambda x: min_microbatches(4, x), lambda x: draw_bubbles(4, below=x)],
+    "rate, in FLOP/s,": [lambda x: stage_seconds(SPEC, PIECES, x)],
+    "until": [lambda x: gpipe(2, 2).draw(until=x)],
+    "width": [lambda x: gpipe(2, 2).draw(width=x)],
+}
+NO_NUMBERS = (True, math.nan, math.inf, "4", None)
+BAD = [
+    *((name, call, (0, -1, 2.0, *NO_NUMBERS), "a whole number of at least 1")
+      for name, calls in COUNTS.items() for call in calls),
+    *((name, call, (-1, 2.0, *NO_NUMBERS), "a whole number of at least 0")
+      for name, call in COUNTS_FROM_0.items()),
+    *((name, call, (-1, -0.5, True, math.nan, math.inf, "1"), "at least 0")
+      for name, calls in SECONDS.items() for call in calls),
+    *((name, call, (0, -1, True, math.nan, math.inf, "1"), "above zero")
+      for name, calls in ABOVE_ZERO.items() for call in calls),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "call", "givens", "allowed"), BAD)
+def test_a_bad_argument_is_called_by_its_name(name, call, givens, allowed):
+    for given in givens:
+        sentence = re.escape(f"{name} is {given!r}; it must be {allowed}")
+        with pytest.raises(ValueError, match=f"^{sentence}"):
+            call(given)
