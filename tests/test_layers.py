@@ -10,9 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ABOVE_A_PLAN = {"check": "check", "price": "price", "draw": "draw", "animate": "draw"}  # its verb
-STILL = pytest.mark.xfail(strict=True, reason="Plan.order is computed by check.executed")
 PLANS = [
-    pytest.param(path, id=slug, marks=[STILL] if slug == "pipeline_parallel" else [])
+    pytest.param(path, id=slug)
     for path in sorted((ROOT / "dlsys").glob("*/plan.py"))
     if (slug := path.parent.name)
 ]
