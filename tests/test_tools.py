@@ -34,18 +34,18 @@ def test_fine():
 """
 
 
-def run_tests(folder: Path, code: str) -> list[str]:
+def run_tests(folder: Path, code: str, *options: str) -> list[str]:
     (folder / "conftest.py").write_text("from tests.conftest import pytest_terminal_summary\n")
     (folder / "test_it.py").write_text(code)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     return done.stdout.splitlines()
 
 
 def test_a_run_ends_with_what_was_skipped_and_what_to_install_for_it(tmp_path):
-    *_, packages, other, _ = run_tests(tmp_path, SKIPS)
+    *_, packages, other, _ = run_tests(tmp_path, SKIPS, "-p", "xdist", "-n", "2")
     assert packages == (
         "Skipped: 4 need bubblewrap, 3 need chromium. "
         "On Debian and Ubuntu: sudo apt install bubblewrap chromium"
