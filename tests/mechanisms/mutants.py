@@ -35,6 +35,7 @@ SCRATCH = ROOT / "_build" / "mutants"
 MECHANISMS = Path(__file__).parent
 LISTED = MECHANISMS / "mutants.toml"
 FILES = ("plan.py", "check.py", "price.py")
+QUICK = "MUTANTS_QUICK"  # set in the first round, which most mutants do not outlive
 NOTICED = {"killed", "timeout"}  # one that never ends is noticed, too
 SETTINGS = """
 [tool.mutmut]
@@ -82,12 +83,17 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the quickest tests first, as one that fails ends the trial of a mutant."""
+    """Run the quickest tests first, as one that fails ends the trial of a mutant.
+
+    In the first round, run these alone.
+    """
     stats = Path("mutmut-stats.json")
     seconds = json.loads(stats.read_text())["duration_by_test"] if stats.exists() else {}
     for item in items:
         item._nodeid = item.nodeid  # which mutmut 3.8 reads, and pytest 9 has no more
     items.sort(key=lambda item: seconds.get(item.nodeid, 0.0))
+    if QUICK in os.environ and seconds:
+        items[:] = [item for item in items if seconds.get(item.nodeid, 0.0) < 0.2]
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -105,13 +111,27 @@ def prepare(slug: str, files: list[str]) -> None:
 
 
 def run(files: list[str]) -> dict[str, str]:
-    """Try every mutant, and return what became of each ("killed", "survived", ...) by its name."""
+    """Try every mutant, and return what became of each ("killed", "survived", ...) by its name.
+
+    First with the quick tests; then what these leave, with all of them.
+    """
+    _mutmut({QUICK: "1"})
+    left = [name for name, fate in _fates(files).items() if fate not in NOTICED]
+    if left:
+        _mutmut({}, *left)
+    return _fates(files)
+
+
+def _mutmut(environment: dict[str, str], *names: str) -> None:
+    threads = {"OMP_NUM_THREADS": "1"}  # two mutants at a time need no more
+    command = [sys.executable, "-m", "mutmut", "run", *names]
+    if subprocess.run(command, cwd=SCRATCH, env=os.environ | threads | environment).returncode:
+        raise SystemExit("mutmut did not come to its end; what it said stands above.")
+
+
+def _fates(files: list[str]) -> dict[str, str]:
     from mutmut.stats import status_by_exit_code
 
-    threads = {"OMP_NUM_THREADS": "1"}  # two mutants at a time need no more
-    mutmut = [sys.executable, "-m", "mutmut", "run"]
-    if subprocess.run(mutmut, cwd=SCRATCH, env=os.environ | threads).returncode:
-        raise SystemExit("mutmut did not come to its end; what it said stands above.")
     metas = [SCRATCH / "mutants" / f"{name}.meta" for name in files]
     codes = [json.loads(meta.read_text())["exit_code_by_key"] for meta in metas if meta.exists()]
     return {name: status_by_exit_code[code] for each in codes for name, code in each.items()}
