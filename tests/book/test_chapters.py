@@ -226,16 +226,49 @@ def test_every_reference_to_a_term_or_a_page_has_a_target(path):
 
 @pytest.mark.parametrize("path", MECHANISMS, ids=lambda p: p.stem)
 def test_every_symbol_in_a_formula_is_in_the_notation(path):
-    greek = r"\\(?:alpha|beta|eta)\b"
-    known = {x for symbol, _ in symbol_rows() for x in re.findall(rf"{greek}|[A-Za-z]", symbol)}
+    known = {x for symbol, _ in symbol_rows() for x in symbols_of(symbol)}
     local = set("xyzijk")  # explained where they stand
     text = "\n".join(c.source for c in cells(path, "markdown"))
     for display, inline in re.findall(r"\$\$(.*?)\$\$|\$([^$]+)\$", text, re.S):
         words = r"\\(?:text|mathrm)\{[^}]*\}|_\{[^}]*\}|_\w"
-        bare = re.sub(words, " ", display + inline)
-        bare = re.sub(r"\\(?!(?:alpha|beta|eta)\b)[a-zA-Z]+", " ", bare)
-        unknown = set(re.findall(rf"{greek}|[A-Za-z]", bare)) - known - local
+        unknown = symbols_of(re.sub(words, " ", display + inline)) - known - local
         assert not unknown, f"{unknown} in {display + inline!r}"
+
+
+GREEK = [
+    "alpha",
+    "beta",
+    "gamma",
+    "delta",
+    "epsilon",
+    "zeta",
+    "eta",
+    "theta",
+    "kappa",
+    "lambda",
+    "mu",
+    "nu",
+    "xi",
+    "pi",
+    "rho",
+    "sigma",
+    "tau",
+    "phi",
+    "chi",
+    "psi",
+    "omega",
+]
+
+
+def symbols_of(formula):
+    """The Latin and Greek letters of a formula, commands such as \\frac left out."""
+    letters = "|".join([*GREEK, *map(str.title, GREEK)])
+    greek = set(re.findall(rf"\\(?:var)?({letters})(?![A-Za-z])", formula))
+    return greek | set(re.findall(r"[A-Za-z]", re.sub(r"\\[A-Za-z]+", " ", formula)))
+
+
+def test_greek_letters_are_symbols_too():
+    assert symbols_of(r"\gamma = \frac{2\Psi}{\beta S}") == {"gamma", "Psi", "beta", "S"}
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
