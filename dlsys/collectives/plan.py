@@ -189,11 +189,12 @@ class Plan:
 
         if not isinstance(self.rounds, Rounds):  # written by hand: fix it, and claim nothing
             try:
-                rounds = tuple(tuple(Transfer(*t) for t in transfers) for transfers in self.rounds)
+                rounds = tuple(tuple(map(_written, transfers)) for transfers in self.rounds)
             except TypeError as error:
                 raise PlanError(
                     "rounds must be a list of rounds, each a list of Transfer(src, dst, first, "
-                    f"stop, reduce=False), also where a round has only one ({error})."
+                    "stop, reduce=False) of whole numbers, also where a round has only one "
+                    f"({error})."
                 ) from None
             object.__setattr__(self, "rounds", rounds)
             object.__setattr__(self, "symmetry", None)
@@ -294,6 +295,13 @@ class Plan:
         from dlsys.collectives.draw import draw
 
         return draw(self, **options)
+
+
+def _written(transfer: Sequence[Any]) -> Transfer:
+    """A transfer that somebody wrote by hand; raises TypeError where it is none."""
+    made = Transfer(*transfer)
+    src, dst, first, stop = map(operator.index, made[:4])
+    return Transfer(src, dst, first, stop, made.reduce)
 
 
 P = ParamSpec("P")

@@ -106,7 +106,7 @@ class BucketPlan:
                     )
                 last[bucket.dtype] = name
             before_last = bucket.nbytes - bucket.sizes[-1]
-            if before_last >= self.bucket_bytes:
+            if not before_last < self.bucket_bytes:  # also where that is no number
                 raise ValueError(
                     f"{who} has {before_last} bytes before its last parameter, "
                     f"{bucket.names[-1]!r}: it is sent once it has {self.bucket_bytes:g}."

@@ -10,6 +10,7 @@ A form is an example made of types:
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -55,14 +56,18 @@ def chosen(design: Any, choices: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     Raises OtherStructure where it is none.
     """
     design = formed(design, dict.fromkeys(choices, object), "The design")
-    for name, allowed in choices.items():
-        value = design[name]
-        if value not in allowed or isinstance(value, bool) != isinstance(allowed[0], bool):
-            raise OtherStructure(
-                f"{name} = {show(value)} is no choice that there is: "
-                f"take one of {', '.join(map(repr, allowed))}."
-            )
-    return {name: design[name] for name in choices}
+    return {name: _choice(name, design[name], allowed) for name, allowed in choices.items()}
+
+
+def _choice(name: str, value: Any, allowed: Sequence[Any]) -> Any:
+    value = _listed(value, float)
+    is_one = type(value) in (bool, int, float, str)
+    if is_one and value in allowed and (type(value) is bool) == (type(allowed[0]) is bool):
+        return allowed[allowed.index(value)]  # 4 where 4.0 came
+    came = f"{name} = {show(value)}" if is_one else f"{name} is {_named(value)}, which"
+    raise OtherStructure(
+        f"{came} is no choice that there is: take one of {', '.join(map(repr, allowed))}."
+    )
 
 
 def proved(check: Callable[[], object]) -> str:
@@ -132,7 +137,9 @@ def _listed(came: Any, form: Any) -> Any:
         innermost = form
         while isinstance(innermost, list):
             innermost = innermost[0]
-        return came.tolist() if innermost in (int, float, bool) else came
+        with contextlib.suppress(RuntimeError):  # a meta tensor, a sparse one
+            return came.tolist() if innermost in (int, float, bool) else came
+        return came
     if isinstance(form, list) and _is_list(came):
         return [_listed(part, form[0]) for part in came]
     return came
@@ -149,11 +156,12 @@ def _named(value: Any) -> str:
     name = type(value).__name__
     if _is_list(value):
         return f"a {name} of {len(value)}"
-    if type(value) is dict:
+    if type(value) is dict and all(type(key) in _ONE for key in value):
         return f"a dictionary with the keys {show(list(value), 80)}"
     if type(value) in (bool, int, float, str):
         what = {bool: "", str: "the text "}.get(type(value), "the number ")
         return f"{what}{show(value, 80)}"
     if isinstance(value, _arrays()):
-        return f"an array or tensor of shape {tuple(value.shape)}"
+        with contextlib.suppress(RuntimeError):  # a nested tensor has no shape
+            return f"an array or tensor of shape {tuple(value.shape)}"
     return "a function" if name in _FUNCTIONS else f"of type {name}"

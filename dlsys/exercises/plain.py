@@ -42,21 +42,30 @@ def plain(value: Any, where: str = "the answer", depth: int = 0) -> Any:
         return [plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
     if kind is dict:
         _check_length(len(value), where)
-        keys = [_key(key, where) for key in value]
+        keys = [_key(key, where, depth) for key in value]
         items = zip(keys, value.values(), strict=True)
-        return {key: plain(item, f"{where}[{key!r}]", depth + 1) for key, item in items}
+        return {key: plain(item, f"{where}[{_written(key)}]", depth + 1) for key, item in items}
     array = _numpy(value, where) or _torch(value, where)
     if array is None:
         raise NotPlain(_sentence(kind, where))
     return array.values if array.shape == () else array
 
 
-def _key(key: Any, where: str) -> Any:
+def _key(key: Any, where: str, depth: int) -> Any:
     if type(key) in (bool, int, float, str) or key is None:
         return key
+    if depth > DEEPEST:
+        raise NotPlain(f"{where} has a key that is nested more than {DEEPEST} levels deep.")
     if type(key) is tuple:
-        return tuple(_key(part, where) for part in key)
+        return tuple(_key(part, where, depth + 1) for part in key)
     raise NotPlain(f"{where} has a key of type {type(key).__name__}; keys are numbers or text.")
+
+
+def _written(key: Any) -> str:
+    try:
+        return repr(key)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return "a long number"
 
 
 def _check_length(length: int, where: str) -> None:
@@ -75,6 +84,8 @@ def _numpy(value: Any, where: str) -> Array | None:
     if value.dtype.kind not in _KINDS:
         raise NotPlain(f"{where} is an array of {value.dtype}; use numbers, booleans or text.")
     _check_length(value.size, where)
+    if value.dtype.kind == "f":  # Python has no number for a wider float
+        value = value.astype(numpy.float64)
     values = numpy.ndarray.tolist(value)
     return Array(_KINDS[value.dtype.kind], tuple(value.shape), values)
 
@@ -89,9 +100,15 @@ def _torch(value: Any, where: str) -> Array | None:
         raise NotPlain(f"{where} is a {value.dtype} tensor; use dense real numbers or booleans.")
     _check_length(value.numel(), where)
     kind = "boolean" if value.dtype is torch.bool else "integer"
-    if value.is_floating_point():
-        kind, value = "floating", value.to(torch.float64)
-    return Array(kind, tuple(value.shape), value.detach().cpu().tolist())
+    try:
+        if value.is_floating_point():
+            kind, value = "floating", value.to(torch.float64)
+        return Array(kind, tuple(value.shape), value.detach().cpu().tolist())
+    except RuntimeError:  # of a few bits, nested, quantized
+        raise NotPlain(
+            f"{where} is a {value.dtype} tensor whose numbers cannot be read; use a dense tensor "
+            "of an ordinary dtype."
+        ) from None
 
 
 def _sentence(kind: type, where: str) -> str:

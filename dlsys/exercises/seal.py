@@ -85,6 +85,12 @@ def _hash(value: Any, digits: int, salt: str) -> str:
     return _digest(_canonical(value, digits), salt)
 
 
-@lru_cache(maxsize=10_000)  # many students give the same wrong answer
 def _digest(text: str, salt: str) -> str:
-    return hashlib.pbkdf2_hmac("sha256", text.encode(), salt.encode(), _ROUNDS, 8).hex()
+    key = text.encode()
+    # HMAC does the same to a long key; here it keeps a student's megabytes out of the cache.
+    return _stretched(hashlib.sha256(key).digest() if len(key) > 64 else key, salt)
+
+
+@lru_cache(maxsize=10_000)  # many students give the same wrong answer
+def _stretched(key: bytes, salt: str) -> str:
+    return hashlib.pbkdf2_hmac("sha256", key, salt.encode(), _ROUNDS, 8).hex()

@@ -23,16 +23,17 @@ def numbers(source: str | Random, *shape: int, most: int = 4) -> torch.Tensor:
 def in_words(came: Any, known: Mapping[str, torch.Tensor]) -> str:
     """What a tensor is: the first name of `known` whose tensor it is close to.
 
-    Else "no tensor", "of another shape" than the first, "inf or nan", or "wrong".
+    Else "no tensor" of real numbers, "of another shape" than the first, "inf or nan", or "wrong".
     """
-    if not isinstance(came, torch.Tensor):
+    values = _values(came)
+    if values is None:
         return "no tensor"
     for name, value in known.items():
-        if _is_close(came, value):
+        if _is_close(values, value):
             return name
-    if came.shape != next(iter(known.values())).shape:
+    if values.shape != next(iter(known.values())).shape:
         return "of another shape"
-    return "wrong" if came.float().isfinite().all() else "inf or nan"
+    return "wrong" if values.isfinite().all() else "inf or nan"
 
 
 def beside_a_sum(right: torch.Tensor, ranks: int) -> dict[str, torch.Tensor]:
@@ -75,5 +76,17 @@ def in_order(came: Sequence[Any], right: Mapping[str, torch.Tensor], what: str) 
 
 def _is_close(came: Any, value: torch.Tensor) -> bool:
     """Whether two tensors are equal but for rounding."""
-    is_tensor = isinstance(came, torch.Tensor) and came.shape == value.shape
-    return is_tensor and torch.allclose(came.float(), value.float(), rtol=1e-5, atol=1e-3)
+    values = _values(came)
+    if values is None or values.shape != value.shape:
+        return False
+    return torch.allclose(values, value.float(), rtol=1e-5, atol=1e-3)
+
+
+def _values(came: Any) -> torch.Tensor | None:
+    """The numbers of a dense tensor, as FP32; None where it has none, or complex ones."""
+    if not isinstance(came, torch.Tensor) or came.is_meta or came.is_complex() or came.is_nested:
+        return None
+    try:
+        return came.float() if came.layout is torch.strided else None
+    except RuntimeError:  # of a few bits, quantized
+        return None

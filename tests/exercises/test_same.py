@@ -1,5 +1,7 @@
 """What `same` accepts and what it says of the rest; seals; and what a release does."""
 
+import functools
+import gc
 import json
 import re
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import Any
 
 import nbformat
 import numpy as np
+import psutil
 import pytest
 import torch
 from hypothesis import given
@@ -106,6 +109,9 @@ class LyingArray(np.ndarray):
         return [1, 2]
 
 
+DEEP_KEY: dict[Any, int] = {functools.reduce(lambda key, _: (key,), range(5_000), 1): 1}
+
+
 @pytest.mark.parametrize(
     ("came", "words"),
     [
@@ -119,6 +125,8 @@ class LyingArray(np.ndarray):
         ((i for i in range(3)), "list with list(...)"),
         (torch.empty(3, device="meta"), "meta tensor"),
         (np.array([AlwaysEqual()]), "array of object"),
+        (torch.empty(2, dtype=torch.uint1), "numbers cannot be read"),
+        (DEEP_KEY, "a key that is nested more than 20 levels"),
     ],
 )
 def test_an_answer_that_is_not_plain_is_refused_with_advice(came: Any, words: str) -> None:
@@ -176,6 +184,17 @@ def test_numbers_beyond_all_ratios_are_wrong_and_no_error() -> None:
     assert likely_mistake(float("inf"), 1.0) is None
 
 
+def test_a_key_too_long_to_write_is_wrong_and_no_error() -> None:
+    with pytest.raises(WrongAnswer, match="a dictionary came"):
+        same({10**5000: 1}, 3)
+
+
+def test_numbers_wider_than_pythons_are_rounded_to_them() -> None:
+    third = np.longdouble(1) / 3
+    assert (plain(third), type(plain(third))) == (1 / 3, float)
+    assert type(plain(np.array([third])).values[0]) is float
+
+
 def test_a_notebook_does_not_vary_its_checks(capsys: Any) -> None:
     same(3, 3, vary={3: [4]})
     assert "✔" in capsys.readouterr().out
@@ -209,6 +228,17 @@ def test_a_seal_accepts_both_sides_of_a_rounding_boundary() -> None:
     answer = sealed(seal(2.5, digits=1))
     assert answer.matches(2.5 * (1 + 1e-12))
     assert answer.matches(2.5 * (1 - 1e-12))
+
+
+def test_long_answers_have_their_seal_and_are_not_kept() -> None:
+    text = "long " * 100_000
+    assert sealed(seal(text)).matches(text)
+    gc.collect()
+    before = psutil.Process().memory_info().rss
+    token = sealed(seal("short"))
+    for i in range(60):
+        assert not token.matches(f"{i}" + "x" * 2_000_000)
+    assert psutil.Process().memory_info().rss - before < 60_000_000
 
 
 def test_a_broken_seal_is_a_sentence() -> None:

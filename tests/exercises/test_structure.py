@@ -170,6 +170,7 @@ OTHERWISE: dict[str, dict[str, list[tuple[str, ...]]]] = {
             ("by kind", 'return {"F": [0], "B": [0]}', "it is a dictionary"),
             ("a number", "return 3", "it is the number 3"),
             ("numbers in quotes", 'return [("F", "0")]', "[0][1] is the text '0'"),
+            ("of another stage", "return [(kind, stage + 1, k) for kind, k in order]", "its stage 4 is none of 0 to 3", "return order"),
         ],
         "fault": [
             ("text", '"2, 3, 1, 0"', "A list of 4 is wanted", "[2, 3, 1, 0]"),
@@ -325,6 +326,11 @@ def test_what_has_the_form_passes(came: Any, form: Any) -> None:
     formed(came, form)
 
 
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
 @pytest.mark.parametrize(
     ("came", "form", "words"),
     [
@@ -341,6 +347,9 @@ def test_what_has_the_form_passes(came: Any, form: Any) -> None:
         ([..., ...], [int], "Not answered yet"),
         ([1, None], [int], "at [1]: None came"),
         (3, callable, "a function; it is the number 3"),
+        (torch.ones(2, device="meta"), [float], "it is an array or tensor of shape (2,)"),
+        (torch.ones(2).to_sparse(), [float], "it is an array or tensor of shape (2,)"),
+        ({Unspeakable(): 1}, {"a": int}, "it is of type dict"),
     ],
 )  # fmt: skip
 def test_what_has_another_form_is_told_where(came: Any, form: Any, words: str) -> None:
@@ -364,10 +373,14 @@ def test_a_rank_that_returns_something_else_is_named() -> None:
 def test_a_design_takes_its_choices_and_no_others() -> None:
     choices = {"tp": (1, 2), "divided": (False, True), "cut": ("rows",)}
     design = {"cut": "rows", "tp": 2.0, "divided": True}
-    assert list(chosen(design, choices).values()) == [2, True, "rows"]
+    assert repr(chosen(design, choices)) == "{'tp': 2, 'divided': True, 'cut': 'rows'}"
+    assert repr(chosen(design | {"tp": np.int64(2)}, choices)["tp"]) == "2"
     for wrong, words in (
         ({"tp": 3}, "tp = 3 is no choice that there is: take one of 1, 2."),
         ({"tp": True}, "tp = True is no choice"),
+        ({"tp": torch.tensor([2, 2])}, "tp is a list of 2, which is no choice"),
+        ({"tp": torch.ones(2, device="meta")}, "tp is an array or tensor of shape (2,), which"),
+        ({"cut": np.array(["rows"])}, "cut is a list of 1, which is no choice"),
         ({"divided": 1}, "divided = 1 is no choice that there is: take one of False, True."),
         ({"more": 1}, "with the keys 'tp', 'divided', 'cut'"),
     ):
@@ -407,8 +420,21 @@ def test_a_tensor_is_called_by_the_first_name_that_fits() -> None:
         (right + 1, "wrong"),
         (right / 0, "inf or nan"),
         ([2.0, 4.0], "no tensor"),
+        (torch.complex(right, right), "no tensor"),  # its real part alone is right
+        (right.to("meta"), "no tensor"),
+        (right.to_sparse(), "no tensor"),
     ):
         assert in_words(came, known) == word
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_tensor_without_one_shape_is_a_sentence_everywhere() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
+    assert in_words(nested, {"right": torch.ones(2)}) == "no tensor"
+    with pytest.raises(OtherStructure, match="it is of type Tensor"):
+        formed(nested, float)
+    with pytest.raises(WrongAnswer, match="numbers cannot be read"):
+        same(nested, [1.0])
 
 
 def test_words_of_ranks_are_one_where_they_agree_and_say_who_differs_elsewhere() -> None:

@@ -857,6 +857,11 @@ def test_a_wrong_plan_is_refused_by_bucket_and_parameter(plan, message):
     assert message in str(caught.value)
 
 
+def test_a_limit_that_is_no_number_proves_nothing():
+    with pytest.raises(ValueError, match="it is sent once it has nan"):
+        replace(wrong(("c", "b"), ("a",)), bucket_bytes=float("nan")).check()
+
+
 def test_a_bucket_sent_before_an_earlier_one_is_complete_is_refused():
     halves = [("a", 4, "float16"), ("b", 4, "float32"), ("c", 4, "float16")]
     late = Bucket(0, ("c", "a"), (4, 4), "float16")
