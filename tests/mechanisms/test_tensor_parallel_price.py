@@ -25,6 +25,7 @@ from dlsys.collectives import hierarchical_all_reduce, ring_all_reduce
 from dlsys.hardware import Link, dgx_h100
 from dlsys.model import GPT
 from dlsys.tensor_parallel import (
+    Collective,
     LayoutError,
     Price,
     TensorParallelGPT,
@@ -290,13 +291,60 @@ def test_one_reduction_for_each_branch_and_pass():
     assert not list(layout(GPT3, 1).collectives())
 
 
+def test_the_collectives_of_a_step_with_shared_heads_are_these_in_this_order():
+    plan = layout(dataclasses.replace(BIASED, layers=1, positions="learned"), 4, True)
+
+    def stream(kind, where):
+        return Collective(kind, where, "b·s·h", 8 * 16)
+
+    def gradients(numbers, ranks):  # FP32 is not asked for: they are as wide as the activations
+        return Collective("all_reduce", "gradients", "copies", numbers, 1, False, ranks)
+
+    assert [repr(c) for c in plan.collectives()] == [
+        repr(c)
+        for c in (
+            stream("reduce_scatter", "embedding.output"),
+            stream("all_gather", "attention.input"),
+            stream("reduce_scatter", "attention.output"),
+            stream("all_gather", "ffn.input"),
+            stream("reduce_scatter", "ffn.output"),
+            stream("all_gather", "head.input"),
+            *[Collective("all_reduce", "loss", "b·s", 8, 4)] * 3,
+            stream("all_gather", "head.input again"),
+            stream("reduce_scatter", "head.input"),
+            gradients(16, 4),  # of the last norm
+            stream("all_gather", "ffn.output"),
+            stream("all_gather", "ffn.input again"),
+            stream("reduce_scatter", "ffn.input"),
+            stream("all_gather", "attention.output"),
+            stream("all_gather", "attention.input again"),
+            stream("reduce_scatter", "attention.input"),
+            gradients(4 * 16, 4),  # of two norms, and of the biases of `output` and `down`
+            gradients(2 * 6 * (16 + 1), 2),  # of a head's rows and biases in `key` and `value`
+            gradients(8 * 16, 4),  # of the positions
+            stream("all_gather", "embedding.output"),
+        )
+    ]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: layout(GPT3, 7), "96 heads .* degree of 7; the nearest that work: 6 and 8"),
         (lambda: layout(TINY, 0), "tensor-parallel degree is 0"),
         (lambda: layout(dataclasses.replace(TINY, sequence=6), 4, True), "6 tokens of a sequence"),
-        (lambda: layout(CATALOGUE["mixtral-8x7b"], 2), "Mixtral 8x7B has moe"),
+        (
+            lambda: layout(dataclasses.replace(TINY, ffn_hidden=6), 4),
+            "6 FFN neurons do not divide by a tensor-parallel degree of 4",
+        ),
+        (
+            lambda: layout(CATALOGUE["mixtral-8x7b"], 2),
+            "^Mixtral 8x7B has moe; GPT has no such part",
+        ),
+        (
+            lambda: layout(dataclasses.replace(CATALOGUE["mixtral-8x7b"], positions="relative"), 2),
+            "^Mixtral 8x7B has moe, relative positions; GPT has no such part",
+        ),
         (lambda: layout(TINY, 2)["norm.weight"].bounds(2), "no rank 2: ranks are 0 to 1"),
         (
             lambda: layout(dataclasses.replace(TINY, positions="relative"), 2),
