@@ -130,9 +130,9 @@ def _plan(
 ) -> Plan:
     if where is None:
         return plan_for(kind, ranks, None if algorithm == "best" else algorithm)
-    plans = candidates(kind, where, ranks)
     if algorithm == "best":
-        return best(kind, nbytes, where, ranks, plans)
+        return best(kind, nbytes, where, ranks)
+    plans = candidates(kind, where, ranks)
     if algorithm not in plans:
         raise ValueError(unknown(f"{kind} algorithm", algorithm, ["best", *plans]))
     return plans[algorithm]

@@ -1,6 +1,5 @@
 """Prices of pipeline schedules: published figures, closed forms, and arguments that are refused."""
 
-import math
 import re
 from types import SimpleNamespace
 
@@ -28,6 +27,7 @@ from dlsys.pipeline_parallel import (
 )
 from dlsys.pipeline_parallel.price import price
 from dlsys.transformer import TransformerSpec
+from tests.mechanisms.bad_arguments import ABOVE_ZERO, AT_LEAST_0, COUNT, COUNT_FROM_0, Case, each
 
 # Published figures
 
@@ -234,9 +234,9 @@ COUNTS = {
     "most (the micro-batches to draw)": [lambda x: draw_bubbles(4, most=x)],
 }
 COUNTS_FROM_0 = {
-    "rank": lambda x: split(None, gpipe(2, 2), x),
-    "ahead": lambda x: Pipeline(gpipe(1, 1), {0: None}, SimpleNamespace(rank=0, size=1), x),
-    "most_in_flight": lambda x: gpipe(1, 2).check([x]),
+    "rank": [lambda x: split(None, gpipe(2, 2), x)],
+    "ahead": [lambda x: Pipeline(gpipe(1, 1), {0: None}, SimpleNamespace(rank=0, size=1), x)],
+    "most_in_flight": [lambda x: gpipe(1, 2).check([x])],
 }
 SECONDS = {
     "forward": [
@@ -245,7 +245,6 @@ SECONDS = {
         lambda x: step_seconds(2, 2, x, 2),
     ],
     "backward": [lambda x: gpipe(2, 2).price(1, x), lambda x: step_seconds(2, 2, 1, x)],
-    "weight_backward": [lambda x: gpipe(2, 2).price(1, 2, 0, x)],
     "forward of stage 1": [lambda x: gpipe(2, 2).price([1, x], 2)],
     "update of stage 0": [lambda x: gpipe(2, 2).price(1, 2, update=[x, 1])],
     "transfer": [lambda x: gpipe(2, 2).price(1, 2, x)],
@@ -254,28 +253,30 @@ SECONDS = {
     "update": [lambda x: gpipe(2, 2).price(1, 2, update=x)],
     "The cost of piece 1": [lambda x: partition([1, x, 3], 2)],
 }
-ABOVE_ZERO = {
+SECONDS_OR_NONE = {"weight_backward": [lambda x: gpipe(2, 2).price(1, 2, 0, x)]}
+POSITIVE = {
     "below": [lambda x: min_microbatches(4, x), lambda x: draw_bubbles(4, below=x)],
     "rate, in FLOP/s,": [lambda x: stage_seconds(SPEC, PIECES, x)],
+}
+POSITIVE_OR_NONE = {
     "until": [lambda x: gpipe(2, 2).draw(until=x)],
     "width": [lambda x: gpipe(2, 2).draw(width=x)],
 }
-NO_NUMBERS = (True, math.nan, math.inf, "4", None)
-BAD = [
-    *((name, call, (0, -1, 2.0, *NO_NUMBERS), "a whole number of at least 1")
-      for name, calls in COUNTS.items() for call in calls),
-    *((name, call, (-1, 2.0, *NO_NUMBERS), "a whole number of at least 0")
-      for name, call in COUNTS_FROM_0.items()),
-    *((name, call, (-1, -0.5, True, math.nan, math.inf, "1"), "at least 0")
-      for name, calls in SECONDS.items() for call in calls),
-    *((name, call, (0, -1, True, math.nan, math.inf, "1"), "above zero")
-      for name, calls in ABOVE_ZERO.items() for call in calls),
-]  # fmt: skip
+CASES = [
+    Case(call.__code__.co_names[0], name, kind, call)  # known by the first name in it
+    for kind, arguments in (
+        (COUNT, COUNTS),
+        (COUNT_FROM_0, COUNTS_FROM_0),
+        (AT_LEAST_0, SECONDS),
+        (AT_LEAST_0.or_none(), SECONDS_OR_NONE),
+        (ABOVE_ZERO, POSITIVE),
+        (ABOVE_ZERO.or_none(), POSITIVE_OR_NONE),
+    )
+    for name, calls in arguments.items()
+    for call in calls
+]
 
 
-@pytest.mark.parametrize(("name", "call", "givens", "allowed"), BAD)
-def test_a_bad_argument_is_called_by_its_name(name, call, givens, allowed):
-    for given in givens:
-        sentence = re.escape(f"{name} is {given!r}; it must be {allowed}")
-        with pytest.raises(ValueError, match=f"^{sentence}"):
-            call(given)
+@each(CASES)
+def test_a_bad_argument_is_called_by_its_name(case):
+    case.check()
