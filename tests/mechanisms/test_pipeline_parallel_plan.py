@@ -395,7 +395,8 @@ def test_check_says_where_the_memory_bound_breaks():
     with pytest.raises(PlanError, match=r"Rank 0 runs F0 .* of 1 .* at most 0 are allowed"):
         gpipe(2, 4).check(most_in_flight=0)
     with pytest.raises(
-        ValueError, match=r"^most_in_flight has 3 numbers; give one for each of the 2"
+        ValueError,
+        match=r"^most_in_flight has 3 numbers; give one for each of the 2 ranks, or one for all\.$",
     ):
         gpipe(2, 4).check(most_in_flight=(1, 2, 3))
 
