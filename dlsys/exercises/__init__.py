@@ -65,7 +65,7 @@ def same(
     wanted = expected if isinstance(expected, Sealed) else plain(expected)
     wrong = difference(came, wanted, rtol, atol)
     if wrong is not None:
-        raise WrongAnswer(complaint(question, came, wanted, wrong, hint))
+        raise WrongAnswer(complaint(question, came, wanted, wrong, hint, rtol))
     lines = [f"{GREEN_TICK} {approval(question, came)}"]
     print("\n".join(lines if cost is None else [*lines, cost_line(cost_of(cost), best)]))
 

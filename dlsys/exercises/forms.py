@@ -4,7 +4,8 @@ A form is an example made of types:
 
 - `int`, `float`, `bool`, `str`, `torch.Tensor`: one such value; `callable`: a function
 - `[form]`: a list of any length
-- `(form, form)`: so many values, in this order, as a tuple or a list
+- `(form, form)`: so many values, in this order, as a tuple or a list; `[form, form]` the same,
+  where a list is asked for
 - `{"name": form}`: a dictionary with these keys; `{str: form}`: one with any texts as keys
 """
 
@@ -81,11 +82,11 @@ def proved(check: Callable[[], object]) -> str:
 
 def described(form: Any, many: bool = False) -> str:
     """A form in words: "a list of lists of whole numbers"."""
-    if isinstance(form, list):
+    if _is_of_any_length(form):
         return f"{'lists' if many else 'a list'} of {described(form[0], many=True)}"
-    if isinstance(form, tuple):
-        parts = ", ".join(map(described, form))
-        return f"{'tuples' if many else 'a tuple'} of {len(form)} ({parts})"
+    if isinstance(form, list | tuple):
+        name, parts = type(form).__name__, ", ".join(map(described, form))
+        return f"{f'{name}s' if many else f'a {name}'} of {len(form)} ({parts})"
     if isinstance(form, dict):
         keys = "texts as keys" if str in form else f"the keys {', '.join(map(repr, form))}"
         return f"{'dictionaries' if many else 'a dictionary'} with {keys}"
@@ -105,8 +106,10 @@ def _misfits(came: Any, form: Any, place: str) -> Iterator[tuple[str, Any]]:
 def _parts(came: Any, form: Any) -> list[tuple[Any, Any, Any]] | None:
     """Key, part and form of all that `came` holds; None where it is itself of another form."""
     if isinstance(form, list | tuple):
-        forms = form if isinstance(form, tuple) else form * len(came) if _is_list(came) else ()
-        if not _is_list(came) or len(forms) != len(came):
+        if not _is_list(came):
+            return None
+        forms = form * len(came) if _is_of_any_length(form) else form
+        if len(forms) != len(came):
             return None
         return [(i, part, forms[i]) for i, part in enumerate(came)]
     if isinstance(form, dict):
@@ -127,6 +130,10 @@ def _is(came: Any, form: Any) -> bool:
     return isinstance(came, form)
 
 
+def _is_of_any_length(form: Any) -> bool:
+    return isinstance(form, list) and len(form) == 1
+
+
 def _is_list(came: Any) -> bool:
     return type(came) in (list, tuple)
 
@@ -140,7 +147,7 @@ def _listed(came: Any, form: Any) -> Any:
         with contextlib.suppress(RuntimeError):  # a meta tensor, a sparse one
             return came.tolist() if innermost in (int, float, bool) else came
         return came
-    if isinstance(form, list) and _is_list(came):
+    if _is_of_any_length(form) and _is_list(came):
         return [_listed(part, form[0]) for part in came]
     return came
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlsys.exercises.plain import Array
-from dlsys.exercises.seal import Sealed
+from dlsys.exercises.seal import Sealed, significant
 from dlsys.exercises.structure import built_otherwise, kind, rearranged
 
 UNANSWERED = "Not answered yet: put your answer in the place of the three dots."
@@ -89,19 +89,21 @@ def approval(question: str, came: Any) -> str:
     return f"{question} = {text}" if len(text) <= 40 and text != question else question
 
 
-def complaint(question: str, came: Any, expected: Any, wrong: str, hint: Any = None) -> str:
+def complaint(
+    question: str, came: Any, expected: Any, wrong: str, hint: Any = None, rtol: float = 1e-9
+) -> str:
     """What to say of a wrong answer: what came, what is expected, and what is likely the mistake.
 
-    `wrong` is what `difference` says of the two.
+    `wrong` is what `difference` says of the two, and `rtol` the tolerance it was asked with.
     """
     if missing := unanswered(came):
         return f"{question}: {missing}"
     lines = [f"{question} is not right.", f"  came:      {show(came)}"]
-    lines += [f"  expected:  {show(expected)}"]
+    lines += [f"  expected:  {_shown(expected, came)}"]
     scalars = type(expected) in (bool, int, float, str, Sealed) and not built_otherwise(
         bare(came), expected
     )
-    mistake = likely_mistake(came, expected, hint)
+    mistake = likely_mistake(came, expected, hint, rtol)
     if not scalars and mistake != wrong:
         lines += [f"  where:     {wrong}"]
     return "\n".join([*lines, f"  likely:    {mistake}"] if mistake else lines)
@@ -119,24 +121,57 @@ def close(came: Any, expected: Any, rtol: float, atol: float) -> bool:
     return bool(came == expected)
 
 
-def likely_mistake(came: Any, expected: Any, hint: Any = None) -> str | None:
+def likely_mistake(came: Any, expected: Any, hint: Any = None, rtol: float = 1e-9) -> str | None:
     """The hint for this wrong answer.
 
     `hint` is one text for every wrong answer; or {wrong value: text}, or [(wrong value, text)]
     where the wrong values are lists, with the key None for any other. Wrong values may be
     `Sealed`, and numbers are recognised to three digits. An answer of another structure than
-    expected is told so, and has no other hint: what is in it is not looked at. Without a hint, the
+    expected is told so, and has no other hint: what is in it is not looked at. A number that is
+    right but has fewer digits than `rtol` or the seal asks for is told that. Without a hint, the
     ratio of two numbers gives some slips of unit away.
     """
     if isinstance(hint, str):
-        return hint
+        return _too_short(came, expected, rtol) or hint
     pairs = list(hint.items()) if isinstance(hint, Mapping) else list(hint or [])
     for wrong, text in pairs:
         if wrong is not None and difference(came, wrong, HINT_RTOL) is None:
             return str(text)
     if pairs and (otherwise := built_otherwise(bare(came), expected)):
         return otherwise
+    if short := _too_short(came, expected, rtol):
+        return short
     return next((text for wrong, text in pairs if wrong is None), None) or _ratio(came, expected)
+
+
+def _too_short(came: Any, expected: Any, rtol: float) -> str | None:
+    """That a number is right in its digits, two or more, and has too few; None where it is not so.
+
+    Two whole numbers are compared exactly: 150 is not 148 in fewer digits, but a wrong count.
+    """
+    if type(came) not in (int, float) or not _is_finite(came) or (digits := significant(came)) < 2:
+        return None
+    if isinstance(expected, Sealed):
+        wanted = f"{expected.digits} digits are" if expected.rounds_to(came) else ""
+    elif type(expected) not in (int, float) or {type(came), type(expected)} == {int}:
+        return None
+    else:
+        few = _is_finite(expected) and float(f"{expected:.{digits - 1}e}") == came
+        exact = "every digit is" if type(expected) is int else f"{_digits_of(rtol)} digits are"
+        wanted = exact if few else ""
+    return f"Right as far as it goes: {wanted} wanted." if wanted else None
+
+
+def _digits_of(rtol: float) -> int:
+    """How many digits a number needs at most to be within the tolerance."""
+    return 1 + math.ceil(-math.log10(rtol)) if 0 < rtol < 1 else 17
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # a whole number beyond every float
+        return False
 
 
 def _ratio(came: Any, expected: Any) -> str | None:
@@ -152,10 +187,20 @@ def _ratio(came: Any, expected: Any) -> str | None:
     return "The sign is wrong." if came == -expected else None
 
 
+def _shown(expected: Any, came: Any) -> str:
+    """`expected` in a line; of a seal, how many digits count where numbers came."""
+    if not isinstance(expected, Sealed) or expected.form in ("text", "bool", "none"):
+        return show(expected)
+    parts = bare(came) if isinstance(bare(came), list) else [came]
+    has_numbers = expected.form == "number" or any(kind(part) == "a number" for part in parts)
+    digits = f"; numbers are compared to {expected.digits} digits" if has_numbers else ""
+    return show(expected) + digits
+
+
 def show(value: Any, most: int = 200) -> str:
     """A plain value in a line: numbers with separators, long things cut."""
     if isinstance(value, Sealed):
-        return f"not shown; numbers are compared to {value.digits} digits"
+        return "not shown"
     try:
         if type(value) is int or (type(value) is float and abs(value) < 1e16):
             text = f"{value:,}"

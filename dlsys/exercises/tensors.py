@@ -20,6 +20,11 @@ def numbers(source: str | Random, *shape: int, most: int = 4) -> torch.Tensor:
     return torch.empty(shape).apply_(lambda _: random.randint(-most, most))
 
 
+def cut(x: torch.Tensor, dimension: int, comm: Any) -> torch.Tensor:
+    """The part of x that a rank holds: x is cut along a dimension, a part for each rank."""
+    return x.chunk(comm.size, dimension)[comm.rank].clone()
+
+
 def in_words(came: Any, known: Mapping[str, torch.Tensor]) -> str:
     """What a tensor is: the first name of `known` whose tensor it is close to.
 

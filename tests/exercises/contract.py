@@ -94,6 +94,19 @@ class Form:
             printed = execute(cell, namespace)
             assert not cell.is_test or "✔" in printed
 
+    def test_after_a_restart_a_question_needs_the_imports_and_its_own_cells_alone(
+        self, slug: str
+    ) -> None:
+        imports, *cells = code_cells(load("solutions", slug))
+        of_question: list[Cell] = []
+        for cell in cells:
+            of_question.append(cell)
+            if cell.is_test:
+                namespace = new_namespace()
+                for each in (imports, *of_question):
+                    execute(each, namespace)
+                of_question = []
+
     def test_the_released_notebook_scores_zero_and_says_that_nothing_is_answered(
         self, slug: str
     ) -> None:

@@ -65,6 +65,13 @@ def test_folded_cells_carry_what_the_page_jupyterlab_and_colab_read(folder: str,
     assert folded >= 6
 
 
+@pytest.mark.parametrize("name", in_the_book())
+def test_the_title_says_that_what_is_folded_has_to_be_run(name: str) -> None:
+    title = "".join(load("exercises", name)["cells"][0]["source"])
+    assert "It is folded, as it holds the hints to every mistake; run it all the same." in title
+    assert "Helpers are folded, too: run these cells as well" in title
+
+
 def cell(kind: str, metadata: dict[str, Any]) -> dict[str, Any]:
     return {"cell_type": kind, "id": "one", "metadata": metadata, "source": "x = 3"}
 

@@ -241,6 +241,66 @@ def test_long_answers_have_their_seal_and_are_not_kept() -> None:
     assert psutil.Process().memory_info().rss - before < 60_000_000
 
 
+@pytest.mark.parametrize(
+    ("came", "expected", "rtol", "words"),
+    [
+        (0.33, 1 / 3, 1e-9, "10 digits are"),
+        (-0.333, -1 / 3, 1e-4, "5 digits are"),
+        (8.5e8, 848024576, 1e-9, "every digit is"),
+        (2000000, 1999999.5, 1e-9, None),  # one digit may be chance
+        (2100000, 2148000.5, 1e-9, "10 digits are"),
+        (0.34, 1 / 3, 1e-9, None),
+        (0.3, 1 / 3, 1e-9, None),
+        (150, 148, 1e-9, None),  # a wrong count
+        (0.33, "1/3", 1e-9, None),
+        ("0.33", 1 / 3, 1e-9, None),
+        (0.33, float("nan"), 1e-9, None),
+        (float("inf"), 1 / 3, 1e-9, None),
+        (10**400, 1 / 3, 1e-9, None),
+        (0.93, sealed(seal(0.9309)), 1e-9, "3 digits are"),
+        (20e8, sealed(seal(2048e6)), 1e-9, None),
+        (-2.1e9, sealed(seal(-2148e6)), 1e-9, "3 digits are"),
+        (21, sealed(seal(20.5)), 1e-9, "3 digits are"),  # where 20 and 21 are as near
+        (0.92, sealed(seal(0.9309)), 1e-9, None),
+        (0.93, sealed(seal(0.93094, digits=4)), 1e-9, None),  # two digits are too many to try
+        (0.93, sealed(seal("0.93")), 1e-9, None),
+        (0.93, sealed(seal([0.9309])), 1e-9, None),
+    ],
+)
+def test_a_number_that_is_right_and_too_short_is_told_so(
+    came: Any, expected: Any, rtol: float, words: str | None
+) -> None:
+    said = f"Right as far as it goes: {words} wanted."
+    for hint in ("a hint", {5.0: "five", None: "a hint"}):
+        mistake = likely_mistake(came, expected, hint, rtol)
+        assert mistake == said if words else "as far as it goes" not in str(mistake)
+    if words:
+        assert said in complaint("x", came, expected, "", rtol=rtol)
+        assert likely_mistake(came, expected, {came: "known"}, rtol) == "known"
+
+
+def test_a_number_that_is_too_short_is_refused_by_same_with_its_tolerance() -> None:
+    with pytest.raises(WrongAnswer, match=r"Right as far as it goes: 5 digits are wanted\."):
+        same(0.33, 1 / 3, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("came", "value", "digits"),
+    [
+        (5, 3.14159, True),
+        ("tree", "ring", False),
+        (True, False, False),
+        (["a", "b"], ["a", "c"], False),
+        ([1, "b"], [1, "c"], True),
+        (torch.ones(2), [1.0, 2.0], True),
+    ],
+)
+def test_digits_are_spoken_of_where_there_are_numbers(came: Any, value: Any, digits: bool) -> None:
+    said = complaint("x", plain(came), sealed(seal(value)), "")
+    assert "expected:  not shown" in said
+    assert ("numbers are compared to 3 digits" in said) == digits
+
+
 def test_a_broken_seal_is_a_sentence() -> None:
     with pytest.raises(ValueError, match=r"'208e9' is not a seal; make one with seal"):
         sealed("208e9")

@@ -1,6 +1,7 @@
 """Answers of another structure get a sentence about the structure, and no error of Python's."""
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from dlsys.exercises.structure import built_otherwise, rearranged
 from dlsys.exercises.tensors import (
     beside_a_sum,
     by_name,
+    cut,
     in_order,
     in_words,
     numbers,
@@ -104,7 +106,7 @@ OTHERWISE: dict[str, dict[str, list[tuple[str, ...]]]] = {
         ],
         "step": [
             ("last layer first", f"{GRADIENTS}[::-1]", "(layer 2, layer 1, layer 0) came", GRADIENTS),
-            ("one number", "return 3", "(a tensor, a tensor, a tensor); it is the number 3", GRADIENTS),
+            ("one number", "return 3", "a list of 3 (a tensor, a tensor, a tensor); it is the number 3", GRADIENTS),
             ("a dictionary", "return {i: h.wait() for i, h in enumerate(handles)}", "a dictionary", GRADIENTS),
             ("a layer too few", f"{GRADIENTS}[1:]", "it is a list of 2", GRADIENTS),
             ("handles", "return handles", "[0] is of type", GRADIENTS),
@@ -117,6 +119,7 @@ OTHERWISE: dict[str, dict[str, list[tuple[str, ...]]]] = {
         "topk": [
             ("the mean alone", "return total / comm.size", "a tuple of 2 (a tensor, a tensor)", TOPK),
             ("a dictionary", 'return {"mean": total, "kept": kept}', "['mean', 'kept']", TOPK),
+            ("swapped", "return kept, total / comm.size", "(residual, mean) came", TOPK),
             ("values alone", "return total / comm.size, values", "as long as a gradient", TOPK),
         ],
         "design": [
@@ -131,7 +134,7 @@ OTHERWISE: dict[str, dict[str, list[tuple[str, ...]]]] = {
             ("a list", 'after = [["none", "all_reduce"]]', "a dictionary with the keys 'column, row'"),
             ("one word", '"all_reduce"', "is the text 'all_reduce'", '["none", "all_reduce"]'),
             ("three words", '["none", "none", "all_reduce"]', "is a list of 3", '["none", "all_reduce"]'),
-            ("another word", '["nothing", "all_reduce"]', "'nothing' is none of none", '["none", "all_reduce"]'),
+            ("another word", '["nothing", "all_reduce"]', "after[\"column, row\"][0] is 'nothing': take one of \"none\", \"all_gather\"", '["none", "all_reduce"]'),
         ],
         "mlp": [
             ("swapped", "return grad_x, y, grad_up, grad_down", "(grad_x, y, grad_up, grad_down) came", MLP),
@@ -147,6 +150,8 @@ OTHERWISE: dict[str, dict[str, list[tuple[str, ...]]]] = {
             ("a tuple", "return tuple(found.values())", "it is a tuple of 6", SCALE),
             ("scale alone", 'return comm.all_reduce(found["scale"])', "shape (4,)", SCALE),
             ("a list for text", 'wrong_gradient = ["scale"]', "take them off", 'wrong_gradient = "scale"'),
+            ("a fraction in quotes", 'fraction = "1/4"', "write it without quotes", "fraction = 1 / 4"),
+            ("a truth in quotes", '"False"', "write it without quotes", "False"),
         ],
         "heads": [
             ("a list", "return [[4, 5, 6, 7], [2, 3], [1]]", "A dictionary is wanted"),
@@ -314,6 +319,8 @@ def test_the_right_values_in_another_place_are_told_so(came: Any, words: str) ->
         (torch.ones(2, 3), [[float]]),
         ((1, 2), [int]),
         ([1, "a"], (int, str)),
+        ([1, "a"], [int, str]),
+        (torch.ones(2), [float, float]),
         ({"a": 1}, {"a": int}),
         ({"b": 1}, {str: int}),
         (torch.nn.Parameter(torch.ones(2)), torch.Tensor),
@@ -337,6 +344,8 @@ class Unspeakable:
         (True, int, "should be a whole number; it is True."),
         (3.5, int, "it is the number 3.5"),
         ([1, 2, 3], (int, int), "a tuple of 2 (a whole number, a whole number); it is a list of 3."),
+        ((1,), [int, int], "a list of 2 (a whole number, a whole number); it is a tuple of 1."),
+        ([1, "2"], [int, int], "in it, [1] is the text '2'."),
         ([[1], 2], [[int]], "a list of lists of whole numbers; in it, [1] is the number 2."),
         ({"a": 1}, {"b": int}, "a dictionary with the keys 'b'; it is a dictionary with the keys ['a']."),
         ({3: 1}, {str: int}, "texts as keys; it is a dictionary with the keys [3]"),
@@ -361,6 +370,7 @@ def test_what_has_another_form_is_told_where(came: Any, form: Any, words: str) -
 
 def test_forms_are_described_as_one_would_say_them() -> None:
     assert described([[str]]) == "a list of lists of texts"
+    assert described([[int, str]]) == "a list of lists of 2 (a whole number, text)"
     assert described([(str, torch.Tensor)]) == "a list of tuples of 2 (text, a tensor)"
     assert described([{"a": int}]) == "a list of dictionaries with the keys 'a'"
 
@@ -405,6 +415,15 @@ def test_numbers_are_whole_within_bounds_and_the_same_for_the_same_text() -> Non
     assert set(x.flatten().tolist()) == set(range(-3, 4))
     assert torch.equal(x, numbers("1/x", 40, 5, most=3))
     assert not torch.equal(x, numbers("1/y", 40, 5, most=3))
+
+
+def test_the_parts_of_all_ranks_are_the_tensor_and_no_view_of_it() -> None:
+    x = torch.arange(24.0).reshape(4, 6)
+    for dimension in (0, 1):
+        parts = [cut(x, dimension, SimpleNamespace(size=2, rank=rank)) for rank in (0, 1)]
+        assert torch.equal(torch.cat(parts, dimension), x)
+        parts[0].zero_()
+    assert torch.equal(x, torch.arange(24.0).reshape(4, 6))
 
 
 def test_a_tensor_is_called_by_the_first_name_that_fits() -> None:

@@ -192,11 +192,12 @@ def _check(
     if not wrong:
         best = dict(check.best) if check.best and cost else None
         return CheckResult(check.hidden, True, expression, expected, cost=cost, best=best)
-    hint = likely_mistake(came, check.expected, check.hint) if word == "value" else None
+    is_value = word == "value"
+    hint = likely_mistake(came, check.expected, check.hint, check.rtol) if is_value else None
     if check.hidden:
         return CheckResult(True, False, "", expected, hint=hint)
-    if word == "value":
-        message = complaint(expression, came, check.expected, wrong, hint)
+    if is_value:
+        message = complaint(expression, came, check.expected, wrong, check.hint, check.rtol)
     elif word == "late":
         message = f"{expression} took too long."
     elif word == "not plain":

@@ -427,6 +427,11 @@ BANK = {
             "In sequences it is 8 times",
         ),
         Wrong(
+            "the critical batch of the runs",
+            DESIGN.format("TRADEOFF.critical_batch", 32, 4, 25e6, "infiniband-hdr"),
+            "What does the trial alone",
+        ),
+        Wrong(
             "the cheapest devices",
             DESIGN.format(2048, 32, 8, 2.6e9, "ethernet-100g"),
             "more than nine hours",

@@ -233,7 +233,7 @@ BANK = {
             (
                 "each subtracts its own",
                 "top = logits.max(dim=1).values",
-                "Every token's target is on one rank",
+                "has subtracted the largest of its own logits",
             ),
         ),
     ],
@@ -244,6 +244,7 @@ BANK = {
             ("up", 'wrong_gradient = "up"', "its own columns of up"),
             ("down", 'wrong_gradient = "down"', "its own rows of down"),
             ("x", 'wrong_gradient = "x"', "It is right"),
+            ("the tensor's name", 'wrong_gradient = "grad_scale"', "but its key in the dictionary"),
             ("y", 'wrong_gradient = "y"', "what all ranks have a copy of"),
         ),
         *in_place_of(
