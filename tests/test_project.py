@@ -192,7 +192,10 @@ def test_every_command_of_the_makefile_is_explained():
 def test_an_exercise_and_a_quiz_are_held_to_what_holds_for_all_of_them(slug):
     """A class of a contract that a file does not take over would leave its notebook untried."""
     for folder, contract in (
-        ("exercises", (exercises.Form, exercises.Draws, exercises.WrongAnswers)),
+        (
+            "exercises",
+            (exercises.Form, exercises.Draws, exercises.WrongAnswers, exercises.Structure),
+        ),
         ("book.quizzes", (quizzes.Quiz,)),
     ):
         module = importlib.import_module(f"tests.{folder}.test_{slug}")

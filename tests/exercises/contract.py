@@ -5,6 +5,8 @@ A class of a file runs by itself, so that several can run side by side.
 
 import ast
 import json
+import re
+from collections.abc import Callable
 from functools import cache
 from random import Random
 from typing import Any
@@ -18,7 +20,7 @@ from dlsys.grading.checks import Check, checks_of, drawn, varied
 from dlsys.notebook.fold import is_folded
 from dlsys.notebook.release import STUB, as_text
 from tests.exercises.notebooks import ROOT, Cell, code_cells, execute, load, new_namespace, solved
-from tests.exercises.wrong_answers import Wrong, bank
+from tests.exercises.wrong_answers import Wrong, bank, module
 
 
 class Form:
@@ -211,13 +213,28 @@ class WrongAnswers:
     def test_a_wrong_answer_is_rejected_with_a_fitting_hint(
         self, slug: str, answer: str, wrong: Wrong
     ) -> None:
-        cells = code_cells(load("solutions", slug))
-        namespace = dict(before_each_answer(slug)[answer])
-        ids = [cell.id for cell in cells]
-        first, last = ids.index(answer), ids.index(f"{answer}-test")
-        changed = Cell(answer, wrong.cell(cells[first].source), {})
-        message = rejection([changed, *cells[first + 1 : last + 1]], namespace)
+        message = _said_of(slug, answer, wrong.cell)
         assert wrong.hint in message, message
+
+
+class Structure:
+    """An answer of another structure gets a sentence about the structure, and no error of Python's."""
+
+    def test_an_answer_of_another_structure_is_told_so(
+        self, slug: str, answer: str, otherwise: Wrong, words: str
+    ) -> None:
+        message = _said_of(slug, answer, otherwise.cell)
+        assert words in message, message
+        assert re.match(r"WrongAnswer|OtherStructure", message), message
+        assert not re.search(r"text is expected; a (list|dictionary) came", message)
+
+    def test_a_dozen_answers_of_another_structure_are_tried(self, slug: str) -> None:
+        assert sum(map(len, module(slug).OTHERWISE.values())) >= 12
+
+    def test_a_number_for_a_program_is_told_that_a_function_is_wanted(self, slug: str) -> None:
+        for answer, program in module(slug).PROGRAMS.items():
+            message = _said_of(slug, answer, lambda source, name=program: f"{source}\n\n{name} = 3")
+            assert "should be a function; it is the number 3" in message
 
 
 def _regions(source: str) -> tuple[list[str], list[str]]:
@@ -269,3 +286,12 @@ def rejection(cells: list[Cell], namespace: dict[str, Any]) -> str:
         except Exception as error:  # a wrong program may also end in an error of its own world
             return f"{type(error).__name__}: {error}"
     return "accepted"
+
+
+def _said_of(slug: str, answer: str, changed: Callable[[str], str]) -> str:
+    """What the checks of a question say, where this stands in the place of its solution."""
+    cells = code_cells(load("solutions", slug))
+    ids = [cell.id for cell in cells]
+    first, last = ids.index(answer), ids.index(f"{answer}-test")
+    cell = Cell(answer, changed(cells[first].source), {})
+    return rejection([cell, *cells[first + 1 : last + 1]], dict(before_each_answer(slug)[answer]))

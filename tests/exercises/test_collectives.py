@@ -17,6 +17,9 @@ class TestDraws(contract.Draws): ...
 class TestWrongAnswers(contract.WrongAnswers): ...
 
 
+class TestStructure(contract.Structure): ...
+
+
 def test_the_figures_of_the_model_answer_on_tree_and_ring_are_right() -> None:
     text, ethernet = model_answer("collectives"), LINKS["ethernet-100g"]
     for plan, milliseconds, seconds in (

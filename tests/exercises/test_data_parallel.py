@@ -20,6 +20,9 @@ class TestDraws(contract.Draws): ...
 class TestWrongAnswers(contract.WrongAnswers): ...
 
 
+class TestStructure(contract.Structure): ...
+
+
 def test_the_figures_of_the_model_answer_on_eight_gpus_are_right() -> None:
     text, link, many = model_answer("data_parallel"), Link("no latency", 0.0, 1.0), 10_000
     assert "5.6 times with 30 %, and 4 times with 50 %" in text

@@ -15,6 +15,9 @@ class TestDraws(contract.Draws): ...
 class TestWrongAnswers(contract.WrongAnswers): ...
 
 
+class TestStructure(contract.Structure): ...
+
+
 def test_the_figures_of_the_model_answer_on_halving_the_batch_are_right() -> None:
     spec, text = CATALOGUE["gpt2-xl"], model_answer("memory_wall")
     state = model_state(spec.parameters(), "mixed-adamw").total

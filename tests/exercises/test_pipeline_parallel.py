@@ -18,6 +18,9 @@ class TestDraws(contract.Draws): ...
 class TestWrongAnswers(contract.WrongAnswers): ...
 
 
+class TestStructure(contract.Structure): ...
+
+
 def test_the_figures_of_the_model_answer_on_the_bubble_of_1f1b_are_right() -> None:
     text = model_answer("pipeline_parallel")
     before, after, more = (

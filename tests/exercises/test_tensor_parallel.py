@@ -19,6 +19,9 @@ class TestDraws(contract.Draws): ...
 class TestWrongAnswers(contract.WrongAnswers): ...
 
 
+class TestStructure(contract.Structure): ...
+
+
 def test_the_figures_of_the_model_answer_on_staying_in_a_node_are_right() -> None:
     text, answers = model_answer("tensor_parallel"), solved("tensor_parallel")
     message, parameters = all_reduce_bytes(2048, 8192), 12 * 96 * 8192**2

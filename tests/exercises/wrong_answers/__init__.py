@@ -7,6 +7,7 @@ cell `ring-bytes` is the test cell `ring-bytes-test`.
 import importlib
 from dataclasses import dataclass
 from textwrap import dedent
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ def in_place_of(find: str, *wrong: tuple[str, str, str]) -> list[Wrong]:
     return [Wrong(misconception, source, hint, find) for misconception, source, hint in wrong]
 
 
+def module(slug: str) -> Any:
+    """The wrong answers to a notebook: its `BANK`, `OTHERWISE` and `PROGRAMS`."""
+    return importlib.import_module(f"{__name__}.{slug}")
+
+
 def bank(slug: str) -> dict[str, list[Wrong]]:
     """The wrong answers to a notebook's questions, by the id of the answer cell."""
-    return importlib.import_module(f"{__name__}.{slug}").BANK
+    return module(slug).BANK

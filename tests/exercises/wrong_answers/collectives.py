@@ -331,3 +331,36 @@ BANK = {
         ),
     ],
 }
+
+
+# Answers of another structure: what came, its source, words of the sentence, what of the solution it replaces.
+OTHERWISE: dict[str, list[tuple[str, ...]]] = {
+    "seconds": [("text", 'sent_bytes = "24.5e9"', "write it without quotes")],
+    "sent": [("a list", "return [1.0, 2.0]", "a list of 2 came: which of them")],
+    "mean": [
+        ("a dictionary", "return {0: x}", "a dictionary came"),
+        ("a number", "return 3", "A list of 6 is wanted"),
+        ("a list too much", "return [x]", "In its part [0]"),
+    ],
+    "shift": [
+        ("a number", "return 3.0", "should be a tensor; it is the number 3.0", "return received"),
+        ("a tuple", "return received, x", "it is a tuple of 2", "return received"),
+        ("text", '"1, 2, 3, 0"', "A list of 4 is wanted", "[1, 2, 3, 0]"),
+        ("a dictionary", "{0: 1, 1: 2, 2: 3, 3: 0}", "give its values alone", "[1, 2, 3, 0]"),
+    ],
+    "fault": [
+        ("transfers without rounds", "fault_round, fault_src = 1, 1\nrepaired = repaired[0]", "[0][0] is the number 0"),
+        ("a dictionary", "fault_round, fault_src = 1, 1\nrepaired = {1: repaired[1]}", "it is a dictionary"),
+    ],
+    "broadcast": [
+        ("one round", "return [(0, dst, 0, 1) for dst in range(1, ranks)]", "a list of lists of tuples"),
+        ("a number", "return 3", "it is the number 3"),
+    ],
+    "cluster": [
+        ("text", 'one_card_is_enough_for = "ring"\ndesign = "ring"', "it is the text 'ring'"),
+        ("a list for text", 'one_card_is_enough_for = ["ring"]', "take them off"),
+    ],
+}  # fmt: skip
+
+# The programs that are asked for, by question.
+PROGRAMS = {"mean": "ring_mean", "shift": "shift"}

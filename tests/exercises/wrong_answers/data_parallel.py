@@ -504,3 +504,48 @@ BANK = {
         ),
     ],
 }
+
+
+# Answers of another structure: what came, its source, words of the sentence, what of the solution it replaces.
+GRADIENTS = "return [handle.wait() / count for handle in handles]"
+TOPK = "return total / comm.size, kept"
+
+OTHERWISE: dict[str, list[tuple[str, ...]]] = {
+    "bytes": [("a list", "micro_batches = [4]", "take them off")],
+    "cut": [
+        ("one bucket", "return [5, 4, 3]", "[0] is the number 5"),
+        ("numbers in a dictionary", "return {0: [5]}", "it is a dictionary with the keys [0]"),
+        ("names", 'return [["5"], ["4"]]', "[0][0] is the text '5'"),
+        ("another nesting", "return [cut]", "[0][0] is a list of 1", "return cut"),
+    ],
+    "mean": [
+        ("a list", "return [float(one) for one in w]", "What rank 0 returns should be a tensor", "return w - 0.0625 * sums[:-1] / sums[-1]"),
+        ("a pair", "return w, sums", "it is a tuple of 2", "return w - 0.0625 * sums[:-1] / sums[-1]"),
+    ],
+    "step": [
+        ("last layer first", f"{GRADIENTS}[::-1]", "(layer 2, layer 1, layer 0) came", GRADIENTS),
+        ("one number", "return 3", "a list of 3 (a tensor, a tensor, a tensor); it is the number 3", GRADIENTS),
+        ("a dictionary", "return {i: h.wait() for i, h in enumerate(handles)}", "a dictionary", GRADIENTS),
+        ("a layer too few", f"{GRADIENTS}[1:]", "it is a list of 2", GRADIENTS),
+        ("handles", "return handles", "[0] is of type", GRADIENTS),
+    ],
+    "timeline": [
+        ("text", '"b2 and b3"', "A list of 2 is wanted", "[2, 3]"),
+        ("one of them alone", "waited = 3", "A list of 2 is wanted", "waited = [2, 3]"),
+        ("a pair", "return free, ready", "a list of 2 came", "return free - ready"),
+    ],
+    "topk": [
+        ("the mean alone", "return total / comm.size", "a tuple of 2 (a tensor, a tensor)", TOPK),
+        ("a dictionary", 'return {"mean": total, "kept": kept}', "['mean', 'kept']", TOPK),
+        ("swapped", "return kept, total / comm.size", "(residual, mean) came", TOPK),
+        ("values alone", "return total / comm.size, values", "as long as a gradient", TOPK),
+    ],
+    "design": [
+        ("a list", "noise_scale = 2048\ndesign = [32, 4, 25e6]", "the keys 'ranks', 'micro_batches'"),
+        ("a list for text", 'noise_scale = 2048\ndesign["network"] = ["ethernet-100g"]', "is no choice"),
+    ],
+    "tax": [("the other way", 'amdahl = "18.6"', "write it without quotes")],
+}  # fmt: skip
+
+# The programs that are asked for, by question.
+PROGRAMS = {"mean": "repaired", "step": "step_gradients", "topk": "topk_mean"}

@@ -211,3 +211,40 @@ BANK = {
         ),
     ],
 }
+
+
+# Answers of another structure: what came, its source, words of the sentence, what of the solution it replaces.
+OTHERWISE: dict[str, list[tuple[str, ...]]] = {
+    "state": [
+        ("a number in a list", "state_bytes = [208e9]", "inside brackets: take them off"),
+        ("text", 'state_bytes = "208e9"', "write it without quotes"),
+        ("several", "state_bytes = (26e9, 26e9, 156e9)", "a list of 3 came: which of them"),
+        ("a function", "state_bytes = lambda: 208e9", "is of type function"),
+    ],
+    "forgotten": [
+        ("names alone", 'missing = ["gradients"]', "should be a dictionary with texts as keys"),
+        ("pairs", 'missing = [("gradients", 4e10)]', "it is a list of 1"),
+        ("text", 'missing = "gradients"', "it is the text 'gradients'"),
+        ("texts for bytes", 'missing = {"gradients": "40e9"}', "['gradients'] is the text"),
+    ],
+    "free": [
+        ("text", "return '848024576'", "write it without quotes"),
+        ("a pair", "return 24 * 2**30, 848024576", "a list of 2 came"),
+    ],
+    "fit": [
+        ("a list", 'design = [1, "selective"]', "a dictionary with the keys 'zero_stage'"),
+        ("another key", 'design = {"zero": 1, "recompute": "none"}', "the keys ['zero'"),
+        ("a text", 'design = {"zero_stage": "1", "recompute": "none"}', "take one of 0, 1, 2"),
+    ],
+    "cost": [
+        ("dollars alone", "return 1415571.28", "A list of 2 is wanted"),
+        ("by name", 'return {"days": 19.66, "dollars": 1415571.28}', "give its values alone"),
+    ],
+    "frozen": [
+        ("a list", "predicted = [1, 2, 3]", "should be a dictionary with the keys 'weights'"),
+        ("a key too few", 'predicted = {"weights": 1, "moments": 2}', "['weights', 'moments']"),
+    ],
+}  # fmt: skip
+
+# The programs that are asked for, by question.
+PROGRAMS = {}

@@ -331,3 +331,35 @@ BANK = {
         Wrong("the last rank", TAIL.format([27, 27, 21], [6, 1, 1]), "The first one is asked for"),
     ],
 }
+
+
+# Answers of another structure: what came, its source, words of the sentence, what of the solution it replaces.
+OTHERWISE: dict[str, list[tuple[str, ...]]] = {
+    "bubble": [("text", 'of_all_time = "20 %"', "write it without quotes")],
+    "step": [("a list", "step_ms = [3800]", "take them off")],
+    "picture": [
+        ("a list for text", 'schedule = ["1f1b"]', "take them off", 'schedule = "1f1b"'),
+        ("text for a tuple", 'waits_for = "F2"', "A list of 3 is wanted", 'waits_for = ("F", 2, 2)'),
+    ],
+    "order": [
+        ("words", 'return [f"F{k}" for k in range(micro_batches)]', "[0] is the text 'F0'"),
+        ("by kind", 'return {"F": [0], "B": [0]}', "it is a dictionary"),
+        ("a number", "return 3", "it is the number 3"),
+        ("numbers in quotes", 'return [("F", "0")]', "[0][1] is the text '0'"),
+        ("of another stage", "return [(kind, stage + 1, k) for kind, k in order]", "its stage 4 is none of 0 to 3", "return order"),
+    ],
+    "fault": [
+        ("text", '"2, 3, 1, 0"', "A list of 4 is wanted", "[2, 3, 1, 0]"),
+        ("a dictionary", "return {0: total}", "What the program returns should be a tensor", "return total"),
+        ("a pair", "return total, rows", "it is a tuple of 2", "return total"),
+    ],
+    "stages": [("a pair", "return total, xs", "", "return total")],
+    "design": [
+        ("a list", 'never_fits = "gpipe"\ndesign = ["1f1b", 4, 2]', "it is a list of 3"),
+        ("a list for text", 'never_fits = ["gpipe"]', "take them off"),
+    ],
+    "tail": [("one number", "predicted_ms = 27", "A list of 3 is wanted", "predicted_ms = [27, 27, 21]")],
+}  # fmt: skip
+
+# The programs that are asked for, by question.
+PROGRAMS = {"order": "one_f_one_b_order", "fault": "repaired", "stages": "train_stage"}

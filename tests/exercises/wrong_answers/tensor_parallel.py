@@ -405,3 +405,48 @@ BANK = {
         Wrong("a node and selective", design(8, False, "selective"), "more than it needs"),
     ],
 }
+
+
+# Answers of another structure: what came, its source, words of the sentence, what of the solution it replaces.
+MLP = "return y, grad_x, grad_up, grad_down"
+LOSS = "return losses, powers / total[:, None] - is_target.float()"
+SCALE = 'return found | {"scale": comm.all_reduce(found["scale"])}'
+
+OTHERWISE: dict[str, list[tuple[str, ...]]] = {
+    "bytes": [("a list", "all_reduce_bytes = [58720256.0]", "take them off")],
+    "chain": [
+        ("a list", 'after = [["none", "all_reduce"]]', "a dictionary with the keys 'column, row'"),
+        ("one word", '"all_reduce"', "is the text 'all_reduce'", '["none", "all_reduce"]'),
+        ("three words", '["none", "none", "all_reduce"]', "is a list of 3", '["none", "all_reduce"]'),
+        ("another word", '["nothing", "all_reduce"]', "after[\"column, row\"][0] is 'nothing': take one of \"none\", \"all_gather\"", '["none", "all_reduce"]'),
+    ],
+    "mlp": [
+        ("swapped", "return grad_x, y, grad_up, grad_down", "(grad_x, y, grad_up, grad_down) came", MLP),
+        ("y alone", "return y", "it is an array or tensor of shape (3, 4)", MLP),
+        ("pairs", "return (y, grad_x), (grad_up, grad_down)", "it is a tuple of 2", MLP),
+        ("by name", 'return {"y": y}', "a dictionary with the keys ['y']", MLP),
+    ],
+    "loss": [
+        ("swapped", "return powers / total[:, None] - is_target.float(), losses", "(gradient, losses) came", LOSS),
+        ("the loss alone", "return losses", "it is an array or tensor of shape (12,)", LOSS),
+    ],
+    "fault": [
+        ("a tuple", "return tuple(found.values())", "it is a tuple of 6", SCALE),
+        ("scale alone", 'return comm.all_reduce(found["scale"])', "shape (4,)", SCALE),
+        ("a list for text", 'wrong_gradient = ["scale"]', "take them off", 'wrong_gradient = "scale"'),
+        ("a fraction in quotes", 'fraction = "1/4"', "write it without quotes", "fraction = 1 / 4"),
+        ("a truth in quotes", '"False"', "write it without quotes", "False"),
+    ],
+    "heads": [
+        ("a list", "return [[4, 5, 6, 7], [2, 3], [1]]", "A dictionary is wanted"),
+        ("a number for a list", '"summed_over": rank,', "In its part ['summed_over']: A list of 1", '"summed_over": list(range(first, first + copies)),'),
+    ],
+    "kept": [("parts", "return between, inside, scores", "a list of 3 came", "return between / (t if sequence_parallel else 1) + inside + scores")],
+    "design": [
+        ("a tuple", 'design = (4, True, "selective")', "it is a tuple of 3"),
+        ("text for a truth", 'design = {"tp": 4, "sequence_parallel": "yes", "recompute": "none"}', "take one of False, True"),
+    ],
+}  # fmt: skip
+
+# The programs that are asked for, by question.
+PROGRAMS = {"mlp": "mlp", "loss": "vocab_loss", "fault": "repaired"}
