@@ -513,3 +513,14 @@ def test_every_schedule_can_be_drawn():
         assert len(figure.axes) == 2
     assert len(draw_bubbles(8).axes[0].lines) == 3 + 1 + 3
     assert len(draw_comparison([gpipe(4, 8), one_f_one_b(4, 8)]).axes[0].lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("order", "late"), [("F W B", "B0"), ("B F W", "F0"), ("W F B", "B0")], ids=str
+)
+def test_no_part_of_a_backward_pass_runs_before_what_it_needs(order, late):
+    """Said here action by action, and not by what the plan itself takes for a need."""
+    plan = Plan("too early", 1, 1, (tuple(Action(kind, 0, 0) for kind in order.split()),))
+    with pytest.raises(PlanError, match=rf"but {late} of stage 0 must come first"):
+        plan.check()
+    Plan("in time", 1, 1, (tuple(Action(kind, 0, 0) for kind in "FBW"),)).check()
