@@ -489,11 +489,11 @@ answer = gpipe(2, 3)
 def test_a_plan_with_a_field_of_another_type_is_told_in_a_sentence(
     boxes: Boxes, tmp_path: Path
 ) -> None:
-    wrong = """from dlsys.collectives import Plan, Transfer
-answer = Plan("broadcast", "mine", 2, 1, [[Transfer(0, 1.5, 0, 1)]])
+    wrong = """from dlsys.collectives import Transfer
+answer = Transfer(0, 1.5, 0, 1)
 """
     assignment = make(
-        tmp_path, IMPORTS, {"answer": ("answer = ...", wrong, "same(answer.ranks, 2)", "")}
+        tmp_path, IMPORTS, {"answer": ("answer = ...", wrong, "same(answer.src, 0)", "")}
     )
     result = only(grade(unchecked(assignment), tmp_path, boxes, {"answer": wrong}))
     assert "Transfer.dst is 1.5; it must be a whole number." in result.checks[0].message
