@@ -278,7 +278,7 @@ def before_each_answer(slug: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def rejection(cells: list[Cell], namespace: dict[str, Any]) -> str:
+def _rejection(cells: list[Cell], namespace: dict[str, Any]) -> str:
     """What a student is told by the first cell that fails."""
     for cell in cells:
         try:
@@ -294,4 +294,4 @@ def _said_of(slug: str, answer: str, changed: Callable[[str], str]) -> str:
     ids = [cell.id for cell in cells]
     first, last = ids.index(answer), ids.index(f"{answer}-test")
     cell = Cell(answer, changed(cells[first].source), {})
-    return rejection([cell, *cells[first + 1 : last + 1]], dict(before_each_answer(slug)[answer]))
+    return _rejection([cell, *cells[first + 1 : last + 1]], dict(before_each_answer(slug)[answer]))

@@ -6,15 +6,10 @@ from typing import Any
 import pytest
 
 from dlsys.notebook.fold import fold, is_folded
+from tests.contents import CONTENTS, SLUGS
 from tests.exercises.notebooks import ROOT, load
 
 MOST_OPEN_LINES = 25
-
-
-def in_the_book() -> list[str]:
-    """The slugs of the exercise notebooks that the table of contents names."""
-    lines = (ROOT / "_toc.yml").read_text(encoding="utf-8").splitlines()
-    return [line.split("/")[-1] for line in lines if "file: exercises/" in line]
 
 
 def open_lines(cells: list[dict[str, Any]]) -> dict[str, int]:
@@ -35,10 +30,10 @@ def open_lines(cells: list[dict[str, Any]]) -> dict[str, int]:
 
 def test_the_table_of_contents_names_every_exercise_notebook() -> None:
     stored = {path.stem for path in (ROOT / "solutions").glob("*/*.ipynb")}
-    assert set(in_the_book()) == stored
+    assert {page.split("/")[-1] for page in CONTENTS if page.startswith("exercises/")} == stored
 
 
-@pytest.mark.parametrize("name", in_the_book())
+@pytest.mark.parametrize("name", SLUGS)
 @pytest.mark.parametrize("folder", ["solutions", "exercises"])
 def test_at_most_25_lines_stand_open_between_a_question_and_its_answer(
     folder: str, name: str
@@ -47,7 +42,7 @@ def test_at_most_25_lines_stand_open_between_a_question_and_its_answer(
     assert {place: n for place, n in counted.items() if n > MOST_OPEN_LINES} == {}
 
 
-@pytest.mark.parametrize("name", in_the_book())
+@pytest.mark.parametrize("name", SLUGS)
 @pytest.mark.parametrize("folder", ["solutions", "exercises"])
 def test_folded_cells_carry_what_the_page_jupyterlab_and_colab_read(folder: str, name: str) -> None:
     folded = 0
@@ -65,7 +60,7 @@ def test_folded_cells_carry_what_the_page_jupyterlab_and_colab_read(folder: str,
     assert folded >= 6
 
 
-@pytest.mark.parametrize("name", in_the_book())
+@pytest.mark.parametrize("name", SLUGS)
 def test_the_title_says_that_what_is_folded_has_to_be_run(name: str) -> None:
     title = "".join(load("exercises", name)["cells"][0]["source"])
     assert "It is folded, as it holds the hints to every mistake; run it all the same." in title
