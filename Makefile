@@ -26,6 +26,8 @@ PORT := 8000
 NOTEBOOKS = $(wildcard solutions/*/*.ipynb)
 # What grades hundreds of notebooks: a step of its own.
 ATTACKS := $(patsubst %,tests/grading/test_%.py,attacks banks class)
+# A module is compiled once, when it is first imported, and not by every process of a test or a grader.
+unexport PYTHONDONTWRITEBYTECODE
 # A file's tests stay in one process, as a notebook's cells must, and files start in their order: the long ones early.
 PARALLEL := -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
@@ -110,7 +112,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	    "$$found" -m venv --clear $(VENV); \
 	fi
 	@echo 'Installing packages (a few minutes the first time).'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[book,grading,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[book,grading,dev]'
 	@mkdir -p $(VENV)/etc/ipython
 	@echo 'c.IPKernelApp.log_level = "ERROR"  # kernels warn of TCP, which does not leave this machine' \
 	    > $(VENV)/etc/ipython/ipython_kernel_config.py

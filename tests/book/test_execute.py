@@ -14,6 +14,7 @@ pytest.importorskip("myst_nb", reason="the book's tools are not installed")
 
 import psutil
 from jupyter_cache import get_cache
+from sphinx.cmd.build import build_main
 
 from dlsys.notebook.book import execute
 from tests.book.test_cache import build, runs
@@ -84,38 +85,37 @@ def test_the_pages_and_keys_are_those_of_an_execution_by_sphinx(tmp_path, monkey
         assert pages[0].read_text() == pages[1].read_text()
 
 
-def sphinx(source: Path) -> subprocess.Popen[str]:
-    """Start a build as `make book` does: warnings count as errors, after everything is written."""
+def arguments(source: Path) -> list[str]:
+    """Sphinx's for a build as `make book` does: warnings are errors, after all is written."""
     settings = {
         "extensions": "myst_nb,sphinx_design,dlsys.notebook.book",
         "nb_execution_mode": "cache",
     }
     defined = [part for name, value in settings.items() for part in ("-D", f"{name}={value}")]
-    command = [sys.executable, "-m", "sphinx", "-C", "-q", "-W", "--keep-going", *defined]
-    command += [str(source), str(source.parent / "html")]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    options = ["-C", "-q", "-W", "--keep-going", *defined]
+    return [*options, str(source), str(source.parent / "html")]
 
 
-def test_a_failed_chapter_is_shown_with_its_traceback_once_and_executed_again(tmp_path):
+def test_a_failed_chapter_is_shown_with_its_traceback_once_and_executed_again(tmp_path, capsys):
     fails, fine = f"{COUNT}\nNAME = 0\n1 / NAME", f"{COUNT}\nprint('fine')"
     source = write(tmp_path / "book", alpha=fails, beta=fine)
     for attempt in (1, 2):
-        build = sphinx(source)
-        _, said = build.communicate()
-        assert build.returncode == 1
+        assert build_main(arguments(source)) == 1
+        said = capsys.readouterr().err
         assert re.search(r"chapters/alpha.*WARNING: (?s:.*)1 / alpha(?s:.*)ZeroDivisionError", said)
         assert runs(source) == {"alpha": attempt, "beta": 1}
     write(source, alpha=fine, beta=fine)
-    build = sphinx(source)
-    assert build.communicate()[1] == "Executing chapters/alpha (1 of 1)\n"
-    assert build.returncode == 0
+    assert build_main(arguments(source)) == 0
+    assert capsys.readouterr().err == "Executing chapters/alpha (1 of 1)\n"
     assert "fine" in (tmp_path / "html/chapters/alpha.html").read_text()
     assert runs(source) == {"alpha": 3, "beta": 1}
 
 
 def test_stopping_the_build_leaves_no_kernel_behind(tmp_path):
     wait = "import os, pathlib, time\npathlib.Path('NAME.pid').write_text(str(os.getpid()))\ntime.sleep(600)"
-    build = sphinx(write(tmp_path / "book", alpha=wait, beta=wait))
+    command = [sys.executable, "-m", "sphinx"]
+    command += arguments(write(tmp_path / "book", alpha=wait, beta=wait))
+    build = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     until = time.monotonic() + 60
     while not (files := list(tmp_path.glob("book/chapters/*.pid"))) or not files[0].read_text():
         assert time.monotonic() < until, "no kernel started"

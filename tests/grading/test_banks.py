@@ -1,12 +1,13 @@
-"""Every wrong answer of every bank, through the real grader: none of them has full marks."""
+"""Solutions, released notebooks and every wrong answer of every bank, through the real grader."""
 
 from __future__ import annotations
 
 import pytest
 
-from dlsys.grading.result import Result
+from dlsys.grading.result import GRADED, Result
 from tests.exercises.notebooks import slugs
 from tests.exercises.wrong_answers import bank
+from tests.grading.attacks import BLANK, SOLVED, Attack, points
 from tests.grading.graded import (
     assert_that_wrong_answers_alone_cost_points,
     graded,
@@ -18,8 +19,25 @@ Results = dict[tuple[str, str], Result]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    every = (each for slug in slugs() for each in wrong_notebooks(slug))
+    every = (
+        each
+        for slug in slugs()
+        for each in (Attack(SOLVED, slug), Attack(BLANK, slug, BLANK), *wrong_notebooks(slug))
+    )
     return graded(every, tmp_path_factory.mktemp("banks"))
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_the_solution_has_full_marks(slug: str, results: Results) -> None:
+    found = {each.id: each.earned for each in results[slug, SOLVED].questions}
+    assert found == points(slug)
+
+
+@pytest.mark.parametrize("slug", slugs())
+def test_the_released_notebook_has_no_point(slug: str, results: Results) -> None:
+    result = results[slug, BLANK]
+    assert result.status == GRADED
+    assert {each.earned for each in result.questions} == {0}
 
 
 @pytest.mark.parametrize("slug", slugs())
