@@ -60,6 +60,9 @@ $(BUILD)/files: FORCE
 	@mkdir -p $(BUILD)
 	@echo '$(FILES)' | cmp -s - $@ || echo '$(FILES)' > $@
 
+# One thread a worker: two to a core wait for each other.
+test attacks: export OMP_NUM_THREADS := 1
+
 test: $(INSTALLED)
 	@$(BIN)/python -m pytest $(PARALLEL) --nbval $(ATTACKS:%=--ignore=%) tests $(NOTEBOOKS)
 
