@@ -9,10 +9,10 @@ import os
 import sys
 import time
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import psutil
@@ -81,14 +81,16 @@ def _finish(work: Coroutine[Any, Any, None]) -> None:
     """Run in a thread of its own, as nbclient takes Ctrl-C from others in the main thread."""
     loop = asyncio.new_event_loop()
     task = loop.create_task(work)
-    thread = Thread(target=loop.run_until_complete, args=(asyncio.wait({task}),))
-    thread.start()
     try:
-        thread.join()
-    except BaseException:
-        loop.call_soon_threadsafe(task.cancel)  # each chapter stops its kernel on the way out
-        thread.join()
-        raise
+        # Not a Thread: joined again, one that Ctrl-C interrupted counts as ended.
+        with ThreadPoolExecutor(1) as thread:
+            done = thread.submit(loop.run_until_complete, asyncio.wait({task}))
+            try:
+                done.result()
+            except BaseException:
+                # Each chapter stops its kernel on the way out.
+                loop.call_soon_threadsafe(task.cancel)
+                raise
     finally:
         loop.close()
     task.result()
