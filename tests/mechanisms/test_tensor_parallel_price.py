@@ -338,6 +338,10 @@ def test_the_collectives_of_a_step_with_shared_heads_are_these_in_this_order():
             "6 FFN neurons do not divide by a tensor-parallel degree of 4",
         ),
         (
+            lambda: layout(TransformerSpec(2, 96, 24, 32, 24, kv_heads=8, ffn_hidden=48), 6),
+            "^8 key-value heads .* degree of 6; the nearest that work: 4 and 8",
+        ),
+        (
             lambda: layout(CATALOGUE["mixtral-8x7b"], 2),
             "^Mixtral 8x7B has moe; GPT has no such part",
         ),
