@@ -117,6 +117,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo 'Installing packages (a few minutes the first time).'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[book,grading,dev]'
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # on all cores; templates of code do not compile
 	@mkdir -p $(VENV)/etc/ipython
 	@echo 'c.IPKernelApp.log_level = "ERROR"  # kernels warn of TCP, which does not leave this machine' \
 	    > $(VENV)/etc/ipython/ipython_kernel_config.py
