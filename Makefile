@@ -7,6 +7,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 LAB_SETTINGS := $(VENV)/share/jupyter/lab/settings/overrides.json
 
 # The instructor's book is built beside the students', so that neither can leak into the other.
@@ -88,7 +89,7 @@ mutants: $(VENV)/mutants
 	@$(BIN)/python -m tests.mechanisms.mutants $(CHAPTER)
 
 $(VENV)/mutants: $(INSTALLED)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutants]'
+	@$(INSTALL) --editable '.[mutants]'
 	@touch $@
 
 release: $(INSTALLED)
@@ -115,8 +116,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	    "$$found" -m venv --clear $(VENV); \
 	fi
 	@echo 'Installing packages (a few minutes the first time).'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[book,grading,dev]'
+	@$(INSTALL) --upgrade pip
+	@$(INSTALL) --no-compile --editable '.[book,grading,dev]'
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # on all cores; templates of code do not compile
 	@mkdir -p $(VENV)/etc/ipython
 	@echo 'c.IPKernelApp.log_level = "ERROR"  # kernels warn of TCP, which does not leave this machine' \
