@@ -65,8 +65,7 @@ def test_chapters_run_side_by_side_and_are_announced_in_order(tmp_path, monkeypa
     assert "one line" in (pages / "gamma.html").read_text(), "printed in pieces, shown as one line"
     records = get_cache(tmp_path / "_build/cache").list_cache_records()
     seconds = {Path(record.uri).stem: record.data["cpu_seconds"] for record in records}
-    others = min(seconds["alpha"], seconds["beta"])
-    assert seconds["gamma"] > others + 1, "processors were busy for its child, too"
+    assert seconds["gamma"] > seconds["alpha"] + 1, "processors were busy for its child, too"
 
 
 def cached(source: Path) -> set[str]:
@@ -125,5 +124,4 @@ def test_stopping_the_build_leaves_no_kernel_behind(tmp_path):
     assert kernels
     build.send_signal(signal.SIGINT)  # one kernel may be starting still, which is the harder case
     assert build.wait(timeout=60)
-    _, left = psutil.wait_procs(kernels, timeout=10)  # one just killed takes a moment to end
-    assert not left
+    assert not any(kernel.is_running() for kernel in kernels)

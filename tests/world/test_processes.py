@@ -424,8 +424,8 @@ def test_no_process_outlives_a_script_that_is_stopped(how):
 
 def test_the_same_file_runs_under_torchrun():
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1")
-    torchrun += ("--nproc-per-node", "2", PROGRAMS / "sum_of_ranks.py")
+    torchrun += ("--nproc-per-node", "4", PROGRAMS / "sum_of_ranks.py")
     script = start(*torchrun, env={**os.environ, "OMP_NUM_THREADS": "1"})
     out, err = script.communicate(timeout=120)
     assert script.returncode == 0, err
-    assert out == "2 ranks agree on [3]\n"
+    assert out == "4 ranks agree on [10]\n"
