@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Packages are compiled on all cores, and what is hardly ever imported when it is.
+RARELY := /(tests?|testing|_inductor|networkx|sympy|setuptools)/
 LAB_SETTINGS := $(VENV)/share/jupyter/lab/settings/overrides.json
 
 # The instructor's book is built beside the students', so that neither can leak into the other.
@@ -118,7 +120,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo 'Installing packages (a few minutes the first time).'
 	@$(INSTALL) --upgrade pip
 	@$(INSTALL) --no-compile --editable '.[book,grading,dev]'
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # on all cores; templates of code do not compile
+	@$(BIN)/python -m compileall -qq -j 0 -x '$(RARELY)' $(VENV)/lib || true  # templates of code do not compile
 	@mkdir -p $(VENV)/etc/ipython
 	@echo 'c.IPKernelApp.log_level = "ERROR"  # kernels warn of TCP, which does not leave this machine' \
 	    > $(VENV)/etc/ipython/ipython_kernel_config.py

@@ -203,6 +203,8 @@ def parse_flops(text: str) -> float:
 
 
 def _finite(value: object) -> bool:
+    if type(value) is float or type(value) is int:  # almost always, and asking Real takes longer
+        return math.isfinite(value)
     # True is 1 to Python, and never what was meant.
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 

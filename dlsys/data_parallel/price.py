@@ -149,10 +149,11 @@ def overlap(
         raise ValueError(f"{len(parts)} shares for {len(sizes)} buckets: give one for each.")
     whole = sum(parts) or 1.0
     edges = [forward_seconds + backward_seconds * x / whole for x in accumulate(parts, initial=0)]
+    seconds = {size: all_reduce_seconds(size, ranks, where, algorithm) for size in set(sizes)}
     network, free = [], 0.0
     for index, nbytes in enumerate(sizes):
         start = max(edges[index + 1], free)
-        free = start + all_reduce_seconds(nbytes, ranks, where, algorithm)
+        free = start + seconds[nbytes]
         network.append(Span(index, start, free))
     backward = tuple(Span(i, edges[i], edges[i + 1]) for i in range(len(sizes)))
     return Overlap(forward_seconds, backward_seconds, backward, tuple(network))

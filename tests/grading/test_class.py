@@ -1,4 +1,4 @@
-"""A whole class through the real grader: exactly the points that were worked out by hand, twice."""
+"""A whole class through the real grader: exactly the points that were worked out by hand."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ NO_SANDBOX = 3
 Rows = dict[tuple[str, str], dict[str, str]]
 
 
-def command(folder: Path, out: str) -> subprocess.CompletedProcess[str]:
+def command(folder: Path, out: str, *more: str) -> subprocess.CompletedProcess[str]:
     """Grade the class in `folder` as an instructor does, with less patience."""
     words = [str(Path(sys.executable).with_name("dlsys-grade")), str(folder / "submissions")]
     words += ["--roster", str(folder / "roster.csv"), "--out", str(folder / out), "--jobs", "2"]
     words += ["--seed", "11", "--cell-seconds", "3", "--check-seconds", "3", "--memory-gib", "1.5"]
+    words += more
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
     if done.returncode == NO_SANDBOX and os.environ.get("SANDBOX_TEST") != "required":
         pytest.skip(done.stderr)
@@ -88,10 +89,14 @@ def test_answers_in_words_wait_for_a_person_and_others_for_nobody(graded: Rows) 
 
 
 def test_grading_again_from_the_start_gives_the_same_grades(folder: Path, graded: Rows) -> None:
-    done = command(folder, "again")
+    slug = "collectives"  # with threads of ranks and hidden instances it could come out otherwise
+    done = command(folder, "again", "--assignment", slug)
     assert done.returncode == 0, done.stdout + done.stderr
-    first, second = (folder / name / "grades.csv" for name in ("grades", "again"))
-    assert first.read_bytes() == second.read_bytes()
+    again = rows(folder / "again" / "grades.csv")
+    both = [key for key, row in graded.items() if key[1] == slug and row["status"] == GRADED]
+    assert len(both) == 9
+    for key in both:  # the other assignment has columns of its own
+        assert again[key] == {column: graded[key][column] for column in again[key]}
 
 
 def test_every_student_has_feedback(folder: Path, graded: Rows) -> None:

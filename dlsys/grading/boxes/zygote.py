@@ -18,6 +18,7 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import psutil
@@ -72,7 +73,7 @@ class Zygote:
         """Import modules, and have them do what can be done once for all boxes."""
         for name in modules:
             if name not in self.prepared:
-                module = importlib.import_module(name)
+                module = import_quickly(name)
                 if hasattr(module, "prepare"):
                     module.prepare()
                 self.prepared.add(name)
@@ -129,6 +130,15 @@ class Zygote:
             if trouble := lines.read():
                 raise SandboxError(f"A process could not be limited: {trouble.strip()}")
         return {"processes": [child], "user": sandbox.user_for(child)}, ()
+
+
+def import_quickly(name: str) -> ModuleType:
+    """Import a module without looking for garbage, which takes a fifth of the time, and stays."""
+    gc.disable()
+    try:
+        return importlib.import_module(name)
+    finally:
+        gc.enable()
 
 
 class _only_child:  # noqa: N801  (a context manager, as a function would be)
