@@ -1,4 +1,4 @@
-"""What a reader predicts: `answer(state.total / 1e9, "GB")` is the last line of a cell tagged `predict`.
+"""What a reader predicts: `answer(state.total / 1e9, "GB")` ends a cell tagged `predict`.
 
 In a notebook running the cell shows the answer. On the page it lies under a fold, and a script
 (chapters/_static/predict.js) asks for a guess first; it reads what it has to ask, and the true
@@ -74,6 +74,5 @@ def answer(
 
 def _three_digits(value: float) -> str:
     """The number as a page prints it: whole as it is, else three digits; 1,966, 10.1, 0.076."""
-    if value == round(value) or value >= 1000:
-        return f"{round(value):,}"
-    return f"{float(f'{value:.3g}'):,}"
+    whole = value == round(value) or value >= 1000
+    return f"{round(value):,}" if whole else f"{float(f'{value:.3g}'):.10g}"

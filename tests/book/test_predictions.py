@@ -258,6 +258,7 @@ def test_a_notebook_shows_the_answer_as_text():
     assert repr(answer(1966.2, "days")) == "Answer: 1,966 days"
     assert repr(answer(10.12, "years")) == "Answer: 10.1 years"
     assert repr(answer(0.07612)) == "Answer: 0.0761"
+    assert repr(answer(16.000004, "MB")) == "Answer: 16 MB"
     assert repr(answer("b", choices="ab")) == "Answer: b"
 
 
@@ -268,8 +269,9 @@ def test_a_notebook_shows_the_answer_as_text():
         ((-1,), "above 0"),
         (("it grows",), "above 0"),
         ((float("inf"),), "inf"),
-    ]
-    + [(("c", "", ["a", "b"]), "choices are a, b"), ((3, "", {"a": 1, "b": 2}), "'3'")],
+        (("c", "", ["a", "b"]), "choices are a, b"),
+        ((3, "", {"a": 1, "b": 2}), "'3'"),
+    ],
 )
 def test_an_answer_that_no_guess_can_be_compared_with_is_refused(arguments, reason):
     with pytest.raises(ValueError, match=reason):

@@ -1,4 +1,4 @@
-"""The Sphinx extension of the book: execution, notebooks to download, predictions, folded solutions."""
+"""The Sphinx extension of the book: execution, downloads, predictions, folded solutions."""
 
 import os
 from typing import Any
