@@ -39,11 +39,11 @@ STYLE = {
 
 
 def kinds(spec: TransformerSpec) -> dict[str, str]:
-    """What divides each term of a layer: its key in STYLE, told from the terms over two devices."""
-    whole, halved = (activations(spec, 1, tensor_parallel=t).terms for t in (1, 2))
+    """What divides each term of a layer: its key in STYLE, told from a layer split by its heads."""
+    whole, split = (activations(spec, 1, tensor_parallel=t).terms for t in (1, spec.heads))
     stream, divided, scores = STYLE
     return {
-        name: scores if "probabilities" in name else divided if halved[name] < nbytes else stream
+        name: scores if "probabilities" in name else divided if split[name] < nbytes else stream
         for name, nbytes in whole.items()
     }
 
@@ -52,8 +52,14 @@ def draw_layer(spec: TransformerSpec) -> Figure:
     """The operations of a plain layer with dropout, and under each the bytes that it keeps.
 
     Bytes are in units of sbh, or of as²b for attention scores (one number for each head and pair).
-    Raises KeyError for a spec whose layer has other operations (gated, say).
+    Raises ValueError for a spec whose layer has other operations (a gated network, say).
     """
+    drawn = {f"{half}.{name}" for half in STEPS for kept in STEPS[half].values() for name in kept}
+    if other := drawn ^ set(activations(spec, 1).terms):
+        raise ValueError(
+            f"{spec.name or 'The model'} has a layer of other operations than GPT-2's, which is "
+            f"what is drawn; they differ in {', '.join(sorted(other))}."
+        )
     figure = plt.figure(figsize=(8, 3.9), layout="constrained")
     plt.close(figure)  # shown where it is returned, not a second time by its cell
     axes = figure.subplots()
