@@ -857,5 +857,5 @@ def test_the_picture_of_a_layer_holds_every_term_and_its_ten_are_what_tensor_par
 
 
 def test_a_layer_with_other_operations_is_not_drawn_as_a_plain_one():
-    with pytest.raises(ValueError, match=r"they differ in ffn\.up_output"):
+    with pytest.raises(ValueError, match=r"they differ in ffn.*ffn\.up_output"):
         layer.draw_layer(TINY_LLAMA)
