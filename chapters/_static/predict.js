@@ -23,8 +23,8 @@
     if (isNaN(value)) return guess === value ? "Right." : "Not so.";
     const factor = Math.max(guess / value, value / guess);
     if (factor < 1.05) return "Right, within 5 %.";
-    const times = isFinite(factor) ? `${Number(factor.toPrecision(2)).toLocaleString("en")} times ` : "";
-    return `Your guess is ${times}too ${guess / value < 1 ? "low" : "high"}.`;
+    const by = isFinite(factor) ? ` by a factor of ${Number(factor.toPrecision(2)).toLocaleString("en")}` : "";
+    return `Your guess is too ${guess / value < 1 ? "low" : "high"}${by}.`;
   };
 
   document.querySelectorAll(".tag_predict form.guess").forEach((form, number) => {

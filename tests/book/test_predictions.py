@@ -129,8 +129,8 @@ def test_what_tells_the_answer_is_hidden_until_there_is_a_guess_and_no_more_than
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        ("28", "Your guess is 4 times too low. Answer: 112 GB."),
-        ("224000", "Your guess is 2,000 times too high. Answer: 112 GB."),
+        ("28", "Your guess is too low by a factor of 4. Answer: 112 GB."),
+        ("224000", "Your guess is too high by a factor of 2,000. Answer: 112 GB."),
         ("110", "Right, within 5 %. Answer: 112 GB."),
         ("0", "Your guess is too low. Answer: 112 GB."),
     ],
@@ -168,7 +168,7 @@ def test_a_guess_outlives_a_reload_until_it_is_cleared(page):
 def test_a_guess_can_be_changed(page):
     guess(page, "28")
     guess(page, "56")
-    assert "2 times too low" in page.get_by_role("status").first.inner_text()
+    assert "too low by a factor of 2." in page.get_by_role("status").first.inner_text()
 
 
 def test_nothing_is_compared_without_a_guess(page):

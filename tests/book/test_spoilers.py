@@ -98,31 +98,34 @@ def asserted(cells) -> Iterator[ast.expr]:
 
 
 def constants(expressions: Iterable[ast.expr]) -> Iterator[float | str]:
-    """The values of all that needs no name: 16 * 7e9 and its two factors."""
+    """The numbers and strings that need no name: 16 * 7e9 and its two factors."""
     for expression in expressions:
-        if not any(isinstance(node, ast.Name) for node in ast.walk(expression)):
-            try:
-                yield eval(
-                    compile(ast.Expression(expression), "assert", "eval"), {"__builtins__": {}}
-                )
-            except (NameError, TypeError):
-                continue
+        try:
+            code = compile(ast.Expression(expression), "assert", "eval")
+            value = eval(code, {"__builtins__": {}})
+        except (NameError, TypeError, ValueError):
+            continue
+        if isinstance(value, int | float | str):
+            yield value
 
 
-def is_rounded(number: float, true: float) -> bool:
-    """Whether a number is the true one, to two digits or more."""
-    digits = range(2, 9)
-    return any(number == float(f"{true:.{n}g}") for n in digits) or abs(number - true) < 1e-8 * true
+def is_rounded(number: float, true: float, digits: int = 2) -> bool:
+    """Whether a number is the true one, to so many digits or more."""
+    rounded = {float(f"{true:.{n}g}") for n in range(digits, 9)}
+    return number in rounded or abs(number - true) < 1e-8 * true
 
 
 def tells(text: str, value: float, unit: str) -> bool:
-    """Whether a text says the value: in its unit or another one of its kind, or as a bare number."""
+    """Whether a text says the value: in its unit or another one of its kind, or, less rounded, as
+    a bare number.
+    """
     for digits, word in NUMBER.findall(text):
         number = float(digits.replace(",", "").rstrip("."))
-        if is_rounded(number, value) and word in ("", unit):
+        scale = SCALE.get(word, 1) / SCALE.get(unit, 1)
+        kind = word == unit or (word in SCALE and unit in SCALE)
+        if (kind or not word) and is_rounded(number * scale, value, 2 if kind else 3):
             return True
-        known = unit in SCALE and word in ("", *SCALE)
-        if known and is_rounded(number * SCALE.get(word, 1), value * SCALE[unit]):
+        if not word and is_rounded(number, value, 3):
             return True
     return False
 
@@ -137,7 +140,8 @@ def spoilers(cells, number: int) -> Iterator[str]:
         outputs = [
             t for cell in cells[:number] if cell.cell_type == "code" for t in shown(cell.outputs)
         ]
-        yield from (text for text in outputs if value in text)
+        said = re.compile(rf"\b{re.escape(value)}\b")
+        yield from (text for text in outputs if said.search(text))
         yield from (str(each) for each in constants(checks) if each == value)
         return
     true, (unit,) = float(value), re.findall(r"Answer:\s*[\d,.]+ ?([^\n]*)", line) or [""]
@@ -147,7 +151,7 @@ def spoilers(cells, number: int) -> Iterator[str]:
         if isinstance(each, str):
             told = tells(each, true, unit)
         else:
-            told = any(is_rounded(each, true * scale) for scale in scales)
+            told = any(is_rounded(each, true * scale, 3) for scale in scales)
         if told:
             yield str(each)
 
@@ -220,7 +224,7 @@ def test_an_answer_in_any_form_in_which_a_page_prints_it_is_found(before):
 
 
 def test_what_is_out_of_sight_or_another_quantity_is_no_answer():
-    seen = "112 layers, 12 GB, 1,112 GB, 112.9 GB, a 112-way split, 2 x 112 devices, 110 MB"
+    seen = "110, 112 layers, 12 GB, 1,112 GB, 112.9 GB, a 112-way split, 2 x 112 devices, 110 MB"
     assert asking(Cell("code", "assert n == 96", seen)) == []
     assert asking(Cell("code", "assert state == 112.2e9", "", "checked")) == []
     assert asking(Cell("markdown", "What do 7 billion parameters need? Predict.")) == []
@@ -234,4 +238,5 @@ def test_a_choice_is_told_by_its_words():
     chosen = answer("it grows", choices=["it grows", "it shrinks"])
     assert asking(Cell("code", "print(end)", "so it grows"), shows=chosen)
     assert asking(Cell("code", "assert end == 'it grows'"), shows=chosen)
+    assert not asking(Cell("code", "print(end)", "so it grows2"), shows=chosen)
     assert not asking(Cell("markdown", "Predict whether it grows or it shrinks."), shows=chosen)
