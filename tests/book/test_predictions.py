@@ -216,17 +216,32 @@ def test_a_link_followed_on_the_page_opens_the_answer(page):
     assert texts(page, "It shrinks.") == [True]
 
 
-def test_find_in_page_looks_into_answers(page):
-    hidden = page.locator("[hidden=until-found]")
-    assert hidden.count() == 6
-    hidden.first.dispatch_event("beforematch")  # what a browser sends when it has found something
+def test_what_a_browser_finds_within_an_answer_opens_it(page, site):
+    page.goto(f"{site}#:~:text=In%20between")
+    page.wait_for_function("document.querySelector('form.guess output').textContent")
     assert all(texts(page, *NUMBER))
+    assert texts(page, "It shrinks.") == [False]
+
+
+@pytest.mark.parametrize("follow", ["location.reload()", "location.hash = '#told'"])
+def test_a_link_opens_the_answer_where_a_browser_cannot_look_into_what_is_hidden(
+    page, site, follow
+):
+    page.add_init_script("delete HTMLElement.prototype.onbeforematch")
+    page.goto(f"{site}#told" if "reload" in follow else site)
+    page.reload()
+    assert page.locator("[hidden=until-found]").count() == 0
+    page.evaluate(follow)
+    page.wait_for_function("document.querySelectorAll('form.guess output')[1]?.textContent")
+    assert texts(page, "It shrinks.", "112 GB") == [True, False]
 
 
 def test_printing_shows_every_answer_and_hides_it_again(page):
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert all(texts(page, *NUMBER, *CHOICE))
-    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.evaluate(
+        "addEventListener('beforeprint', () => window.left = document.querySelectorAll('p[hidden], details[hidden]').length)"
+    )
+    page.pdf()
+    assert page.evaluate("window.left") == 0
     assert not any(texts(page, *NUMBER, "It shrinks."))
 
 
