@@ -11,7 +11,7 @@ from dlsys.transformer import TransformerSpec
 from dlsys.transformer.activations import activations
 
 # The operations in their order, and the terms of `activations` that each keeps.
-STEPS = {
+STEPS: dict[str, dict[str, tuple[str, ...]]] = {
     "attention": {
         "norm": ("norm_input",),
         "Q, K, V": ("input",),
