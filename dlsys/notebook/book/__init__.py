@@ -5,7 +5,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from dlsys.notebook.book import cache, references, execute, exercises, pages
+from dlsys.notebook.book import cache, execute, exercises, pages, references
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Citations by name and year, and numbers of figures and equations, in words that any reader of Markdown shows.
+"""Citations by name and year, and numbers of figures and equations, for every reader of Markdown.
 
-A page writes {cite:p}`korthikanti2022` for "(Korthikanti et al., 2022)", {cite:t}`korthikanti2022` for
-"Korthikanti et al. (2022)", {numref}`fig-ring` for "Fig. 4" and {eq}`eq-ring` for "(1)". Sphinx makes links of
-them; the notebook that is downloaded gets the words.
+A page writes {cite:p}`li2020` for "(Li et al., 2020)", {cite:t}`li2020` for "Li et al. (2020)",
+{numref}`fig-ring` for "Fig. 4" and {eq}`eq-ring` for "(1)". Sphinx makes links of them; the notebook
+that is downloaded gets the words.
 """
 
 import re
@@ -100,5 +100,7 @@ def _numbers(app: Sphinx, page: str) -> dict[str, str]:
 
 
 def _names(work: Entry) -> str:
-    parts = [" ".join((*p.prelast_names, *p.last_names)).strip("{}") for p in work.persons["author"]]
+    parts = [
+        " ".join((*p.prelast_names, *p.last_names)).strip("{}") for p in work.persons["author"]
+    ]
     return f"{parts[0]} et al." if len(parts) > 2 else " and ".join(parts)
