@@ -1,8 +1,8 @@
 """Citations by name and year, and numbers of figures and equations, for every reader of Markdown.
 
 A page writes {cite:p}`li2020` for "(Li et al., 2020)", {cite:t}`li2020` for "Li et al. (2020)",
-{numref}`fig-ring` for "Fig. 4" and {eq}`eq-ring` for "(1)". Sphinx makes links of them; the notebook
-that is downloaded gets the words.
+{numref}`fig-ring` for "Fig. 4" and {eq}`eq-ring` for "(1)". Sphinx makes links of them; a notebook
+that is downloaded has the words.
 """
 
 import re
