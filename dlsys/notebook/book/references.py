@@ -59,7 +59,7 @@ def register() -> None:
 
 def written_out(app: Sphinx, page: str, text: str) -> str:
     """Return a page's `text` with words in the place of citations and of numbered references."""
-    files = app.config.bibtex_bibfiles or []
+    files = getattr(app.config, "bibtex_bibfiles", None) or []
     entries = {k: e for file in files for k, e in read_entries(Path(app.srcdir, file)).items()}
     return cited(numbered(text, _numbers(app, page)), entries)
 
