@@ -11,10 +11,11 @@ import jupytext
 from docutils import nodes
 from sphinx.application import Sphinx
 
+from dlsys.notebook.book import references
 from dlsys.notebook.book.cache import read_chapter
 
 # A reference as MyST writes it, {term}`text <target>` or {doc}`target`; other readers show it raw.
-ROLE = re.compile(r"\{(?:term|doc|ref|numref)\}`([^`<]*?)(?:\s*<[^`>]*>)?`")
+ROLE = re.compile(r"\{(?:term|doc|ref)\}`([^`<]*?)(?:\s*<[^`>]*>)?`")
 
 
 def add_links(
@@ -75,6 +76,6 @@ def write_notebooks(app: Sphinx, failure: Exception | None) -> None:
         for number, cell in enumerate(notebook.cells):
             cell.id = f"cell-{number}"
             if cell.cell_type == "markdown":
-                cell.source = ROLE.sub(r"\1", cell.source)
+                cell.source = ROLE.sub(r"\1", references.written_out(app, page, cell.source))
         notebook.metadata = {"kernelspec": notebook.metadata.get("kernelspec", {})}
         target.write_text(jupytext.writes(notebook, fmt="ipynb"), encoding="utf-8")

@@ -43,5 +43,6 @@ def test_the_feedback_on_recomputation_gives_the_share_of_the_attention_core() -
     gpt3 = CATALOGUE["gpt3-175b"]
     core = 4 * gpt3.sequence**2 * gpt3.hidden * gpt3.layers  # two products, forward
     assert f"{core / gpt3.training_flops(1):.1%}" == "0.9%"
+    assert f"{core / gpt3.forward_flops(1):.1%}" == "2.7%"
     long = replace(gpt3, sequence=131_072)
     assert core * 64**2 / long.training_flops(1) > 0.2

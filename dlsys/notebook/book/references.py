@@ -1,0 +1,106 @@
+"""Citations by name and year, and numbers of figures and equations, for every reader of Markdown.
+
+A page writes {cite:p}`li2020` for "(Li et al., 2020)", {cite:t}`li2020` for "Li et al. (2020)",
+{numref}`fig-ring` for "Fig. 4" and {eq}`eq-ring` for "(1)". Sphinx makes links of them; a notebook
+that is downloaded has the words.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pybtex.database import Entry, parse_file
+from pybtex.plugin import register_plugin as register_style
+from pybtex.style.formatting.plain import Style
+from pybtex.style.labels import BaseLabelStyle
+from sphinx.application import Sphinx
+from sphinxcontrib.bibtex.plugin import register_plugin
+from sphinxcontrib.bibtex.style.referencing import BracketStyle
+from sphinxcontrib.bibtex.style.referencing.author_year import AuthorYearReferenceStyle
+
+CITATION = re.compile(r"\{cite:([pt])\}`([^`]+)`")
+NUMBER = re.compile(r"\{(numref|eq)\}`([^`]+)`")
+LABEL = re.compile(r"\$\$ \((eq-[\w-]+)\)")  # behind a displayed equation
+
+
+def _round() -> BracketStyle:
+    return BracketStyle(left="(", right=")")
+
+
+@dataclass
+class NamesAndYears(AuthorYearReferenceStyle):
+    """The extension's author-year style, in round brackets."""
+
+    bracket_parenthetical: BracketStyle = field(default_factory=_round)
+    bracket_textual: BracketStyle = field(default_factory=_round)
+
+
+class Labels(BaseLabelStyle):
+    """In the list of references each entry stands behind what the pages call it."""
+
+    def format_labels(self, entries: Iterable[Entry]) -> Iterator[str]:
+        """Yield the name and year of each entry."""
+        yield from (f"{_names(entry)}, {entry.fields['year']}" for entry in entries)
+
+
+class List(Style):
+    """The list of references, by names and years."""
+
+    default_label_style = Labels
+
+
+def register() -> None:
+    """Make the styles known under the name that _config.yml gives."""
+    group = "sphinxcontrib.bibtex.style.referencing"
+    register_plugin(group, "names_and_years", NamesAndYears, force=True)
+    register_style("pybtex.style.formatting", "names_and_years", List, force=True)
+
+
+def written_out(app: Sphinx, page: str, text: str) -> str:
+    """Return a page's `text` with words in the place of citations and of numbered references."""
+    files = getattr(app.config, "bibtex_bibfiles", None) or []
+    entries = {k: e for file in files for k, e in read_entries(Path(app.srcdir, file)).items()}
+    return cited(numbered(text, _numbers(app, page)), entries)
+
+
+def read_entries(path: Path) -> Mapping[str, Entry]:
+    """Return the entries of a .bib file by their keys."""
+    return dict(parse_file(str(path), "bibtex").entries)
+
+
+def cited(text: str, entries: Mapping[str, Entry]) -> str:
+    """Return `text` with names and years where it cites by key."""
+
+    def words(match: re.Match[str]) -> str:
+        works = [entries[key.strip()] for key in match[2].split(",")]
+        pairs = [(_names(work), work.fields["year"]) for work in works]
+        if match[1] == "t":
+            return ", ".join(f"{names} ({year})" for names, year in pairs)
+        return "(" + "; ".join(f"{names}, {year}" for names, year in pairs) + ")"
+
+    return CITATION.sub(words, text)
+
+
+def numbered(text: str, numbers: Mapping[str, str]) -> str:
+    """Return `text` with the numbers of figures and equations, and each equation with its own."""
+    form = {"numref": "Fig. {}", "eq": "({})"}
+    text = NUMBER.sub(lambda match: form[match[1]].format(numbers[match[2]]), text)
+    return LABEL.sub(lambda match: rf"\tag{{{numbers[match[1]]}}}$$", text)
+
+
+def _numbers(app: Sphinx, page: str) -> dict[str, str]:
+    """Return what Sphinx counted on a page: the number of each figure and equation by its name."""
+    kinds = app.env.toc_fignumbers.get(page, {})
+    return {
+        node.removeprefix("equation-"): ".".join(map(str, number))
+        for nodes in kinds.values()
+        for node, number in nodes.items()
+    }
+
+
+def _names(work: Entry) -> str:
+    parts = [
+        " ".join((*p.prelast_names, *p.last_names)).strip("{}") for p in work.persons["author"]
+    ]
+    return f"{parts[0]} et al." if len(parts) > 2 else " and ".join(parts)
