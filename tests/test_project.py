@@ -39,7 +39,7 @@ def pieces(slug: str) -> list[str]:
     return [
         f"dlsys/{slug}/__init__.py",
         f"chapters/{slug}.md",
-        f"chapters/quizzes/{slug}.json",
+        f"dlsys/notebook/quizzes/{slug}.json",
         f"exercises/{slug}/{slug}.ipynb",
         f"solutions/{slug}/{slug}.ipynb",
         f"tests/mechanisms/test_{slug}.py",

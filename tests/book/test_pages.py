@@ -18,6 +18,8 @@ from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
 
+from tests.book.quizzes import QUIZZES
+
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 
 ROOT = Path(__file__).parents[2]
@@ -238,7 +240,7 @@ def test_every_chapter_offers_its_notebook_and_its_exercises(book):
 
 def test_a_quiz_answers_a_click_without_a_kernel(book):
     page = book.context.new_page()
-    for source in (ROOT / "chapters" / "quizzes").glob("*.json"):
+    for source in QUIZZES.glob("*.json"):
         page.goto(f"{book.home}chapters/{source.stem}.html")
         questions = page.locator(".Quiz")
         assert questions.count() == len(json.loads(source.read_text("utf-8")))

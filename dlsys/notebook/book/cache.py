@@ -37,13 +37,13 @@ def read_chapter(path: Path) -> NotebookNode | None:
 def fingerprint(path: Path, notebook: NotebookNode, package: Path) -> str:
     """Return a digest of everything besides its own text that the outputs of a notebook depend on.
 
-    These are the files of `package` that its cells import, the files of its name in folders beside
-    it (its quiz, say), and the versions of what is installed.
+    These are the files of `package` that its cells import, the quiz of its name, and the versions
+    of what is installed.
     """
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     digest = hashlib.sha256(repr([sys.version_info[:2], *map(_version, INSTALLED)]).encode())
-    beside = path.parent.glob(f"*/{path.stem}.*")
-    for file in sorted({*dependencies(code, package), *beside}):
+    quiz = package.glob(f"notebook/quizzes/{path.stem}.json")
+    for file in sorted({*dependencies(code, package), *quiz}):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 
