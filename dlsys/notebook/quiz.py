@@ -1,7 +1,7 @@
 """Show a chapter's quiz: `quiz.show("memory_wall")`, with the scripts of jupyterquiz.
 
-The questions are quizzes/<slug>.json beside this file, in jupyterquiz's format: part of the package,
-so that a downloaded chapter finds them in any folder. What is shown is one piece of HTML with its
+The questions are quizzes/<slug>.json beside this file, in jupyterquiz's format: in the package, so
+that a downloaded chapter finds them from any folder. What is shown is one piece of HTML with its
 script inside, the same bytes every time, so that it works in a built page without a kernel, in
 JupyterLab, and without a network.
 """

@@ -3,12 +3,15 @@
 Skipped where there is no Chromium or no up-to-date book; with BOOK_TEST=required that is a failure.
 """
 
+import ast
 import html
 import http.server
 import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,9 +19,11 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
 
+import jupytext
 import pytest
 
 from tests.book.quizzes import QUIZZES
+from tests.contents import SLUGS
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 
@@ -236,6 +241,45 @@ def test_every_chapter_offers_its_notebook_and_its_exercises(book):
         assert {f"chapters/{slug}.ipynb", f"{exercise}.html", f"{exercise}.ipynb"} <= chapter
         back = {link.removeprefix(book.home) for link in book.visit(f"{exercise}.html").links}
         assert {f"chapters/{slug}.html", f"{exercise}.ipynb"} <= back
+
+
+def test_a_page_opened_as_a_file_says_where_its_notebooks_lie(book, browser):
+    page = browser.new_page()
+    page.goto((SITE / "chapters" / f"{SLUGS[0]}.html").as_uri())
+    links = page.locator("nav.page-links")
+    assert links.locator("a[download]").count() == 0, "a click would show raw JSON"
+    for path in (f"chapters/{SLUGS[0]}.ipynb", f"exercises/{SLUGS[0]}/{SLUGS[0]}.ipynb"):
+        assert str(SITE / path) in links.inner_text()
+    page.close()
+
+
+def code_cells(notebook: str, form: str) -> list[str]:
+    return [c.source for c in jupytext.reads(notebook, fmt=form).cells if c.cell_type == "code"]
+
+
+def imports_and_quiz(cells: list[str], slug: str) -> str:
+    """What a chapter's cells import, and its quiz: what can depend on where they run."""
+    imports = [
+        ast.unparse(node)
+        for cell in cells
+        for node in ast.walk(ast.parse(cell))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+    ]
+    return "\n".join([*imports, f"quiz.show({slug!r})._repr_html_()"])
+
+
+def test_every_downloaded_chapter_runs_in_an_empty_folder(book, tmp_path):
+    """It has the cells that the build ran in an empty folder; here their imports and the quiz."""
+    running = {}
+    for slug in SLUGS:
+        offered = book.context.request.get(f"{book.home}chapters/{slug}.ipynb").text()
+        cells = code_cells(offered, "ipynb")
+        assert cells == code_cells((ROOT / "chapters" / f"{slug}.md").read_text("utf-8"), "md:myst")
+        (tmp_path / slug).mkdir()
+        command = [sys.executable, "-c", imports_and_quiz(cells, slug)]
+        running[slug] = subprocess.Popen(command, cwd=tmp_path / slug, stderr=subprocess.PIPE)
+    failed = {slug: done.communicate()[1].decode() for slug, done in running.items()}
+    assert {slug: said for slug, said in failed.items() if said or running[slug].returncode} == {}
 
 
 def test_a_quiz_answers_a_click_without_a_kernel(book):
