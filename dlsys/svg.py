@@ -24,6 +24,7 @@ _COLOR = re.compile("|".join(_ROLE), re.IGNORECASE)
 _REFERENCE = re.compile(r"#([\w-]+)")
 _FONTS = re.compile(r"'[^;]*sans-serif")
 _LINES, _LINE = re.compile(r"[MLz\d. -]+"), re.compile(r"([MLz])(?: (\S+) (\S+))?")
+_NUMBER, _PEN = re.compile(r"-?[\d.]+"), re.compile(r"stroke-width: ([\d.]+)")
 _DIGITS = re.compile(r"-?\d+\.\d{3,}")
 _TURNED_BY_NOTHING = re.compile(r"\s*rotate\(-?0 [^)]*\)")
 
@@ -47,6 +48,8 @@ def inline(svg: str, label: str, name: str) -> str:
     for element in root.iter():
         _plain(element)
     _drop(root, {"metadata", "style"})
+    for pattern in root.iter("pattern"):
+        _dots(pattern)
     _name(root, name)
     _merge(root)
     root.attrib = {
@@ -96,6 +99,23 @@ def _straight(way: str) -> str:
             short.append(f"{letter}{x} {y}".strip())
         before = (x, y)
     return "".join(short)
+
+
+def _dots(pattern: Element) -> None:
+    """Draw a hatch of dots as points of a round pen; Matplotlib writes each as eight curves."""
+    way = pattern.find("path")
+    if way is None or "C" not in way.attrib["d"]:
+        return
+    points, sizes = [], []
+    for circle in way.attrib["d"].split("M")[1:]:
+        numbers = [float(number) for number in _NUMBER.findall(circle)]
+        (left, right), (top, bottom) = ((min(n), max(n)) for n in (numbers[::2], numbers[1::2]))
+        points.append(f"M{(left + right) / 2:g} {(top + bottom) / 2:g}h0")
+        sizes.append(right - left)
+    way.attrib["d"] = "".join(points)
+    (pen,) = _PEN.findall(way.attrib["style"])
+    style = _PEN.sub(f"stroke-width: {float(pen) + max(sizes):g}", way.attrib["style"])
+    way.attrib["style"] = style.replace("linecap: butt", "linecap: round")
 
 
 def _drop(element: Element, tags: set[str]) -> None:

@@ -78,6 +78,22 @@ def test_two_figures_of_a_page_share_no_name_and_refer_to_their_own():
         assert referred <= names(made)
 
 
+def test_a_hatch_of_dots_is_a_few_kilobytes_and_has_every_dot():
+    def dotted() -> Figure:
+        figure = Figure(figsize=(3, 2))
+        figure.subplots().bar([0], [1], hatch="...", edgecolor=GROUND)
+        return figure
+
+    raw = svg.drawn(dotted)
+    circles = re.search(r"<pattern.*?<path d=\"(.*?)\"", raw, re.DOTALL).group(1).count("M")
+    page = ElementTree.fromstring(svg.inline(raw, "a bar", "fig"))
+    (way,) = page.iter("pattern")
+    assert way.find("path").get("d").count("h0") == circles > 200
+    assert "linecap: round" in style(page, way.find("path"))
+    assert len(raw) > 100_000
+    assert len(ElementTree.tostring(page)) < 15_000
+
+
 def corners(text: str) -> list[tuple[float, float]]:
     """The points that the straight paths of a figure go through, in order."""
     found = []

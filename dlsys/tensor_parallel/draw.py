@@ -134,7 +134,10 @@ def draw_share(
     boundary = cluster.devices_per_node * 2**0.5
     if max(degrees) > cluster.devices_per_node:
         axes.axvline(boundary, color=MUTED, linestyle=":")
-        for words, side, x in (("one node ", "right", 0.99), (" several nodes", "left", 1.01)):
+        for words, side, x in (
+            ("one node\u00a0", "right", 0.99),
+            ("\u00a0several nodes", "left", 1.01),
+        ):
             axes.text(boundary * x, 97, words, ha=side, va="top")
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(degrees), [str(t) for t in degrees])

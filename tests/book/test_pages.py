@@ -70,13 +70,50 @@ async () => {
     output: all(".cell_output pre").map(output => output.innerText).join("\n"),
     broken_formulas: all("mjx-merror, [data-mjx-error]").map(show),
     empty: [...widgets, ...empty].map(show),
-    undescribed: pictures.filter(p => !p.alt.trim() || /\.(png|svg|jpe?g)$/.test(p.alt)).map(show),
+    undescribed: [
+      ...pictures.filter(p => !p.alt.trim() || /\.(png|svg|jpe?g)$/.test(p.alt)),
+      ...all("svg.plot").filter(p => p.role != "img" || !p.getAttribute("aria-label")?.trim()),
+    ].map(show),
+    twice: all("[id]").filter(e => document.querySelectorAll(`[id="${e.id}"]`).length > 1)
+      .filter(e => e.closest("svg.plot")).map(show),
     unshown: pictures.filter(picture => !picture.naturalWidth).map(show),
     targets: all("[href], [src]").map(e => [e.tagName, e.href?.baseVal ?? e.href ?? e.src])
       .filter(([tag, target]) => typeof target == "string" && target),
     names: all("[id], a[name]").map(element => element.id || element.name),
     width: document.documentElement.scrollWidth,
   };
+}
+"""
+
+
+# How well each text of a page's figures stands out from what lies under its middle: bar or page.
+# WCAG's ratio, from 1 to 21; a hatch counts as the color that it is drawn on.
+CONTRAST = r"""
+() => {
+  const light = color => {
+    const [red, green, blue] = color.match(/[\d.]+/g).map(part => part / 255)
+      .map(part => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const fill = element => {
+    const pattern = getComputedStyle(element).fill.match(/url\("#(.*)"\)/);
+    return getComputedStyle(pattern ? document.getElementById(pattern[1]).firstChild : element).fill;
+  };
+  const ground = getComputedStyle(document.body).backgroundColor;
+  const found = [];
+  for (const figure of document.querySelectorAll("svg.plot")) {
+    if (!figure.getBoundingClientRect().width) continue;
+    figure.scrollIntoView({block: "center"});
+    for (const text of figure.querySelectorAll("text")) {
+      const box = text.getBoundingClientRect();
+      const under = document.elementsFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+      const shapes = under.filter(e => figure.contains(e) && ["path", "rect", "use"].includes(e.tagName));
+      const behind = shapes.map(fill).find(color => !/none|, 0\)/.test(color)) ?? ground;
+      const [low, high] = [light(fill(text)), light(behind)].sort((a, b) => a - b);
+      found.push([(high + 0.05) / (low + 0.05), text.textContent, figure.ariaLabel]);
+    }
+  }
+  return found;
 }
 """
 
@@ -136,7 +173,7 @@ class Reader:
             complain(f"raw markup in the text: {found}")
         for match in OBJECT_AS_TEXT.finditer(seen["output"]):
             complain(f"an object shown as text: {match.group()}")
-        for kind in ("broken_formulas", "empty", "undescribed", "unshown"):
+        for kind in ("broken_formulas", "empty", "undescribed", "unshown", "twice"):
             visit.complaints.extend(f"{kind}: {element}" for element in seen[kind])
         page.set_viewport_size({"width": 400, "height": 800})
         if (width := page.evaluate("document.documentElement.scrollWidth")) > 400:
@@ -243,6 +280,23 @@ def test_every_chapter_offers_its_notebook_and_its_exercises(book):
         assert {f"chapters/{slug}.html", f"{exercise}.ipynb"} <= back
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_word_in_a_figure_stands_out_on_light_and_dark(book, theme):
+    page = book.context.new_page()
+    page.set_viewport_size({"width": 1400, "height": 1000})
+    page.add_init_script(f"localStorage.setItem('mode', '{theme}')")
+    faint, words = [], 0
+    for slug in SLUGS:
+        page.goto(f"{book.home}chapters/{slug}.html")
+        assert page.locator("html").get_attribute("data-theme") == theme
+        found = page.evaluate(CONTRAST)
+        faint += [(slug, *each) for each in found if each[0] < 3]
+        words += len(found)
+    page.close()
+    assert words > 1000
+    assert faint == []
+
+
 def test_a_page_opened_as_a_file_says_where_its_notebooks_lie(book, browser):
     page = browser.new_page()
     page.goto((SITE / "chapters" / f"{SLUGS[0]}.html").as_uri())
@@ -330,6 +384,8 @@ FAULTS = {
     "<div class='cell_output'><b class='jupyter-widgets'></b></div>": 'empty: <b class="jupyter-wid',
     "<div class='cell_output'></div>": 'empty: <div class="cell_output"></div>',
     "<img id='a' src='data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA='>": 'undescribed: <img id="a',
+    "<svg id='c' class='plot' role='img'></svg>": 'undescribed: <svg id="c',
+    "<svg class='plot' role='img' aria-label='a'><g id='d'/><g id='d'/></svg>": 'twice: <g id="d',
     "<img id='b' src='data:image/gif;base64,AAAA' alt='broken'>": 'unshown: <img id="b',
     "<div style='width: 900px'>wide</div>": "wider than a window",
     "<a href='nowhere.html'>link</a>": "dead link: HOME/nowhere.html",

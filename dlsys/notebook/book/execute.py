@@ -130,7 +130,9 @@ async def _execute(chapter: Chapter, options: dict[str, Any]) -> dict[str, float
     """
     kernel = AsyncKernelManager(kernel_name=chapter.notebook.metadata.kernelspec.name)
     # Times in the metadata of cells would change the key; pieces of one line are joined to a line.
-    form = {"record_timing": False, "coalesce_streams": True, "extra_arguments": KERNEL}
+    # A page shows what stands in a widget's place, so it carries no widget's state.
+    off = dict.fromkeys(("record_timing", "store_widget_state"), False)
+    form: dict[str, Any] = {**off, "coalesce_streams": True, "extra_arguments": KERNEL}
     client = NotebookClient(chapter.notebook, kernel, **form, **options)
     # One thread a kernel, however many run beside it: none waits for another, and sums of floats
     # come out the same on machines with more cores or fewer.
