@@ -80,7 +80,7 @@ def _draw_branch(axes: Axes, plan: Layout, branch: str, lanes: int) -> None:
             again = [c.kind for c in said if c.where == f"{branch}.{side} again"]
             words = f"{arrow} {kinds[0] if kinds else 'nothing'}"
             words += "\n(and again the gather)" if again else ""
-            axes.text(x, y, words, ha="center", va=va, color=SPEAKS if kinds else STREAM)
+            axes.text(x, y, words, ha="center", va=va, color=INK if kinds else MUTED)
     axes.set_xlim(-0.1, end + 0.75)
     axes.set_ylim(bottom - 0.75, top + 0.75)
     axes.set_aspect("equal")
