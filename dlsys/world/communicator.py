@@ -89,6 +89,7 @@ class Communicator(ABC):
     ) -> Any:
         """The reduction of all ranks' tensors, on every rank.
 
+        op: "sum", "mean", "max", "min" or "prod".
         `out`, contiguous and like `tensor`, takes the result and is returned. It may be `tensor`
         itself, which then needs no copy, and which nobody may touch before `wait()` has returned.
         """

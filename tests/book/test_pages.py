@@ -7,9 +7,7 @@ import ast
 import html
 import http.server
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -22,25 +20,16 @@ from urllib.parse import unquote, urldefrag, urlsplit
 import jupytext
 import pytest
 
+from tests.book.conftest import unavailable
 from tests.book.quizzes import QUIZZES
 from tests.contents import SLUGS
 
-playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "_build" / "html"
 FILES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
 PAGES = [path for path in FILES if not path.startswith(("_static/", "index.html"))]
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = [
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-sync",
-    "--no-first-run",
-    "--no-sandbox",
-]
 
 # What must not be left in the text that a reader sees: LaTeX, and markup that was not understood.
 RAW = re.compile(r"\$\$|\\[(\[]|\\[a-zA-Z]{2,}|\{[a-z:-]+\}`|^:::|^```", re.MULTILINE)
@@ -49,11 +38,12 @@ OBJECT_AS_TEXT = re.compile(
     r"\b[A-Z]\w+\((children|value|description)=|<Figure size|< ?[^<>]* at 0x"
 )
 
-# Runs in the page once it is typeset, with every fold open, and returns what is wrong with it.
+# Runs in the page once it is typeset, with every fold and prediction open, and returns what is wrong with it.
 LOOK = r"""
 async () => {
   if (window.MathJax?.startup?.promise) await window.MathJax.startup.promise;
   document.querySelectorAll("details").forEach(fold => fold.open = true);
+  window.dispatchEvent(new Event("beforeprint"));
   const all = selector => [...document.querySelectorAll(selector)];
   const show = element => element.outerHTML.slice(0, 160);
   const skip = "script, style, noscript, template, textarea, pre, code, mjx-container";
@@ -214,22 +204,6 @@ class Reader:
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *args) -> None:
         pass
-
-
-def unavailable(reason: str) -> None:
-    if os.environ.get("BOOK_TEST") == "required":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    if CHROMIUM is None:
-        unavailable("there is no Chromium; install Debian's chromium, or name one in CHROMIUM")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

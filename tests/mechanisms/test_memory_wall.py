@@ -26,6 +26,7 @@ from dlsys.memory_wall import (
     activations,
     draw,
     explorer,
+    layer,
     measure_activations,
     measure_state,
     model_state,
@@ -853,3 +854,24 @@ def test_every_model_can_be_explored(model, saving):
 def test_what_the_explorer_does_not_have_is_a_sentence(choice, message):
     with pytest.raises(ValueError, match=message):
         memory_wall.explore(**choice)
+
+
+# --- the picture of a layer -----------------------------------------------------------------------
+
+
+def test_the_picture_of_a_layer_holds_every_term_and_its_ten_are_what_tensor_parallelism_leaves():
+    spec = CATALOGUE["gpt2-xl"]
+    kept = [t.get_text() for t in layer.draw_layer(spec).axes[0].texts if t.get_text()[0] in "1248"]
+    units = {u: sum(int(k.split()[0]) for k in kept if k.endswith(u)) for u in ("sbh", "as²b")}
+    assert units == {"sbh": 34, "as²b": 5}
+    stream, divided, scores = layer.STYLE
+    terms, kinds = activations(spec, 1).terms, layer.kinds(spec)
+    sizes = {kind: sum(terms[n] for n in terms if kinds[n] == kind) for kind in layer.STYLE}
+    sbh = spec.sequence * spec.hidden
+    assert (sizes[stream], sizes[divided]) == (10 * sbh, 24 * sbh)
+    assert sizes[scores] == 5 * spec.heads * spec.sequence**2
+
+
+def test_a_layer_with_other_operations_is_not_drawn_as_a_plain_one():
+    with pytest.raises(ValueError, match=r"they differ in ffn.*ffn\.up_output"):
+        layer.draw_layer(TINY_LLAMA)

@@ -110,15 +110,16 @@ def _run_cells(
 
 def _blame(steps: Sequence[Step], index: int, ran: Ran) -> None:
     """Leave out the cell that broke the kernel: where a snapshot could not be made, what the
-    student ran since the one before."""
+    student ran since the one before, and where that is left out already, before that one."""
     ran.breaks += 1
-    guilty = {index}
+    guilty, since = {index}, index
     if steps[index].kind == TEST:
-        since = index
-        while since and steps[since - 1].kind != TEST:
-            since -= 1
-        theirs = {i for i in range(since, index) if steps[i].kind in (ANSWER, FREE)}
-        guilty = theirs - ran.left_out or guilty
+        while since and guilty == {index}:
+            end, since = since, since - 1
+            while since and steps[since - 1].kind != TEST:
+                since -= 1
+            theirs = {i for i in range(since, end) if steps[i].kind in (ANSWER, FREE)}
+            guilty = theirs - ran.left_out or guilty
     ran.left_out |= guilty
 
 

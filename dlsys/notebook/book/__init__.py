@@ -1,11 +1,11 @@
-"""The Sphinx extension of the book: execution, notebooks to download, folded solutions."""
+"""The Sphinx extension of the book: execution, downloads, predictions, folded solutions."""
 
 import os
 from typing import Any
 
 from sphinx.application import Sphinx
 
-from dlsys.notebook.book import cache, execute, exercises, pages
+from dlsys.notebook.book import cache, execute, exercises, pages, predictions
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -16,6 +16,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("env-before-read-docs", execute.execute_chapters)
     app.connect("source-read", cache.mark_kernel)
     app.connect("source-read", exercises.prepare)
+    app.connect("doctree-read", predictions.fold)
     app.connect("html-page-context", pages.add_links)
     app.connect("build-finished", pages.write_notebooks)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -111,6 +111,22 @@ ENDLESS_IN_AN_ANSWER = {
     "memory of many processes": FAMILY,
 }
 
+# As many threads as there may be but for one: the answer's own snapshot can be made and the next
+# cannot, as if the next answer were to blame.
+THREADS = """
+import threading, time
+threading.stack_size(1 << 16)
+leave = threading.Event()
+first = threading.Thread(target=leave.wait)
+first.start()
+try:
+    while True:
+        threading.Thread(target=time.sleep, args=(600,)).start()
+except RuntimeError:
+    leave.set()
+    first.join()
+"""
+
 IN_AN_ANSWER = {
     "memory without end": GREED,
     "memory after raising its own limits": "import resource\nfor kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):\n    try:\n        resource.setrlimit(kind, (-1, -1))\n    except (OSError, ValueError):\n        pass\n"
@@ -186,6 +202,11 @@ BANK = [
     *(
         Attack(name, cells={"imports": text}, endless="never ends" in name)
         for name, text in OWN_CELLS.items()
+    ),
+    Attack(
+        "threads that leave room for the next question",
+        answers={"forgotten": THREADS},
+        earns={"forgotten": 0.0, "free": 0.0},
     ),
     Attack(
         "a kernel that dies in every answer",

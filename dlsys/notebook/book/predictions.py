@@ -1,0 +1,24 @@
+"""Fold what a chapter's tags say: the answer to a prediction, and the cell that checks it.
+
+An author tags a cell `predict`, `after-prediction` or `checked`; that is all there is to do.
+"""
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+# tag -> what MyST-NB is to hide, and the words of its button
+FOLDS = {
+    "predict": ("output", "Show the answer"),
+    "after-prediction": ("output", "Show what follows from the answer"),
+    "checked": ("all", "✓ checked"),
+}
+
+
+def fold(app: Sphinx, doctree: nodes.document) -> None:
+    """Mark the cells for MyST-NB, as its own tags and prompts would (doctree-read)."""
+    for cell in doctree.findall(nodes.container):
+        for tag, (what, words) in FOLDS.items():
+            if f"tag_{tag}" in cell["classes"]:
+                cell["hide_mode"] = what
+                cell["prompt_show"] = words
+                cell["prompt_hide"] = words.replace("Show", "Hide")
