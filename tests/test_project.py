@@ -39,7 +39,7 @@ def pieces(slug: str) -> list[str]:
     return [
         f"dlsys/{slug}/__init__.py",
         f"chapters/{slug}.md",
-        f"chapters/quizzes/{slug}.json",
+        f"dlsys/notebook/quizzes/{slug}.json",
         f"exercises/{slug}/{slug}.ipynb",
         f"solutions/{slug}/{slug}.ipynb",
         f"tests/mechanisms/test_{slug}.py",
@@ -72,12 +72,14 @@ def test_nothing_is_left_over_from_a_chapter_that_the_table_of_contents_does_not
 
 
 def standard_library_only() -> list[str]:
-    """The modules that promise to need nothing but Python: what lies below collectives, every plan and price."""
+    """The modules that promise to need nothing but Python: what lies below collectives, every plan, price and explorer."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
     (layers,) = [c["layers"] for c in settings["contracts"] if c.get("containers") == ["dlsys"]]
     below = re.findall(r"\w+", " ".join(layers[layers.index("collectives") + 1 :]))
     files = [PACKAGE / "__init__.py"]
-    files += [path for name in ("plan", "price") for path in PACKAGE.glob(f"**/{name}.py")]
+    files += [
+        path for name in ("plan", "price", "explorer") for path in PACKAGE.glob(f"**/{name}.py")
+    ]
     for name in below:
         files += [*PACKAGE.glob(f"{name}.py"), *PACKAGE.glob(f"{name}/*.py")]
     names = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files}

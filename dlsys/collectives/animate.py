@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import io
+import re
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from itertools import islice
 
 from matplotlib.figure import Figure
 
+from dlsys import svg
 from dlsys.collectives.draw import Panel, draw_panel, panel_size, panels, title
 from dlsys.collectives.plan import Plan, Transfer
+from dlsys.palette import GROUND
 
 
 @dataclass(frozen=True)
@@ -19,11 +21,11 @@ class Animation:
     """An animation that plays in the page, from pictures inside it, and loads nothing.
 
     It stands still until the reader starts it, steps by buttons and slider, and tells each
-    frame in words.
+    frame in words. A frame is an SVG: sharp at any size, and in the colors of the page's theme.
     """
 
     label: str
-    frames: tuple[bytes, ...]
+    frames: tuple[str, ...]
     captions: tuple[str, ...]
     interval_ms: int = 1200
 
@@ -31,11 +33,12 @@ class Animation:
         return f"<animation of {len(self.frames)} frames: {self.label}>"
 
     def _repr_html_(self) -> str:
+        name = re.sub(r"\W+", "-", self.label)
+        told = enumerate(zip(self.frames, self.captions, strict=True))
+        drawn = [svg.inline(frame, words, f"{name}-{i}") for i, (frame, words) in told]
         images = "".join(
-            f'<img src="data:image/png;base64,{base64.b64encode(png).decode()}" '
-            f'alt="{escape(caption)}" style="max-width: 100%; background: white"'
-            f"{' hidden' * (i > 0)}>"
-            for i, (png, caption) in enumerate(zip(self.frames, self.captions, strict=True))
+            f'<div class="frame"{" hidden" * (i > 0)}>{frame}</div>'
+            for i, frame in enumerate(drawn)
         )
         buttons = "".join(
             f'<button type="button" data-step="{step}" aria-label="{name}" title="{name}">'
@@ -49,6 +52,7 @@ class Animation:
         )
         return _PAGE.format(
             label=escape(self.label),
+            ground=GROUND,
             images=images,
             buttons=buttons,
             last=len(self.frames) - 1,
@@ -61,7 +65,7 @@ class Animation:
 
 # The longest caption, unseen in the same place, keeps the page from jumping where captions wrap.
 _PAGE = """<div class="plan-animation" role="group" aria-label="{label}" data-interval="{interval}">
-{images}
+<div style="background: var(--figure-ground, {ground})">{images}</div>
 <div>{buttons}
 <input type="range" min="0" max="{last}" value="0" aria-label="Round"></div>
 <div style="display: grid">
@@ -74,14 +78,14 @@ _PAGE = """<div class="plan-animation" role="group" aria-label="{label}" data-in
 _SCRIPT = """
 document.querySelectorAll(".plan-animation:not([data-ready])").forEach(function (root) {
   root.dataset.ready = "yes";
-  const images = root.querySelectorAll("img"), slider = root.querySelector("input");
+  const images = root.querySelectorAll(".frame"), slider = root.querySelector("input");
   const words = root.querySelector("[aria-live]"), play = root.querySelector("[data-step=play]");
   let timer = null;
   function show(k) {
     k = Math.max(0, Math.min(images.length - 1, k));
     images.forEach(function (image, i) { image.hidden = i !== k; });
     slider.value = k;
-    words.textContent = images[k].alt;
+    words.textContent = images[k].firstChild.getAttribute("aria-label");
     if (k === images.length - 1) stop();
   }
   function stop() { clearInterval(timer); timer = null; play.textContent = "Play"; }
@@ -111,14 +115,16 @@ def animate(plan: Plan, interval_ms: int = 1200) -> Animation:
     """
     frames, captions = [], []
     for panel in panels(plan, most=64):
-        figure = Figure(figsize=panel_size(plan), layout="constrained")
-        draw_panel(figure.subplots(), plan, panel)
-        picture = io.BytesIO()
-        figure.savefig(picture, format="png", dpi=150, metadata={"Software": None})
-        frames.append(picture.getvalue())
+        frames.append(svg.drawn(partial(_frame, plan, panel)))
         captions.append(_words(panel))
     label = f"Animation: {title(plan)}, {len(plan.rounds)} rounds"
     return Animation(label, tuple(frames), tuple(captions), interval_ms)
+
+
+def _frame(plan: Plan, panel: Panel) -> Figure:
+    figure = Figure(figsize=panel_size(plan), layout="constrained")
+    draw_panel(figure.subplots(), plan, panel)
+    return figure
 
 
 def _words(panel: Panel) -> str:

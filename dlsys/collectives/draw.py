@@ -19,7 +19,7 @@ from dlsys.collectives.check import states
 from dlsys.collectives.choose import candidates, crossovers
 from dlsys.collectives.plan import REDUCING, Plan, Transfer
 from dlsys.hardware import Cluster, Link
-from dlsys.palette import LINES
+from dlsys.palette import GRID, LINES, MUTED, ON_DARK, ON_LIGHT
 from dlsys.units import positive
 
 # Okabe and Ito's palette; the fill, a darker blue that white text can be read on, runs from light
@@ -107,11 +107,11 @@ def draw_panel(axes: Axes, plan: Plan, panel: Panel) -> None:
         xs, ys = (rank - CELL / 2, rank + CELL / 2), (chunk - CELL / 2, chunk + CELL / 2)
         squares.append([(xs[0], ys[0]), (xs[1], ys[0]), (xs[1], ys[1]), (xs[0], ys[1])])
         faces.append(tuple(1 - share * (1 - part) for part in FILL))
-        edges.append(ARROW if new else "#888888")
+        edges.append(ARROW if new else MUTED)
         widths.append(1.6 if new else 0.5)
         text = "" if sparse and panel.transfers and not new else _contents(mask, n)
         if text and chunks <= 20 and n <= 16:
-            dark = "white" if share > 0.65 else "black"
+            dark = ON_DARK if share > 0.65 else ON_LIGHT
             size = min(9.0, 27 / max(3, len(text)))
             named = axes.text(rank, chunk, text, ha="center", va="center", color=dark, zorder=3)
             named.set(fontsize=size, in_layout=False)  # measuring every text takes seconds
@@ -193,13 +193,11 @@ def draw_crossovers(
     every = {
         name: [plan.price(x, link_or_cluster).seconds for x in xs] for name, plan in plans.items()
     }
-    axes.plot(
-        xs, [min(ys) for ys in zip(*every.values(), strict=True)], color="#DDDDDD", linewidth=9
-    )
+    axes.plot(xs, [min(ys) for ys in zip(*every.values(), strict=True)], color=GRID, linewidth=9)
     for (name, ys), (color, style, _) in zip(every.items(), LINES * len(every), strict=False):
         axes.plot(xs, ys, color=color, linestyle=style, label=name.replace("_", "-"))
     for size, _ in crossovers(kind, link_or_cluster, ranks, plans, sizes[1])[1:]:
-        axes.axvline(size, color="#888888", linewidth=0.8)
+        axes.axvline(size, color=MUTED, linewidth=0.8)
     _log_log(axes, "buffer (bytes)", "time (s)")
     axes.legend()
     axes.set_title(f"{kind.replace('_', '-')} among {next(iter(plans.values())).ranks} ranks")
@@ -225,7 +223,7 @@ def draw_node_boundary(
     axes.set_xlabel("buffer (bytes)")
     axes.set_ylabel("bus bandwidth (GB/s)")
     axes.set_ylim(bottom=0)
-    axes.grid(color="#EEEEEE")
+    axes.grid(color=GRID)
     axes.legend()
     return figure
 
@@ -242,4 +240,4 @@ def _log_log(axes: Axes, x: str, y: str) -> None:
     axes.set_yscale("log")
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    axes.grid(color="#EEEEEE")
+    axes.grid(color=GRID)

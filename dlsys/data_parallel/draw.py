@@ -14,7 +14,7 @@ from dlsys.data_parallel.noise import BatchTradeoff
 from dlsys.data_parallel.plan import BucketPlan
 from dlsys.data_parallel.price import Overlap
 from dlsys.data_parallel.scaling import Scaling, amdahl_speedup, constant_fraction_speedup
-from dlsys.palette import LINES
+from dlsys.palette import GRID, GROUND, INK, LINES, MUTED, ON_DARK, ON_LIGHT
 from dlsys.units import MEGA, format_bytes, format_seconds
 
 # Okabe and Ito's palette; hatches and line styles tell the same things apart in grey.
@@ -27,7 +27,7 @@ EXPOSED: Mapping[str, Any] = {
     "label": "all-reduce, exposed",
 }
 SHADES = ("#56B4E9", "#B4DDF4")
-LEVEL: Mapping[str, Any] = {"color": "#888888", "linewidth": 1}
+LEVEL: Mapping[str, Any] = {"color": MUTED, "linewidth": 1}
 NARROW = 0.022  # of the axis: a bar that is shorter has no room for its bucket's number
 
 
@@ -46,7 +46,8 @@ def draw(plan: BucketPlan) -> Figure:
             axes.barh(row, size * scale, 0.75, start * scale, color=SHADES[place % 2])
             if size > 0.011 * len(name) * widest:
                 middle = (start + size / 2) * scale
-                axes.text(middle, row, name, ha="center", va="center", fontsize=7)
+                named = axes.text(middle, row, name, ha="center", va="center", fontsize=7)
+                named.set_color(ON_LIGHT)
             start += size
     if plan.bucket_bytes <= 2 * widest:
         limit = plan.bucket_bytes * scale
@@ -73,7 +74,7 @@ def draw_overlap(*steps: Overlap, names: Sequence[str] = ()) -> Figure:
         ends = step.compute_seconds
         _bars(axes, 0, [(i, a, min(b, ends)) for i, a, b in step.network], HIDDEN, scale)
         _bars(axes, 0, [(i, max(a, ends), b) for i, a, b in step.network], EXPOSED, scale)
-        axes.axvline(ends * scale, color="black", linestyle=":", linewidth=1.2)
+        axes.axvline(ends * scale, color=INK, linestyle=":", linewidth=1.2)
         axes.set_yticks([1, 0], ["compute", "network"])
         axes.set_ylim(-0.55, 1.55)
         title = f"{names[place]}: " if names else ""
@@ -101,14 +102,14 @@ def _bars(
     starts = [start * scale for _, start, _ in spans]
     widths = [(end - start) * scale for _, start, end in spans]
     least = NARROW * axes.get_xlim()[1]
-    # A white edge would cover a very short bar; it gets one of its own color.
-    edges = ["white" if width > least / 4 else style["facecolor"] for width in widths]
+    # An edge of the page's color would cover a very short bar; it gets one of its own color.
+    edges = [GROUND if width > least / 4 else style["facecolor"] for width in widths]
     axes.barh(row, widths, 0.7, starts, edgecolor=edges, linewidth=0.6, **style)
-    patch = {"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
+    patch = {"facecolor": ON_DARK, "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
     for (bucket, _, _), start, width in zip(spans, starts, widths, strict=True):
         if bucket >= 0 and width > least:
             name = axes.text(start + width / 2, row, str(bucket), ha="center", va="center")
-            name.set(fontsize=8, bbox=patch)
+            name.set(fontsize=8, color=ON_LIGHT, bbox=patch)
 
 
 def draw_bucket_tradeoff(steps: Mapping[float, Overlap], best: float | None = None) -> Figure:
@@ -193,7 +194,7 @@ def draw_scaling(curves: Mapping[str, Sequence[Scaling]]) -> Figure:
             axes.plot(xs, ys, color=color, linestyle=style, marker=marker, ms=5, label=name)
             bound = [(x, y) for x, y, each in zip(xs, ys, curve, strict=True) if each.network_bound]
             for x, y in bound:
-                axes.plot(x, y, marker, ms=5, color=color, markerfacecolor="white")
+                axes.plot(x, y, marker, ms=5, color=color, markerfacecolor=GROUND)
     for axes in (left, right):
         _powers(axes, ranks)
         axes.set_xlabel("ranks n")
@@ -202,7 +203,7 @@ def draw_scaling(curves: Mapping[str, Sequence[Scaling]]) -> Figure:
     left.set_ylabel("speedup over one rank")
     right.set_ylabel("efficiency (%)")
     right.set_ylim(0, 105)
-    left.plot([], [], "ko", ms=5, markerfacecolor="white", label="beyond the network wall")
+    left.plot([], [], "o", ms=5, color=INK, markerfacecolor=GROUND, label="beyond the network wall")
     handles, labels = left.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize="small")
     return figure
@@ -233,7 +234,7 @@ def draw_compression(
     axes.set_yscale("log")
     axes.set_xlabel(f"sent by a rank so far ({unit})")
     axes.set_ylabel(label)
-    axes.grid(color="#EEEEEE")
+    axes.grid(color=GRID)
     axes.legend(fontsize="small")
     return figure
 
@@ -287,4 +288,4 @@ def _byte_unit(most: float) -> tuple[float, str]:
 def _powers(axes: Axes, ranks: Sequence[int]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(ranks), [str(n) for n in ranks])
-    axes.grid(color="#EEEEEE")
+    axes.grid(color=GRID)

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from dlsys.hardware import Device
 from dlsys.memory_wall.plan import RECIPES, Recipe, model_state
 from dlsys.memory_wall.price import training_seconds
+from dlsys.palette import GROUND, INK, MUTED
 from dlsys.transformer import TransformerSpec
 from dlsys.transformer.activations import activations
 from dlsys.units import GIGA, YEAR, format_bytes
@@ -52,7 +53,7 @@ def draw_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]], memory: float
         widths = [row.get(bucket, 0) / GIGA for row in rows.values()]
         if any(widths):
             axes.barh(
-                range(len(rows)), widths, 0.62, starts, label=bucket, edgecolor="white", **style
+                range(len(rows)), widths, 0.62, starts, label=bucket, edgecolor=GROUND, **style
             )
         starts = [start + width for start, width in zip(starts, widths, strict=True)]
     limit = (memory or 0) / GIGA
@@ -184,7 +185,7 @@ def draw_curves(
     for (label, values), (color, dashes) in zip(lines.items(), LINES, strict=False):
         shown = [value / GIGA for value in values]
         axes.plot(sequences, shown, color=color, linestyle=dashes, label=label)
-    axes.axhline(state / GIGA, color="#666666", linewidth=1, label="model state")
+    axes.axhline(state / GIGA, color=MUTED, linewidth=1, label="model state")
     if device:
         axes.axhline(device.memory / GIGA, **MEMORY, label=f"memory of one {device.name}")
     axes.set_xscale("log", base=2)
@@ -193,6 +194,28 @@ def draw_curves(
     axes.set_xlabel("sequence length (tokens)")
     axes.set_ylabel("memory (GB, 10⁹ bytes)")
     axes.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
+
+
+def draw_choice(rows: Sequence[Any], saving: str, sequence: int, device: Device) -> Figure:
+    """An explorer's rows: left, the chosen buckets; right, the activations of every row.
+
+    rows: with `saving`, `sequence`, `activations` and `buckets` (bytes by name); one of them has
+    the chosen `saving` and `sequence`, and is marked.
+    """
+    (chosen,) = (row for row in rows if (row.saving, row.sequence) == (saving, sequence))
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    bars, curves = figure.subplots(1, 2)
+    alone = {name: {name: nbytes} for name, nbytes in chosen.buckets.items()}
+    draw_bars(bars, {**alone, "together": chosen.buckets}, device.memory)
+    sequences = sorted({row.sequence for row in rows})
+    lines: dict[str, list[float]] = {}
+    for row in rows:
+        lines.setdefault(row.saving, []).append(row.activations)
+    state = sum(chosen.buckets.values()) - chosen.activations
+    draw_curves(curves, sequences, lines, state, device)
+    here = chosen.activations / GIGA
+    curves.plot([sequence], [here], "o", color=INK, fillstyle="none", markersize=10)
+    return figure
 
 
 def draw_walls(

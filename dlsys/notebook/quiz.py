@@ -1,13 +1,16 @@
 """Show a chapter's quiz: `quiz.show("memory_wall")`, with the scripts of jupyterquiz.
 
-The questions are chapters/quizzes/<slug>.json in jupyterquiz's format. What is shown is one piece
-of HTML with its script inside, the same bytes every time, so that it works in a built page without
-a kernel, in JupyterLab, and without a network.
+The questions are quizzes/<slug>.json beside this file, in jupyterquiz's format: in the package, so
+that a downloaded chapter finds them from any folder. What is shown is one piece of HTML with its
+script inside, the same bytes every time, so that it works in a built page without a kernel, in
+JupyterLab, and without a network.
 """
 
 import json
 from pathlib import Path
 from typing import Any
+
+from dlsys.units import unknown
 
 # Dark enough to carry white text, and apart from one another without colour (they differ in
 # lightness); right and wrong are said in the feedback too, so colour carries nothing alone.
@@ -76,22 +79,16 @@ class Quiz:
         return "\n".join(lines + [f"- {question['question']}" for question in self.questions])
 
 
-def show(slug: str, folder: Path | None = None) -> Quiz:
+def show(slug: str) -> Quiz:
     """The quiz of a chapter, as the last expression of a cell.
 
-    folder: where <slug>.json lies; without it, the nearest `quizzes` or `chapters/quizzes` above
-        the working directory
-    Raises FileNotFoundError where there is no such quiz.
+    Raises ValueError where there is no such quiz.
     """
-    here = Path.cwd()
-    places = [p / name for p in (here, *here.parents) for name in ("quizzes", "chapters/quizzes")]
-    for place in [folder] if folder else places:
-        path = place / f"{slug}.json"
-        if path.is_file():
-            return Quiz(slug, json.loads(path.read_text(encoding="utf-8")))
-    raise FileNotFoundError(
-        f"There is no quiz {slug}.json in a folder quizzes or chapters/quizzes above {here}."
-    )
+    quizzes = Path(__file__).parent / "quizzes"
+    known = sorted(path.stem for path in quizzes.glob("*.json"))
+    if slug not in known:
+        raise ValueError(unknown("quiz", slug, known))
+    return Quiz(slug, json.loads((quizzes / f"{slug}.json").read_text(encoding="utf-8")))
 
 
 def _marked(question: dict[str, Any]) -> dict[str, Any]:

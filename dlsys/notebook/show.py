@@ -1,4 +1,4 @@
-"""What chapters use to show things: a table, a refusal, a caption for what is not an image."""
+"""What chapters use to show things: a table, a refusal."""
 
 from __future__ import annotations
 
@@ -86,27 +86,3 @@ def refusal(error: type[Exception], function: Callable[..., Any], *args: Any, **
             print(textwrap.fill(line, 76, initial_indent="  ", subsequent_indent="    "))
     else:
         raise AssertionError(f"no {error.__name__} was raised; the result is {result!r}")
-
-
-@dataclass(frozen=True)
-class Captioned:
-    """Something that shows itself as HTML, in a `<figure>` with its caption and a description."""
-
-    html: str
-    caption: str
-    alt: str
-
-    def _repr_html_(self) -> str:
-        return (
-            f'<figure role="group" aria-label="{escape(self.alt)}">\n{self.html}\n'
-            f"<figcaption>{escape(self.caption)}</figcaption>\n</figure>"
-        )
-
-    def __repr__(self) -> str:
-        return f"{self.caption} [{self.alt}]"
-
-
-def captioned(shown: Any, caption: str, alt: str) -> Captioned:
-    """An animation or other HTML output with a caption, and `alt` for readers who cannot see it."""
-    html = shown if isinstance(shown, str) else shown._repr_html_()
-    return Captioned(html, caption, alt)

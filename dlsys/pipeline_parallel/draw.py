@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from dlsys.palette import LINES
+from dlsys.palette import GRID, INK, LINES, MUTED, ON_DARK, ON_LIGHT
 from dlsys.pipeline_parallel.action import KINDS
 from dlsys.pipeline_parallel.plan import Plan, sizes
 from dlsys.pipeline_parallel.price import Price, Seconds, bubble_fraction, min_microbatches
@@ -38,7 +38,7 @@ def draw(
 ) -> Figure:
     """A Gantt chart: a row for each rank, a bar for each action with its micro-batch's number.
 
-    Idle time stays white, and the later of a rank's stages are paler. The times are those of
+    Idle time stays empty, and the later of a rank's stages are paler. The times are those of
     `price`. With `memory` a panel below shows how many (stage, micro-batch) pairs the ranks hold.
     until: the right end of the time axis, for charts to be compared; width: in inches. Raises
     ValueError for more ranks than can be read.
@@ -91,13 +91,13 @@ def draw_bubbles(
         fewest = min_microbatches(p, below, v)
         if shown[0] <= fewest <= most:
             axes.plot(fewest, 100 * bubble_fraction(p, fewest, v), "o", color=color)
-    axes.axhline(100 * below, color="#888888", linewidth=0.8)
+    axes.axhline(100 * below, color=MUTED, linewidth=0.8)
     axes.set_xscale("log", base=2)
     axes.set_xlabel("micro-batches m")
     axes.set_ylabel("idle share of the step (%)")
     axes.set_ylim(bottom=0)
     axes.set_title(f"The bubble of {p} ranks")
-    axes.grid(color="#EEEEEE")
+    axes.grid(color=GRID)
     axes.legend()
     return figure
 
@@ -125,7 +125,7 @@ def draw_comparison(
     axes.set_ylabel("idle share of the step (%)")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
-    axes.grid(color="#EEEEEE")
+    axes.grid(color=GRID)
     axes.legend()
     return figure
 
@@ -157,15 +157,16 @@ def _bars(axes: Axes, plan: Plan, cost: Price, until: float, width: float) -> No
             if sparse and end - start >= room:
                 dark = sum(_color(kind, local[stage], plan.v)) < 1.0
                 text = axes.text((start + end) / 2, rank, str(k), ha="center", va="center_baseline")
-                text.set(fontsize=7, color="white" if dark else "black", in_layout=False)
+                text.set(fontsize=7, color=ON_DARK if dark else ON_LIGHT, in_layout=False)
     for (kind, place), squares in bars.items():
         fill = PolyCollection(squares, facecolors=[_color(kind, place, plan.v)], linewidths=0)
         if kind == HATCHED:  # in the colour of its edges
             fill.set(hatch="////", edgecolors=[HATCH])
         axes.add_collection(fill)
-        outline = PolyCollection(squares, facecolors="none", edgecolors="black", linewidths=0.5)
-        outline.set_visible(sparse)
-        axes.add_collection(outline)
+        if sparse:
+            axes.add_collection(
+                PolyCollection(squares, facecolors="none", edgecolors=INK, linewidths=0.5)
+            )
     axes.set_xlim(0, until)
     axes.set_ylim(plan.p - 0.45, -0.55)
     axes.set_yticks(range(plan.p) if plan.p <= 16 else [0, plan.p - 1])
@@ -182,14 +183,14 @@ def _legend(plan: Plan) -> list[Patch]:
         Patch(
             facecolor=COLORS[kind],
             hatch="////" * (kind == HATCHED),
-            edgecolor=HATCH if kind == HATCHED else "black",
+            edgecolor=HATCH if kind == HATCHED else INK,
             label=name,
         )
         for kind, name in words.items()
     ]
     if plan.v > 1:
         later = _color("F", plan.v - 1, plan.v)
-        patches.append(Patch(facecolor=later, edgecolor="black", label="paler: a later stage"))
+        patches.append(Patch(facecolor=later, edgecolor=INK, label="paler: a later stage"))
     return patches
 
 
@@ -217,5 +218,5 @@ def _held(axes: Axes, plan: Plan, cost: Price, until: float) -> None:
     axes.set_ylim(0, 1.3 * max(plan.peak_in_flight))  # the legend stands above the lines
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("in flight")
-    axes.grid(color="#EEEEEE")
+    axes.grid(color=GRID)
     axes.legend(loc="upper right", ncols=4, fontsize=8)

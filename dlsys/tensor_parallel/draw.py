@@ -11,13 +11,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from dlsys.hardware import Cluster
+from dlsys.palette import GRID, GROUND, INK, MUTED
 from dlsys.tensor_parallel.plan import BRANCHES, Layout, Parameter, layout
 from dlsys.tensor_parallel.price import Kept, activation_bytes
 from dlsys.transformer import TransformerSpec
 from dlsys.units import GIGA, format_bytes
 
 # Okabe and Ito's palette: told apart by colour-blind readers; hatches tell them apart in grey.
-HELD, SPEAKS, STREAM = "#0072B2", "#D55E00", "#999999"
+HELD, SPEAKS, STREAM = "#0072B2", "#D55E00", MUTED
 PARTS: Mapping[str, dict[str, Any]] = {
     "between": {"label": "between the branches", "facecolor": "#E69F00", "hatch": "..."},
     "inside": {"label": "inside, by heads and neurons", "facecolor": "#0072B2"},
@@ -79,7 +80,7 @@ def _draw_branch(axes: Axes, plan: Layout, branch: str, lanes: int) -> None:
             again = [c.kind for c in said if c.where == f"{branch}.{side} again"]
             words = f"{arrow} {kinds[0] if kinds else 'nothing'}"
             words += "\n(and again the gather)" if again else ""
-            axes.text(x, y, words, ha="center", va=va, color=SPEAKS if kinds else STREAM)
+            axes.text(x, y, words, ha="center", va=va, color=INK if kinds else MUTED)
     axes.set_xlim(-0.1, end + 0.75)
     axes.set_ylim(bottom - 0.75, top + 0.75)
     axes.set_aspect("equal")
@@ -89,7 +90,7 @@ def _draw_branch(axes: Axes, plan: Layout, branch: str, lanes: int) -> None:
 def _draw_stream(axes: Axes, plan: Layout, rank: int, x: float, y: float) -> None:
     first, stop = (rank, rank + 1) if plan.sequence_parallel else (0, plan.tp)
     height = SIDE / plan.tp
-    axes.add_patch(Rectangle((x, y), 0.3, SIDE, facecolor="none", edgecolor="#333333"))
+    axes.add_patch(Rectangle((x, y), 0.3, SIDE, facecolor="none", edgecolor=INK))
     bottom = y + SIDE - stop * height  # the first tokens are at the top
     axes.add_patch(Rectangle((x, bottom), 0.3, (stop - first) * height, facecolor=STREAM))
 
@@ -105,7 +106,7 @@ def _draw_matrix(axes: Axes, parameter: Parameter, rank: int, x: float, y: float
         else:
             corner, height = (x, y + SIDE - stop), stop - first
     axes.add_patch(Rectangle(corner, width, height, facecolor=HELD))
-    axes.add_patch(Rectangle((x, y), SIDE, SIDE, facecolor="none", edgecolor="#333333"))
+    axes.add_patch(Rectangle((x, y), SIDE, SIDE, facecolor="none", edgecolor=INK))
 
 
 def draw_share(
@@ -132,15 +133,18 @@ def draw_share(
         axes.plot(degrees, shares, color=color, linestyle=dashes, marker=marker, label=label)
     boundary = cluster.devices_per_node * 2**0.5
     if max(degrees) > cluster.devices_per_node:
-        axes.axvline(boundary, color="#666666", linestyle=":")
-        for words, side, x in (("one node ", "right", 0.99), (" several nodes", "left", 1.01)):
+        axes.axvline(boundary, color=MUTED, linestyle=":")
+        for words, side, x in (
+            ("one node\u00a0", "right", 0.99),
+            ("\u00a0several nodes", "left", 1.01),
+        ):
             axes.text(boundary * x, 97, words, ha=side, va="top")
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(degrees), [str(t) for t in degrees])
     axes.set_ylim(0, 100)
     axes.set_xlabel("tensor-parallel degree t (ranks)")
     axes.set_ylabel("time in communication (% of the step)")
-    axes.grid(color="#EEEEEE")
+    axes.grid(color=GRID)
     axes.legend(loc="center left", fontsize="small")
     return figure
 
@@ -172,7 +176,7 @@ def _draw_bar(axes: Axes, x: float, kept: Kept, labelled: bool) -> None:
     for part, style in PARTS.items():
         height = getattr(kept, part) / GIGA
         shown = style if labelled else {**style, "label": None}
-        axes.bar(x, height, 0.36, bottom, edgecolor="white", **shown)
+        axes.bar(x, height, 0.36, bottom, edgecolor=GROUND, **shown)
         bottom += height
     axes.annotate(
         format_bytes(kept.total), (x, bottom), (0, 3), textcoords="offset points", ha="center"

@@ -9,13 +9,14 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
+from dlsys.palette import GRID, GROUND, MUTED
 from dlsys.world.span import Span
 
 # Okabe and Ito's palette: told apart by colour-blind readers; the hatches tell them apart in grey.
 STYLE: dict[str, dict[str, Any]] = {
-    "wait": {"facecolor": "#DDDDDD", "edgecolor": "#888888", "hatch": "..."},
-    "compute": {"facecolor": "#0072B2", "edgecolor": "white"},
-    "communication": {"facecolor": "#E69F00", "edgecolor": "white", "hatch": "///"},
+    "wait": {"facecolor": GRID, "edgecolor": MUTED, "hatch": "..."},
+    "compute": {"facecolor": "#0072B2", "edgecolor": GROUND},
+    "communication": {"facecolor": "#E69F00", "edgecolor": GROUND, "hatch": "///"},
 }
 PLACE = {"wait": (-0.42, 0.84), "compute": (-0.42, 0.42), "communication": (0.0, 0.42)}
 """Where in a rank's row each kind is drawn: offset and height."""

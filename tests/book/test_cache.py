@@ -28,7 +28,7 @@ About {{term}}`words <word>` and {{doc}}`/index`.
 
 ```{{code-cell}} ipython3
 from {package} import {name}
-open("{name}.log", "a").write("x")
+open("{folder}/{name}.log", "a").write("x")
 print("says", {name}.say())
 ```
 """
@@ -58,7 +58,7 @@ def book(tmp_path, monkeypatch):
         "# Book\n\n```{glossary}\nword\n  What is said.\n```\n\n```{toctree}\nchapters/alpha\nchapters/beta\n```\n"
     )
     for name in ("alpha", "beta"):
-        text = CHAPTER.format(package=package.name, name=name)
+        text = CHAPTER.format(package=package.name, name=name, folder=source / "chapters")
         (source / "chapters" / f"{name}.md").write_text(text)
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # a rewritten module is not of a new second

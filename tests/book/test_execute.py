@@ -28,13 +28,13 @@ kernelspec: {display_name: Python 3, name: python3}
 
 """
 MEET = """import pathlib, time
-pathlib.Path("NAME.here").touch()
+pathlib.Path("BOOK/NAME.here").touch()
 until = time.monotonic() + 60
-while not pathlib.Path("OTHER.here").exists():
+while not pathlib.Path("BOOK/OTHER.here").exists():
     assert time.monotonic() < until, "nobody came"
     time.sleep(0.01)
 """
-COUNT = "open('NAME.log', 'a').write('x');"  # for `runs`
+COUNT = "open('BOOK/NAME.log', 'a').write('x');"  # for `runs`
 
 
 def write(folder: Path, **chapters: str) -> Path:
@@ -43,16 +43,25 @@ def write(folder: Path, **chapters: str) -> Path:
     names = "\n".join(f"chapters/{name}" for name in chapters)
     (folder / "index.md").write_text(f"# Book\n\n```{{toctree}}\n{names}\n```\n")
     for name, code in chapters.items():
-        cell = f"```{{code-cell}} ipython3\n{code.replace('NAME', name)}\n```\n"
+        code = code.replace("NAME", name).replace("BOOK", f"{folder}/chapters")
+        cell = f"```{{code-cell}} ipython3\n{code}\n```\n"
         (folder / "chapters" / f"{name}.md").write_text(HEAD + cell)
     return folder
 
 
 BUSY = "import time\nuntil = time.process_time() + 2\nwhile time.process_time() < until: pass"
-GAMMA = f"""import subprocess, sys
+GAMMA = f"""---
+mystnb:
+  figure: {{caption: A line.}}
+  image: {{alt: One line}}
+---
+import os, subprocess, sys
+assert not os.listdir(), "a reader's folder has no files of ours"
 for word in ("one", "line"):
     print(word, end=" ", flush=True)
 subprocess.run([sys.executable, "-c", {BUSY!r}], check=True)
+from matplotlib import pyplot
+pyplot.plot([1, 2]);
 """
 
 
@@ -62,7 +71,12 @@ def test_chapters_run_side_by_side_and_are_announced_in_order(tmp_path, monkeypa
     pages = build(write(tmp_path, **meet, gamma=GAMMA)) / "chapters"
     announced = [f"Executing chapters/{n} ({i} of 3)\n" for i, n in enumerate([*meet, "gamma"], 1)]
     assert capsys.readouterr().err == "".join(announced)
-    assert "one line" in (pages / "gamma.html").read_text(), "printed in pieces, shown as one line"
+    page = (pages / "gamma.html").read_text()
+    assert "one line" in page, "printed in pieces, shown as one line"
+    _, svg, after = page.partition('<svg class="plot" role="img" aria-label="One line"')
+    assert svg
+    assert "A line." in after.partition("</figure>")[0].partition("</svg>")[2]
+    assert "<img" not in page
     records = get_cache(tmp_path / "_build/cache").list_cache_records()
     seconds = {Path(record.uri).stem: record.data["cpu_seconds"] for record in records}
     assert seconds["gamma"] > seconds["alpha"] + 1, "processors were busy for its child, too"
@@ -73,6 +87,7 @@ def cached(source: Path) -> set[str]:
 
 
 def test_the_pages_and_keys_are_those_of_an_execution_by_sphinx(tmp_path, monkeypatch):
+    monkeypatch.setattr(execute, "KERNEL", [])  # ours draws for the page
     picture = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
     chapters = {"alpha": picture, "beta": "print(3)\n{'a': 2}"}
     ours, theirs = (write(tmp_path / name, **chapters) for name in ("ours", "theirs"))
@@ -112,7 +127,7 @@ def test_a_failed_chapter_is_shown_with_its_traceback_once_and_executed_again(tm
 
 
 def test_stopping_the_build_leaves_no_kernel_behind(tmp_path):
-    wait = "import os, pathlib, time\npathlib.Path('NAME.pid').write_text(str(os.getpid()))\ntime.sleep(600)"
+    wait = "import os, pathlib, time\npathlib.Path('BOOK/NAME.pid').write_text(str(os.getpid()))\ntime.sleep(600)"
     command = [sys.executable, "-m", "sphinx"]
     command += arguments(write(tmp_path / "book", alpha=wait, beta=wait))
     build = subprocess.Popen(command, stderr=subprocess.DEVNULL)

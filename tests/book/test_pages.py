@@ -3,10 +3,13 @@
 Skipped where there is no Chromium or no up-to-date book; with BOOK_TEST=required that is a failure.
 """
 
+import ast
 import html
 import http.server
 import json
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,9 +17,12 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
 
+import jupytext
 import pytest
 
 from tests.book.conftest import unavailable
+from tests.book.quizzes import QUIZZES
+from tests.contents import SLUGS
 
 pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 
@@ -54,13 +60,51 @@ async () => {
     output: all(".cell_output pre").map(output => output.innerText).join("\n"),
     broken_formulas: all("mjx-merror, [data-mjx-error]").map(show),
     empty: [...widgets, ...empty].map(show),
-    undescribed: pictures.filter(p => !p.alt.trim() || /\.(png|svg|jpe?g)$/.test(p.alt)).map(show),
+    undescribed: [
+      ...pictures.filter(p => !p.alt.trim() || /\.(png|svg|jpe?g)$/.test(p.alt)),
+      ...all("svg.plot").filter(p => p.role != "img" || !p.getAttribute("aria-label")?.trim()),
+    ].map(show),
+    twice: all("[id]").filter(e => document.querySelectorAll(`[id="${e.id}"]`).length > 1)
+      .filter(e => e.closest("svg.plot")).map(show),
     unshown: pictures.filter(picture => !picture.naturalWidth).map(show),
-    targets: all("[href], [src]").map(e => [e.tagName, e.href?.baseVal ?? e.href ?? e.src])
+    targets: all("[href], [src]").map(e => e.href?.baseVal === undefined
+        ? [e.tagName, e.href ?? e.src] : ["A", new URL(e.href.baseVal, location).href])
       .filter(([tag, target]) => typeof target == "string" && target),
     names: all("[id], a[name]").map(element => element.id || element.name),
     width: document.documentElement.scrollWidth,
   };
+}
+"""
+
+
+# How well each text of a page's figures stands out from what lies under its middle: bar or page.
+# WCAG's ratio, from 1 to 21; a hatch counts as the color that it is drawn on.
+CONTRAST = r"""
+() => {
+  const light = color => {
+    const [red, green, blue] = color.match(/[\d.]+/g).map(part => part / 255)
+      .map(part => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const fill = element => {
+    const pattern = getComputedStyle(element).fill.match(/url\("#(.*)"\)/);
+    return getComputedStyle(pattern ? document.getElementById(pattern[1]).firstChild : element).fill;
+  };
+  const ground = getComputedStyle(document.body).backgroundColor;
+  const found = [];
+  for (const figure of document.querySelectorAll("svg.plot")) {
+    if (!figure.getBoundingClientRect().width) continue;
+    figure.scrollIntoView({block: "center"});
+    for (const text of figure.querySelectorAll("text")) {
+      const box = text.getBoundingClientRect();
+      const under = document.elementsFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+      const shapes = under.filter(e => figure.contains(e) && ["path", "rect", "use"].includes(e.tagName));
+      const behind = shapes.map(fill).find(color => !/none|, 0\)/.test(color)) ?? ground;
+      const [low, high] = [light(fill(text)), light(behind)].sort((a, b) => a - b);
+      found.push([(high + 0.05) / (low + 0.05), text.textContent, figure.ariaLabel]);
+    }
+  }
+  return found;
 }
 """
 
@@ -120,7 +164,7 @@ class Reader:
             complain(f"raw markup in the text: {found}")
         for match in OBJECT_AS_TEXT.finditer(seen["output"]):
             complain(f"an object shown as text: {match.group()}")
-        for kind in ("broken_formulas", "empty", "undescribed", "unshown"):
+        for kind in ("broken_formulas", "empty", "undescribed", "unshown", "twice"):
             visit.complaints.extend(f"{kind}: {element}" for element in seen[kind])
         page.set_viewport_size({"width": 400, "height": 800})
         if (width := page.evaluate("document.documentElement.scrollWidth")) > 400:
@@ -211,9 +255,64 @@ def test_every_chapter_offers_its_notebook_and_its_exercises(book):
         assert {f"chapters/{slug}.html", f"{exercise}.ipynb"} <= back
 
 
+def test_every_word_in_a_figure_stands_out_on_light_and_dark(book):
+    page = book.context.new_page()
+    page.set_viewport_size({"width": 1400, "height": 1000})
+    faint, words = [], 0
+    for slug in SLUGS:
+        page.goto(f"{book.home}chapters/{slug}.html", wait_until="domcontentloaded")
+        for theme in ("light", "dark"):
+            page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+            found = page.evaluate(CONTRAST)
+            faint += [(slug, theme, *each) for each in found if each[0] < 4.5]
+            words += len(found)
+    page.close()
+    assert words > 2000
+    assert faint == []
+
+
+def test_a_page_opened_as_a_file_says_where_its_notebooks_lie(book, browser):
+    page = browser.new_page()
+    page.goto((SITE / "chapters" / f"{SLUGS[0]}.html").as_uri())
+    links = page.locator("nav.page-links")
+    assert links.locator("a[download]").count() == 0, "a click would show raw JSON"
+    for path in (f"chapters/{SLUGS[0]}.ipynb", f"exercises/{SLUGS[0]}/{SLUGS[0]}.ipynb"):
+        assert str(SITE / path) in links.inner_text()
+    page.close()
+
+
+def code_cells(notebook: str, form: str) -> list[str]:
+    return [c.source for c in jupytext.reads(notebook, fmt=form).cells if c.cell_type == "code"]
+
+
+def imports_and_quiz(cells: list[str], slug: str) -> str:
+    """What a chapter's cells import, and its quiz: what can depend on where they run."""
+    imports = [
+        ast.unparse(node)
+        for cell in cells
+        for node in ast.walk(ast.parse(cell))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+    ]
+    return "\n".join([*imports, f"quiz.show({slug!r})._repr_html_()"])
+
+
+def test_every_downloaded_chapter_runs_in_an_empty_folder(book, tmp_path):
+    """It has the cells that the build ran in an empty folder; here their imports and the quiz."""
+    program = ["import os"]
+    for slug in SLUGS:
+        offered = book.context.request.get(f"{book.home}chapters/{slug}.ipynb").text()
+        cells = code_cells(offered, "ipynb")
+        assert cells == code_cells((ROOT / "chapters" / f"{slug}.md").read_text("utf-8"), "md:myst")
+        (tmp_path / slug).mkdir()
+        program += [f"os.chdir({str(tmp_path / slug)!r})", imports_and_quiz(cells, slug)]
+    command = [sys.executable, "-c", "\n".join(program)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_quiz_answers_a_click_without_a_kernel(book):
     page = book.context.new_page()
-    for source in (ROOT / "chapters" / "quizzes").glob("*.json"):
+    for source in QUIZZES.glob("*.json"):
         page.goto(f"{book.home}chapters/{source.stem}.html")
         questions = page.locator(".Quiz")
         assert questions.count() == len(json.loads(source.read_text("utf-8")))
@@ -259,6 +358,8 @@ FAULTS = {
     "<div class='cell_output'><b class='jupyter-widgets'></b></div>": 'empty: <b class="jupyter-wid',
     "<div class='cell_output'></div>": 'empty: <div class="cell_output"></div>',
     "<img id='a' src='data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA='>": 'undescribed: <img id="a',
+    "<svg id='c' class='plot' role='img'></svg>": 'undescribed: <svg id="c',
+    "<svg class='plot' role='img' aria-label='a'><g id='d'/><g id='d'/></svg>": 'twice: <g id="d',
     "<img id='b' src='data:image/gif;base64,AAAA' alt='broken'>": 'unshown: <img id="b',
     "<div style='width: 900px'>wide</div>": "wider than a window",
     "<a href='nowhere.html'>link</a>": "dead link: HOME/nowhere.html",

@@ -567,9 +567,10 @@ def test_an_animation_stands_alone_and_is_the_same_every_time():
     assert html == ring_all_reduce(3).draw(animate=True)._repr_html_()
     assert "http" not in html
     assert "<link" not in html
-    assert html.count("<img ") == html.count('src="data:image/png;base64,') == 5
+    assert html.count("<svg ") == html.count('class="frame"') == 5
+    assert html.count('class="frame" hidden') == 4
     assert 'aria-label="Animation: ring all-reduce among 3 ranks, 4 rounds"' in html
-    assert 'alt="round 0: 0 sends chunk 2 to 1, which adds;' in html
+    assert 'aria-label="round 0: 0 sends chunk 2 to 1, which adds;' in html
 
 
 def test_a_plan_too_large_to_read_is_not_drawn():

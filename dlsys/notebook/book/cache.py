@@ -21,6 +21,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 from dlsys.notebook.book.dependencies import dependencies
+from dlsys.notebook.book.figures import KERNEL
 
 FAILED = (
     "failed"  # in the place of a fingerprint: no page has it the next time, so it is read again
@@ -37,13 +38,15 @@ def read_chapter(path: Path) -> NotebookNode | None:
 def fingerprint(path: Path, notebook: NotebookNode, package: Path) -> str:
     """Return a digest of everything besides its own text that the outputs of a notebook depend on.
 
-    These are the files of `package` that its cells import, the files of its name in folders beside
-    it (its quiz, say), and the versions of what is installed.
+    These are the files of `package` that its cells import, the quiz of its name, the kernel's
+    arguments, and the versions of what is installed.
     """
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-    digest = hashlib.sha256(repr([sys.version_info[:2], *map(_version, INSTALLED)]).encode())
-    beside = path.parent.glob(f"*/{path.stem}.*")
-    for file in sorted({*dependencies(code, package), *beside}):
+    digest = hashlib.sha256(
+        repr([sys.version_info[:2], *map(_version, INSTALLED), KERNEL]).encode()
+    )
+    quiz = package.glob(f"notebook/quizzes/{path.stem}.json")
+    for file in sorted({*dependencies(code, package), *quiz}):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
@@ -28,6 +29,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 
 from dlsys.notebook.book.cache import FAILED, mark_kernel
+from dlsys.notebook.book.figures import KERNEL
 
 AT_MOST = 4  # kernels at a time: each holds PyTorch, and a chapter's ranks besides
 LOGGER = logging.getLogger(__name__)
@@ -122,23 +124,30 @@ async def _execute_all(
 
 
 async def _execute(chapter: Chapter, options: dict[str, Any]) -> dict[str, float]:
-    """Execute a chapter's cells in place, and return the seconds that this took."""
+    """Execute a chapter's cells, and return the seconds that this took.
+
+    In an empty folder, as whoever downloads the chapter runs it: what needs a file beside it fails.
+    """
     kernel = AsyncKernelManager(kernel_name=chapter.notebook.metadata.kernelspec.name)
     # Times in the metadata of cells would change the key; pieces of one line are joined to a line.
-    form = {"record_timing": False, "coalesce_streams": True}
+    # A page shows what stands in a widget's place, so it carries no widget's state.
+    off = dict.fromkeys(("record_timing", "store_widget_state"), False)
+    form: dict[str, Any] = {**off, "coalesce_streams": True, "extra_arguments": KERNEL}
     client = NotebookClient(chapter.notebook, kernel, **form, **options)
     # One thread a kernel, however many run beside it: none waits for another, and sums of floats
     # come out the same on machines with more cores or fewer.
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
     start = time.perf_counter()
+    folder = TemporaryDirectory()
     try:
-        await client.async_execute(cwd=str(chapter.path.parent), env=variables)
+        await client.async_execute(cwd=folder.name, env=variables)
         seconds = time.perf_counter() - start
         return {"execution_seconds": seconds, "cpu_seconds": _cpu_seconds(kernel)}
     finally:
         if client.kc:
             client.kc.stop_channels()
         await kernel.shutdown_kernel(now=True)
+        folder.cleanup()
 
 
 def _cpu_seconds(kernel: AsyncKernelManager) -> float:

@@ -17,6 +17,16 @@ from dlsys.notebook.book.cache import read_chapter
 # A reference as MyST writes it, {term}`text <target>` or {doc}`target`; other readers show it raw.
 ROLE = re.compile(r"\{(?:term|doc|ref)\}`([^`<]*?)(?:\s*<[^`>]*>)?`")
 
+# Browsers show a notebook as raw JSON where the page is a file, so there it says where they lie.
+ON_DISK = """<script>
+if (location.protocol === "file:") {
+  for (const link of document.querySelectorAll("nav.page-links a[download]")) {
+    const what = link.textContent.replace(/^Download t/, "T");
+    link.replaceWith(`${what}: ${decodeURI(new URL(link.href).pathname)}`);
+  }
+}
+</script>"""
+
 
 def add_links(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
@@ -26,7 +36,9 @@ def add_links(
         return
     links = list(_links(app, page, context))
     if links:
-        bar = '<nav class="page-links" aria-label="This page">' + "".join(links) + "</nav>"
+        bar = (
+            '<nav class="page-links" aria-label="This page">' + "".join(links) + "</nav>" + ON_DISK
+        )
         head, title, rest = context["body"].partition("</h1>")
         context["body"] = head + title + bar + rest if title else bar + head
 

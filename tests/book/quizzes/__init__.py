@@ -2,4 +2,4 @@
 
 from pathlib import Path
 
-QUIZZES = Path(__file__).parents[3] / "chapters" / "quizzes"
+QUIZZES = Path(__file__).parents[3] / "dlsys" / "notebook" / "quizzes"

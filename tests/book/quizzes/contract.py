@@ -9,7 +9,6 @@ import re
 from typing import Any
 
 from dlsys.notebook import quiz
-from tests.book.quizzes import QUIZZES
 
 Numbers = dict[str, float]
 
@@ -46,7 +45,7 @@ class Quiz:
         assert not re.search(r"[$\\]|\]\(", json.dumps(question).replace('\\"', ""))
 
     def test_a_quiz_has_six_to_eight_questions_of_several_kinds(self, slug: str) -> None:
-        questions = quiz.show(slug, QUIZZES).questions
+        questions = quiz.show(slug).questions
         assert 6 <= len(questions) <= 8
         assert {q["type"] for q in questions} == {"multiple_choice", "many_choice", "numeric"}
         assert len({q["id"] for q in questions}) == len(questions)
