@@ -36,9 +36,9 @@ class TorchCommunicator(Communicator):
     """A rank's communicator over a torch.distributed process group (None: the default group).
 
     Its `traffic` holds what this rank alone sent and called. That every handle is waited for is
-    checked by `launch`, which hears of every call, and by nobody under torchrun. A collective by a named plan with
-    `async_op=True` goes on in a thread of its own on gloo; NCCL, whose calls must come from one
-    thread, carries it out before the handle is returned. NCCL ignores tags.
+    checked by `launch`, which hears of every call, and by nobody under torchrun. A collective by a
+    named plan with `async_op=True` goes on in a thread of its own on gloo; NCCL, whose calls must
+    come from one thread, carries it out before the handle is returned. NCCL ignores tags.
     """
 
     def __init__(
