@@ -24,7 +24,7 @@ class Lent:
 
     def is_changed(self) -> bool:
         """Whether somebody has written to it since."""
-        if _writes(self._tensor) == self._writes:
+        if _writes(self._tensor) == self._writes or not self._tensor.nbytes:
             return False
         if self._before is None:
             return True
