@@ -5,6 +5,8 @@ from typing import Any
 
 from dlsys.units import format_bytes, format_seconds
 
+BEATEN = "This beats the best that we know: well done! Show your instructor how, or write to us."
+
 
 def cost_of(run: Any) -> dict[str, float]:
     """What a run of a world cost: bytes that the busiest rank sent, messages, seconds.
@@ -21,8 +23,24 @@ def cost_of(run: Any) -> dict[str, float]:
 
 
 def cost_line(cost: Mapping[str, float], best: Mapping[str, float] | None = None) -> str:
-    """A cost beside the best known: "  cost: 2 GB, 14 messages   best known: 1 GB, 14 messages"."""
-    return f"  cost: {amounts(cost)}" + (f"   best known: {amounts(best)}" if best else "")
+    """A cost beside the best known: "  cost: 2 GB, 14 messages   best known: 1 GB, 14 messages".
+
+    An answer that beats the best known is told so in a line of its own.
+    """
+    if not best:
+        return f"  cost: {amounts(cost)}"
+    line = f"  cost: {amounts(cost)}   best known: {amounts(best)}"
+    return f"{line}\n  {BEATEN}" if beats(cost, best) else line
+
+
+def beats(cost: Mapping[str, float], best: Mapping[str, float]) -> bool:
+    """Whether a cost is below the best known by one amount and above it by none.
+
+    A thousandth more or less is rounding: the best are written down with the digits shown.
+    """
+    pairs = [(cost[name], best[name]) for name in best if name in cost]
+    none_above = len(pairs) == len(best) and all(mine <= 1.001 * known for mine, known in pairs)
+    return none_above and any(mine < 0.999 * known for mine, known in pairs)
 
 
 def amounts(cost: Mapping[str, float]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlsys.exercises.plain import Array
-from dlsys.exercises.seal import Sealed, significant
+from dlsys.exercises.seal import DIGITS, Sealed, significant
 from dlsys.exercises.structure import built_otherwise, kind, rearranged
 
 UNANSWERED = "Not answered yet: put your answer in the place of the three dots."
@@ -152,14 +152,15 @@ def _too_short(came: Any, expected: Any, rtol: float) -> str | None:
     if type(came) not in (int, float) or not _is_finite(came) or (digits := significant(came)) < 2:
         return None
     if isinstance(expected, Sealed):
-        wanted = f"{expected.digits} digits are" if expected.rounds_to(came) else ""
+        is_one_short = digits == expected.digits - 1 and expected.rounds_to(came)
+        wanted = f"{expected.digits} digits" if is_one_short else ""
     elif type(expected) not in (int, float) or {type(came), type(expected)} == {int}:
         return None
     else:
         few = _is_finite(expected) and float(f"{expected:.{digits - 1}e}") == came
-        exact = "every digit is" if type(expected) is int else f"{_digits_of(rtol)} digits are"
+        exact = "every digit" if type(expected) is int else f"{_digits_of(rtol)} digits"
         wanted = exact if few else ""
-    return f"Right as far as it goes: {wanted} wanted." if wanted else None
+    return f"Right, but rounded to {digits} digits: give {wanted}." if wanted else None
 
 
 def _digits_of(rtol: float) -> int:
@@ -192,8 +193,12 @@ def _shown(expected: Any, came: Any) -> str:
     if not isinstance(expected, Sealed) or expected.form in ("text", "bool", "none"):
         return show(expected)
     parts = bare(came) if isinstance(bare(came), list) else [came]
-    has_numbers = expected.form == "number" or any(kind(part) == "a number" for part in parts)
+    has_numbers = expected.form in ("number", "count") or any(
+        kind(part) == "a number" for part in parts
+    )
     digits = f"; numbers are compared to {expected.digits} digits" if has_numbers else ""
+    if expected.form == "number" and expected.digits == DIGITS:
+        digits += f", and {DIGITS - 1} will do"
     return show(expected) + digits
 
 

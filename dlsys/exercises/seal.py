@@ -1,11 +1,14 @@
 """Expected values that can be checked and not read: a salted, slow hash of the rounded value.
 
 A seal keeps a reader from seeing an answer by accident. It is no lock: an answer of three digits
-has few values, and trying them all takes minutes.
+has few values, and trying them all takes minutes. That two digits will do makes this no faster,
+since the hash is of all three; but a guess by hand is right ten times as often: one of 90 for each
+power of ten. A count, a whole number that is asked for exactly, has no such tolerance.
 """
 
 import hashlib
 import json
+import math
 import secrets
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,23 +16,29 @@ from functools import lru_cache
 from typing import Any
 
 _ROUNDS = 20_000
+DIGITS = 3
+"""What a number is sealed with where its question states no precision. Then one less will do."""
 
 
-def seal(value: Any, digits: int = 3) -> str:
+def seal(value: Any, digits: int = DIGITS, *, is_count: bool = False) -> str:
     """The text to put into `sealed("...")` for an expected value: "digits$salt$hash$form".
 
     Numbers are rounded to `digits` significant digits, so 208e9 and 2.079e11 have the same seal at
-    three digits; text, None and booleans are kept as they are; lists are sealed as a whole. What is
-    not hidden is the form, such as "number" or "list4": it is part of the question.
+    three digits; text, None and booleans are kept as they are; lists are sealed as a whole. A
+    number sealed with three digits, and no other, may be answered with two, unless it `is_count`.
+    What is not hidden is the form, such as "number" or "list4": it is part of the question.
     """
     if digits < 1:
         raise ValueError(f"{digits} digits cannot be kept; give 1 or more.")
     salt = secrets.token_hex(4)
-    return f"{digits}${salt}${_hash(value, digits, salt)}${form(value)}"
+    return f"{digits}${salt}${_hash(value, digits, salt)}${'count' if is_count else form(value)}"
 
 
 def form(value: Any) -> str:
-    """How a value is built: "number", "text", "bool", "none", or "list4" for a list of four."""
+    """How a value is built: "number", "text", "bool", "none", or "list4" for a list of four.
+
+    A number that is a count is of the form "count", which the value alone does not tell.
+    """
     if type(value) in (list, tuple):
         return f"list{len(value)}"
     names = {bool: "bool", int: "number", float: "number", str: "text"}
@@ -46,7 +55,13 @@ class Sealed:
     form: str = ""
 
     def matches(self, value: Any, rtol: float = 1e-9) -> bool:
-        """Whether the plain `value` rounds to the sealed one, or would if moved by `rtol`."""
+        """Whether the plain `value` rounds to the sealed one, or would if moved by `rtol`.
+
+        Where three digits are sealed, so does the sealed one, rounded to two.
+        """
+        return self._is(value, rtol) or (self.digits == DIGITS and self.rounds_to(value))
+
+    def _is(self, value: Any, rtol: float = 1e-9) -> bool:
         # A value beside a rounding boundary may fall to either side, so both are tried.
         try:
             moved = [_scaled(value, factor) for factor in (1.0, 1 - rtol, 1 + rtol)]
@@ -55,16 +70,21 @@ class Sealed:
             return False
         return any(_digest(text, self.salt) == self.digest for text in sorted(candidates))
 
-    def rounds_to(self, value: float) -> bool:
-        """Whether the sealed number, with one digit less than is wanted, is `value`.
+    def rounds_to(self, value: Any) -> bool:
+        """Whether the sealed number, with one digit less than is sealed, is `value`.
 
         The eleven numbers that round to `value` are tried, which takes a tenth of a second.
         """
-        if self.form != "number" or significant(value) != self.digits - 1:
+        if self.form != "number" or not _is_short(value, self.digits - 1):
             return False
-        short = Decimal(repr(value))
+        short = Decimal(repr(float(value)))
         step = Decimal(1).scaleb(short.adjusted() + 1 - self.digits)
-        return any(self.matches(float(short + k * step)) for k in range(-5, 6))
+        tried = (short + k * step for k in range(-5, 6))
+        return any(self._is(float(each)) for each in tried if self._half_a_digit(each, short))
+
+    def _half_a_digit(self, number: Decimal, short: Decimal) -> bool:
+        """Whether they are no farther apart than rounding takes them: 9.6 does not become 10."""
+        return abs(number - short) <= Decimal(5).scaleb(number.adjusted() + 1 - self.digits)
 
 
 def sealed(token: str) -> Sealed:
@@ -78,6 +98,16 @@ def sealed(token: str) -> Sealed:
 def significant(value: float) -> int:
     """The digits that a finite number is written with, without zeros at either end."""
     return len(Decimal(repr(float(value))).normalize().as_tuple().digits)
+
+
+def _is_short(value: Any, digits: int) -> bool:
+    """Whether it is a number of so many digits at most, and not 0, which rounding gives nothing."""
+    if type(value) not in (int, float) or not value:
+        return False
+    try:
+        return math.isfinite(value) and significant(value) <= digits
+    except OverflowError:  # a whole number beyond every float
+        return False
 
 
 def _scaled(value: Any, factor: float) -> Any:

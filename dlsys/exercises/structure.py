@@ -13,7 +13,13 @@ from dlsys.exercises.seal import Sealed
 
 _KINDS = {bool: "True or False", int: "a number", float: "a number", str: "text"}
 _KINDS |= {list: "a list", tuple: "a list", dict: "a dictionary", Array: "an array"}
-_OF_FORM = {"number": "a number", "text": "text", "bool": "True or False", "none": "None"}
+_OF_FORM = {
+    "number": "a number",
+    "count": "a number",
+    "text": "text",
+    "bool": "True or False",
+    "none": "None",
+}
 _ADVICE = {
     ("a number", "text"): ": write it without quotes",
     ("True or False", "text"): ": write it without quotes",

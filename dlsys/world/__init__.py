@@ -9,7 +9,13 @@ if TYPE_CHECKING:
     from dlsys.world.call import Handle
     from dlsys.world.communicator import Communicator
     from dlsys.world.environment import current, from_environment
-    from dlsys.world.errors import DeadlockError, MismatchError, RankError, WorldError
+    from dlsys.world.errors import (
+        DeadlockError,
+        MismatchError,
+        RankError,
+        UnwaitedError,
+        WorldError,
+    )
     from dlsys.world.real.communicator import TorchCommunicator
     from dlsys.world.real.processes import launch
     from dlsys.world.run import Run

@@ -11,7 +11,13 @@ from collections.abc import Callable, Hashable, Sequence
 from types import FrameType
 from typing import Any, Protocol, TypeVar
 
-from dlsys.world.errors import MismatchError, members_text, place, program_frame
+from dlsys.world.errors import (
+    MismatchError,
+    UnwaitedError,
+    members_text,
+    place,
+    program_frame,
+)
 
 
 class Side(Protocol):
@@ -129,3 +135,21 @@ def never_taken(rank: int, sends: bool, tensor: str, text: str) -> str:
     """What is wrong with a message of which only `rank` did its side, with the call `text`."""
     do, other = ("sends", "receives") if sends else ("receives", "sends")
     return f"rank {rank} {do} {tensor} ({text}) and the other side never {other} it"
+
+
+def never_waited(rank: int, text: str, line: str) -> UnwaitedError:
+    """The error for a handle that `rank` let go of: `text` is its call, `line` where it stands."""
+    return UnwaitedError(
+        f"rank {rank} never waited for its {text}, begun at {line}. Only wait() says that a "
+        "message has left its tensor, or has come: keep the handle, and call its wait() before the "
+        "tensor is used again and before the program returns"
+    )
+
+
+def changed_too_early(rank: int, text: str, line: str) -> UnwaitedError:
+    """The error for a tensor that `rank` wrote to while it was being sent."""
+    return UnwaitedError(
+        f"rank {rank} changed the tensor of its {text}, begun at {line}, before it had waited for "
+        "it, so the old numbers may be sent or the new ones. Call the handle's wait() before you "
+        "write to the tensor, or send a copy of it, tensor.clone()"
+    )

@@ -3,6 +3,10 @@
 The words are torch.distributed's and MPI's. `send` and `recv` work on tensors in place; collectives
 are functions: the argument stays as it is and the result is returned, or, with `async_op=True`, a
 handle whose `wait()` returns it.
+
+As in MPI, every handle is waited for before the program returns, and nobody writes to a tensor that
+is being sent before that. A run of either world ends with UnwaitedError otherwise (`launch`: unless
+`check=False`).
 """
 
 from __future__ import annotations
@@ -33,20 +37,24 @@ class Communicator(ABC):
 
     def send(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> None:
         """Send `tensor` to rank `dst`; returns when that rank has received it."""
-        self.isend(tensor, dst, tag).wait()
+        dst = self._peer("send to", dst)
+        self._check_tensor("send", tensor)
+        self._isend(tensor, dst, tag).wait()
 
     def recv(self, tensor: torch.Tensor, src: int, tag: int = 0) -> torch.Tensor:
         """Receive from rank `src` into `tensor`, which must have the shape and dtype sent."""
-        return self.irecv(tensor, src, tag).wait()
+        src = self._peer("receive from", src)
+        self._check_tensor("recv", tensor)
+        return self._irecv(tensor, src, tag).wait()
 
     def isend(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> Handle:
-        """Start to send; do not write to `tensor` before `wait()` has returned."""
+        """Start to send; call `wait()` before you write to `tensor`, and before you return."""
         dst = self._peer("send to", dst)
         self._check_tensor("isend", tensor)
         return self._isend(tensor, dst, tag)
 
     def irecv(self, tensor: torch.Tensor, src: int, tag: int = 0) -> Handle:
-        """Start to receive; `wait()` returns `tensor`, filled."""
+        """Start to receive; `wait()` returns `tensor`, filled: until then nothing is in it."""
         src = self._peer("receive from", src)
         self._check_tensor("irecv", tensor)
         return self._irecv(tensor, src, tag)

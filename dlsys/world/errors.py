@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
 import sysconfig
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 
 import torch
 
@@ -50,6 +51,11 @@ class DeadlockError(WorldError):
 
 class MismatchError(WorldError, ValueError):
     """Ranks called different things where they had to call the same; the message names both."""
+
+
+class UnwaitedError(WorldError):
+    """A handle that nobody waited for, or a tensor changed while it was being sent; the message
+    names the rank, the call and its line."""
 
 
 class RankError(WorldError):
@@ -106,6 +112,25 @@ def program_frame(frame: FrameType | None) -> FrameType | None:
     while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
         frame = frame.f_back
     return frame
+
+
+Spot = tuple[CodeType, int]
+"""Where a program was: its code, and the instruction there."""
+
+
+def spot(frame: FrameType | None) -> Spot | None:
+    """Where the program is that led to `frame`; its line is looked up where it is wanted."""
+    frame = program_frame(frame)
+    return None if frame is None else (frame.f_code, frame.f_lasti)
+
+
+def line_at(spot: Spot | None) -> str:
+    """`file:line` of a spot."""
+    if spot is None:
+        return "its start"
+    code, instruction = spot
+    line = next(itertools.islice(code.co_positions(), instruction // 2, None))[0]
+    return place(code.co_filename, line or code.co_firstlineno)
 
 
 def line_of(frame: FrameType | None) -> str:

@@ -20,7 +20,7 @@ from dlsys.grading.checks import Check, checks_of, drawn, varied
 from dlsys.notebook.fold import is_folded
 from dlsys.notebook.release import STUB, as_text
 from tests.exercises.notebooks import ROOT, Cell, code_cells, execute, load, new_namespace, solved
-from tests.exercises.wrong_answers import Wrong, bank, module
+from tests.exercises.wrong_answers import Wrong, bank, module, right_answers
 
 
 class Form:
@@ -215,6 +215,11 @@ class WrongAnswers:
     ) -> None:
         message = _said_of(slug, answer, wrong.cell)
         assert wrong.hint in message, message
+
+    def test_a_right_answer_that_is_not_the_solutions_is_accepted(self, slug: str) -> None:
+        for answer, several in right_answers(slug).items():
+            for right in several:
+                assert _said_of(slug, answer, right.cell) == "accepted", right.misconception
 
 
 class Structure:

@@ -168,6 +168,26 @@ def test_the_cost_is_shown_beside_the_best_known(capsys: Any) -> None:
     assert line == "  cost: 2 GB, 1,400 messages, 2 ms   best known: 2 GB, 14 messages, 2 ms"
 
 
+@pytest.mark.parametrize(
+    ("changed", "is_better"),
+    [
+        ({"messages": 24, "seconds": 3.6e-6}, True),
+        ({"seconds": 7.1e-6}, True),
+        ({}, False),
+        ({"seconds": 7.1999e-6}, False),  # what is written down is rounded
+        ({"messages": 24, "bytes": 145}, False),  # less of one for more of another
+    ],
+)
+def test_an_answer_that_beats_the_best_known_is_congratulated(
+    changed: dict[str, float], is_better: bool, capsys: Any
+) -> None:
+    best = {"bytes": 144, "messages": 48, "seconds": 7.2e-6}
+    same(3, 3, cost=best | changed, best=best)
+    assert ("well done" in capsys.readouterr().out) == is_better
+    same(3, 3, cost={"dollars": 1}, best=best)  # not the same amounts
+    assert "well done" not in capsys.readouterr().out
+
+
 def test_a_grader_can_say_the_same_of_an_answer_as_the_notebook(capsys: Any) -> None:
     hint = {4.0: "one too many"}
     with pytest.raises(WrongAnswer) as caught:
@@ -224,6 +244,35 @@ def test_a_seal_accepts_the_rounded_answer_and_no_other() -> None:
     assert not answer.matches(10**400)
 
 
+@pytest.mark.parametrize(
+    ("value", "short", "others"),
+    [
+        (49 / 600, [0.082, 0.0817], [0.08, 0.081, 0.083, 0.0818]),
+        (9 / 13, [0.69, 0.692], [0.7, 0.68, 0.691]),
+        (0.9309, [0.93], [0.9, 0.92, 0.94]),
+        (8 / 3, [2.7], [3, 2.6, 2.8]),
+        (2048, [2000, 2e3], [2200, 1900]),
+        (20.5, [20, 21], [19, 22]),  # where both are as near
+        (9.6, [9.6], [10, 9.5]),
+        (-2148e6, [-2.1e9, -2.2e9], [2.1e9, -2.3e9]),  # sealed as -2.15e9
+        (0.0, [0], [0.1]),
+    ],
+)
+def test_a_number_sealed_without_a_precision_may_be_answered_with_two_digits(
+    value: float, short: list[float], others: list[float]
+) -> None:
+    answer = sealed(seal(value))
+    assert [each for each in (*short, *others) if answer.matches(each)] == short
+
+
+def test_a_count_a_stated_precision_and_a_hint_take_no_rounded_number() -> None:
+    assert not sealed(seal(286, is_count=True)).matches(290)
+    assert sealed(seal(286, is_count=True)).matches(286.0)
+    assert not sealed(seal(0.93094, digits=4)).matches(0.931)
+    hint = sealed(seal(28e9 / 300e9).rpartition("$")[0])  # a wrong value that a hint knows
+    assert not hint.matches(0.093)
+
+
 def test_a_seal_accepts_both_sides_of_a_rounding_boundary() -> None:
     answer = sealed(seal(2.5, digits=1))
     assert answer.matches(2.5 * (1 + 1e-12))
@@ -244,11 +293,11 @@ def test_long_answers_have_their_seal_and_are_not_kept() -> None:
 @pytest.mark.parametrize(
     ("came", "expected", "rtol", "words"),
     [
-        (0.33, 1 / 3, 1e-9, "10 digits are"),
-        (-0.333, -1 / 3, 1e-4, "5 digits are"),
-        (8.5e8, 848024576, 1e-9, "every digit is"),
+        (0.33, 1 / 3, 1e-9, "2 digits: give 10 digits"),
+        (-0.333, -1 / 3, 1e-4, "3 digits: give 5 digits"),
+        (8.5e8, 848024576, 1e-9, "2 digits: give every digit"),
         (2000000, 1999999.5, 1e-9, None),  # one digit may be chance
-        (2100000, 2148000.5, 1e-9, "10 digits are"),
+        (2100000, 2148000.5, 1e-9, "2 digits: give 10 digits"),
         (0.34, 1 / 3, 1e-9, None),
         (0.3, 1 / 3, 1e-9, None),
         (150, 148, 1e-9, None),  # a wrong count
@@ -257,10 +306,10 @@ def test_long_answers_have_their_seal_and_are_not_kept() -> None:
         (0.33, float("nan"), 1e-9, None),
         (float("inf"), 1 / 3, 1e-9, None),
         (10**400, 1 / 3, 1e-9, None),
-        (0.93, sealed(seal(0.9309)), 1e-9, "3 digits are"),
-        (20e8, sealed(seal(2048e6)), 1e-9, None),
-        (-2.1e9, sealed(seal(-2148e6)), 1e-9, "3 digits are"),
-        (21, sealed(seal(20.5)), 1e-9, "3 digits are"),  # where 20 and 21 are as near
+        (0.931, sealed(seal(0.93094, digits=4)), 1e-9, "3 digits: give 4 digits"),
+        (2050, sealed(seal(2048, digits=4)), 1e-9, "3 digits: give 4 digits"),
+        (-2.15e9, sealed(seal(-2148e6, digits=4)), 1e-9, "3 digits: give 4 digits"),
+        (290, sealed(seal(286, is_count=True)), 1e-9, None),
         (0.92, sealed(seal(0.9309)), 1e-9, None),
         (0.93, sealed(seal(0.93094, digits=4)), 1e-9, None),  # two digits are too many to try
         (0.93, sealed(seal("0.93")), 1e-9, None),
@@ -270,17 +319,17 @@ def test_long_answers_have_their_seal_and_are_not_kept() -> None:
 def test_a_number_that_is_right_and_too_short_is_told_so(
     came: Any, expected: Any, rtol: float, words: str | None
 ) -> None:
-    said = f"Right as far as it goes: {words} wanted."
+    said = f"Right, but rounded to {words}."
     for hint in ("a hint", {5.0: "five", None: "a hint"}):
         mistake = likely_mistake(came, expected, hint, rtol)
-        assert mistake == said if words else "as far as it goes" not in str(mistake)
+        assert mistake == said if words else "rounded" not in str(mistake)
     if words:
         assert said in complaint("x", came, expected, "", rtol=rtol)
         assert likely_mistake(came, expected, {came: "known"}, rtol) == "known"
 
 
 def test_a_number_that_is_too_short_is_refused_by_same_with_its_tolerance() -> None:
-    with pytest.raises(WrongAnswer, match=r"Right as far as it goes: 5 digits are wanted\."):
+    with pytest.raises(WrongAnswer, match=r"Right, but rounded to 2 digits: give 5 digits\."):
         same(0.33, 1 / 3, rtol=1e-4)
 
 

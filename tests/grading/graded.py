@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import zip_longest
 from pathlib import Path
 
@@ -15,17 +15,26 @@ from dlsys.grading.course.records import load_all
 from dlsys.grading.course.run import Plan, boxes, grade
 from dlsys.grading.result import Result
 from tests.exercises.notebooks import ROOT, load, slugs
-from tests.exercises.wrong_answers import bank
+from tests.exercises.wrong_answers import Wrong, bank, right_answers
 from tests.grading.attacks import Attack, points
 
 
 def wrong_notebooks(slug: str) -> list[Attack]:
     """Notebooks that hold all wrong answers of an assignment, one to each question."""
-    columns = [[(q, w) for w in several] for q, several in bank(slug).items()]
+    return _notebooks("wrong", slug, bank(slug))
+
+
+def right_notebooks(slug: str) -> list[Attack]:
+    """Notebooks that hold its right answers that are not the solution's, one to each question."""
+    return _notebooks("right", slug, right_answers(slug))
+
+
+def _notebooks(name: str, slug: str, answers: Mapping[str, list[Wrong]]) -> list[Attack]:
+    columns = [[(q, w) for w in several] for q, several in answers.items()]
     sources = {cell["id"]: "".join(cell["source"]) for cell in load("solutions", slug)["cells"]}
     return [
         Attack(
-            f"wrong-{number}",
+            f"{name}-{number}",
             slug,
             answers={q: wrong.cell(sources[q]) for q, wrong in filter(None, row)},
             cells={},

@@ -96,6 +96,12 @@ def test_a_failed_check_shows_what_came_the_kind_wanted_and_the_hint_once():
     assert Counter(re.findall(re.escape(HINT), shown))[HINT] == 1
 
 
+def test_an_answer_that_beats_the_best_known_is_congratulated():
+    cost, best = {"messages": 16, "seconds": 2.4e-6}, {"messages": 24, "seconds": 3.6e-6}
+    assert "well done" in text(graded(question(RIGHT, 2.0, passed(cost=cost, best=best))))
+    assert "well done" not in text(graded(question(RIGHT, 2.0, passed(cost=best, best=cost))))
+
+
 def test_a_cost_stands_beside_the_best_known():
     cost, best = {"bytes": 2e9, "messages": 14, "seconds": 3.8e-5}, {"bytes": 1.2e9}
     shown = text(graded(question(RIGHT, 2.0, passed(cost=cost, best=best))))

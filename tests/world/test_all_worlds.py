@@ -42,13 +42,27 @@ def letters_round_a_ring(comm):
     return got
 
 
-def a_send_nobody_waits_for(comm):
+def a_send_waited_for_long_after(comm):
     got = torch.zeros(4)
     if comm.size > 1:
-        comm.isend(whole(comm, 4), (comm.rank + 1) % comm.size, tag=9)
+        sending = comm.isend(whole(comm, 4), (comm.rank + 1) % comm.size, tag=9)
         comm.recv(got, (comm.rank - 1) % comm.size, tag=9)
     comm.barrier()
+    if comm.size > 1:
+        sending.wait()
     return got
+
+
+def letters_cut_from_one_tensor(comm):
+    """What is written beside a part that is being sent is no change of that part."""
+    x = whole(comm, 4)
+    x[0] = float("nan")
+    if comm.size > 1:
+        left, right = x.chunk(2)
+        sending = comm.isend(left, (comm.rank + 1) % comm.size)
+        comm.recv(right, (comm.rank - 1) % comm.size)
+        sending.wait()
+    return x[1:2]
 
 
 def tags_tell_letters_apart(comm):

@@ -272,6 +272,43 @@ def a_letter_nobody_takes(comm):
         comm.isend(torch.ones(4), 1)
 
 
+def round_a_ring(comm, x):
+    """Start to send x to the right, and receive from the left; returns the handle."""
+    sending = comm.isend(x, (comm.rank + 1) % comm.size)
+    comm.recv(torch.zeros(4), (comm.rank - 1) % comm.size)
+    return sending
+
+
+def a_send_nobody_waits_for(comm):
+    round_a_ring(comm, torch.ones(4))
+
+
+def a_receive_nobody_waits_for(comm):
+    receiving = comm.irecv(torch.zeros(4), (comm.rank - 1) % comm.size)
+    comm.send(torch.ones(4), (comm.rank + 1) % comm.size)
+    comm.barrier()
+    return None if comm.rank == 0 else receiving.wait().tolist()
+
+
+def a_collective_nobody_waits_for(comm):
+    comm.all_reduce(torch.ones(4), async_op=True)
+    comm.barrier()
+
+
+def a_tensor_changed_while_it_is_sent(comm):
+    x = torch.ones(4)
+    sending = round_a_ring(comm, x)
+    x += 1
+    sending.wait()
+
+
+def a_part_changed_while_it_is_sent(comm):
+    x = torch.ones(8)
+    sending = round_a_ring(comm, x[:4])
+    x[3] = 2
+    sending.wait()
+
+
 def a_collective_not_all_come_to(comm):
     if comm.rank == 0:
         comm.all_reduce(torch.ones(4), async_op=True)
@@ -289,6 +326,11 @@ def a_collective_not_all_come_to(comm):
         (a_letter_of_another_type, world.MismatchError, "which receives into 4 int32: shape and"),
         (a_letter_nobody_takes, world.MismatchError, "rank 0 sends 4 float32 (send to rank 1"),
         (a_collective_not_all_come_to, world.MismatchError, "and ranks 1, 2 never did"),
+        (a_send_nobody_waits_for, world.UnwaitedError, "never waited for its isend to rank 1,"),
+        (a_receive_nobody_waits_for, world.UnwaitedError, "rank 0 never waited for its irecv"),
+        (a_collective_nobody_waits_for, world.UnwaitedError, "its all_reduce of 4 float32, sum"),
+        (a_tensor_changed_while_it_is_sent, world.UnwaitedError, "changed the tensor of its isend"),
+        (a_part_changed_while_it_is_sent, world.UnwaitedError, "changed the tensor of its isend"),
     ],
 )
 def test_ranks_that_do_not_fit_together_get_the_same_error_in_both_worlds(program, kind, words):

@@ -18,9 +18,11 @@ import torch
 
 from dlsys.grading.judging.packing import Packer, Unpickler
 from dlsys.grading.judging.wire import Channel, Garbled
+from dlsys.world.agreement import changed_too_early
 from dlsys.world.call import Call
 from dlsys.world.communicator import Communicator
 from dlsys.world.here import here
+from dlsys.world.lent import Lent
 
 _MOST_TEXT = 2_000
 
@@ -151,6 +153,20 @@ class _Far:
         return self._calls.ask(self._number, "wait")
 
 
+class _Sending:
+    """A send under way. Its tensor is here, and so is who sees that nobody writes to it."""
+
+    def __init__(self, far: _Far, tensor: torch.Tensor, *call: Any) -> None:
+        self._far, self._lent, self._call = far, Lent(tensor), call
+
+    def wait(self) -> None:
+        """Wait until the message has left the tensor."""
+        if self._lent.is_changed():
+            raise changed_too_early(*self._call)
+        self._far.wait()
+        self._lent = Lent(torch.empty(0))
+
+
 class _Receiving:
     """A receive under way: what comes is put into the tensor that was given for it."""
 
@@ -173,13 +189,13 @@ class FarCommunicator(Communicator):
     def send(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> None:
         """Send `tensor` to rank `dst`; returns when that rank has received it."""
         dst = self._peer("send to", dst)
-        self._check_tensor("isend", tensor)
+        self._check_tensor("send", tensor)
         self._ask("send", tensor, dst, tag)
 
     def recv(self, tensor: torch.Tensor, src: int, tag: int = 0) -> torch.Tensor:
         """Receive from rank `src` into `tensor`, which must have the shape and dtype sent."""
         src = self._peer("receive from", src)
-        self._check_tensor("irecv", tensor)
+        self._check_tensor("recv", tensor)
         with torch.no_grad():
             return tensor.copy_(self._ask("recv", tensor, src, tag))
 
@@ -201,7 +217,9 @@ class FarCommunicator(Communicator):
         self._ask("compute", seconds, name)
 
     def _isend(self, tensor: torch.Tensor, dst: int, tag: int) -> Any:
-        return self._ask("isend", tensor, dst, tag)
+        far = self._ask("isend", tensor, dst, tag)
+        line = _line(sys._getframe(1))
+        return _Sending(far, tensor, self.rank, f"isend to rank {dst}", f"cell line {line}")
 
     def _irecv(self, tensor: torch.Tensor, src: int, tag: int) -> Any:
         return _Receiving(self._ask("irecv", tensor, src, tag), tensor)

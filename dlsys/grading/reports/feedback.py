@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlsys.exercises.cost import amounts
+from dlsys.exercises.cost import BEATEN, amounts, beats
 from dlsys.grading import result as results
 from dlsys.grading.assignment import Assignment
 from dlsys.grading.course.grade import Grade
@@ -103,6 +103,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "points": lambda value: cell(round(value, 2)),
         "amounts": _amounts,
+        "praise": _praise,
         "mark": lambda status: _MARKS[status] + _TEXT_STYLE,
         "said": _said,
         "most": _most,
@@ -127,6 +128,14 @@ def _said(check: CheckResult) -> dict[str, Any]:
 def _hidden_hints(checks: Sequence[CheckResult]) -> list[str]:
     """The hints of the hidden checks that did not pass, each once."""
     return list(dict.fromkeys(c.hint for c in checks if c.hidden and not c.passed and c.hint))
+
+
+def _praise(check: CheckResult) -> str:
+    """What is said of an answer that beats the best known; nothing of another."""
+    try:
+        return BEATEN if beats(check.cost or {}, check.best or {}) else ""
+    except (TypeError, ValueError, OverflowError):  # an answer may price itself at nonsense
+        return ""
 
 
 def _amounts(cost: Mapping[str, float]) -> str:

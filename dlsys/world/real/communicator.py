@@ -19,10 +19,11 @@ import torch.distributed as dist
 from dlsys.collectives import Transfer, plan_for
 from dlsys.collectives.buffers import as_rows, hold
 from dlsys.units import at_least
-from dlsys.world.agreement import Site
+from dlsys.world.agreement import Site, changed_too_early
 from dlsys.world.call import Call, Handle, divided, in_words
 from dlsys.world.communicator import Communicator
 from dlsys.world.errors import line_of
+from dlsys.world.lent import Lent
 from dlsys.world.real import native
 from dlsys.world.real.carry import carry_out
 from dlsys.world.real.session import Session
@@ -34,9 +35,10 @@ _PLAN_TAGS = 2**30  # the program's tags are below, those of the n-th collective
 class TorchCommunicator(Communicator):
     """A rank's communicator over a torch.distributed process group (None: the default group).
 
-    Its `traffic` holds what this rank alone sent and called. A collective by a named plan with
-    `async_op=True` goes on in a thread of its own on gloo; NCCL, whose calls must come from one
-    thread, carries it out before the handle is returned. NCCL ignores tags.
+    Its `traffic` holds what this rank alone sent and called. That every handle is waited for is
+    checked by `launch`, which hears of every call, and by nobody under torchrun. A collective by a
+    named plan with `async_op=True` goes on in a thread of its own on gloo; NCCL, whose calls must
+    come from one thread, carries it out before the handle is returned. NCCL ignores tags.
     """
 
     def __init__(
@@ -108,14 +110,17 @@ class TorchCommunicator(Communicator):
     # -- point to point --------------------------------------------------------------------------
 
     def _isend(self, tensor: torch.Tensor, dst: int, tag: int) -> Handle:
-        number, text = self._letter("send to", tensor, dst, tag)
+        number, text, line = self._letter("send to", tensor, dst, tag)
         session, me, other = self._session, self._world_rank, self._members[dst]
         start = session.seconds
         message = Message(me, other, tensor.nbytes, "send", self.axis, start, start)
         record = session.record(session.traffic.messages, message)
         session.under_way[number] = work = self._group.send([native.as_bytes(tensor)], dst, tag)
+        lent = None if session.tell is None else Lent(tensor)
 
         def finish() -> None:
+            if lent is not None and lent.is_changed():
+                raise changed_too_early(me, f"i{text}", line)
             with session.wait(me, number, text):
                 work.wait()
             record(session.seconds)
@@ -123,7 +128,7 @@ class TorchCommunicator(Communicator):
         return Under(finish)
 
     def _irecv(self, tensor: torch.Tensor, src: int, tag: int) -> Handle:
-        number, text = self._letter("recv from", tensor, src, tag)
+        number, text, _ = self._letter("recv from", tensor, src, tag)
         session, target = self._session, tensor.detach()
         # What is not contiguous is received beside its place, then copied.
         landing = target if target.is_contiguous() else torch.empty_like(target).contiguous()
@@ -138,8 +143,10 @@ class TorchCommunicator(Communicator):
 
         return Under(finish)
 
-    def _letter(self, action: str, tensor: torch.Tensor, peer: int, tag: int) -> tuple[int, str]:
-        """Tell of one side of a message; returns its number, and the call in words."""
+    def _letter(
+        self, action: str, tensor: torch.Tensor, peer: int, tag: int
+    ) -> tuple[int, str, str]:
+        """Tell of one side of a message; returns its number, the call in words, and its line."""
         _refuse_meta(tensor)
         if not 0 <= tag < _PLAN_TAGS:
             raise ValueError(f"tag {tag} is not allowed: tags are whole numbers below 2**30")
@@ -149,7 +156,7 @@ class TorchCommunicator(Communicator):
         if self._session.tell is not None:
             line, about = line_of(sys._getframe(3)), in_words(tensor)
         details = self._name, other, tag, sends, about, text, line
-        return self._session.announce("letter", *details), text
+        return self._session.announce("letter", *details), text, line
 
     # -- collectives -----------------------------------------------------------------------------
 

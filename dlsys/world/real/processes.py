@@ -110,6 +110,7 @@ class _Launch:
                 self._hear()
             if self.watch is not None:
                 self.watch.check_nothing_left()
+                self.watch.check_all_waited()
             self._tell(range(self.ranks), ("exit",))
             return self._outcome()
         finally:

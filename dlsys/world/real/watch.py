@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlsys.world.agreement import Group, Meeting, Site, never_taken, unlike
-from dlsys.world.errors import DeadlockError, MismatchError, members_text
+from dlsys.world.agreement import Group, Meeting, Site, never_taken, never_waited, unlike
+from dlsys.world.errors import DeadlockError, MismatchError, members_text, place
 
 
 @dataclass
@@ -52,6 +52,7 @@ class Watch:
         self._groups: dict[str, Group] = {}
         self._open: list[dict[int, _Letter | _Meeting]] = [{} for _ in range(ranks)]
         self._waiting: list[tuple[int, str] | None] = [None] * ranks
+        self._unwaited: list[dict[int, tuple[str, str]]] = [{} for _ in range(ranks)]
 
     def take(self, rank: int, event: tuple) -> None:
         """Note what `rank` tells; raises MismatchError where it does not fit what others told."""
@@ -87,15 +88,22 @@ class Watch:
             for item in items.values():
                 raise MismatchError(f"Every rank has finished, but {item.left_over()}")
 
+    def check_all_waited(self) -> None:
+        """Complain about a handle that a rank let go of."""
+        for rank, handles in enumerate(self._unwaited):
+            for text, line in handles.values():
+                raise never_waited(rank, text, line)
+
     def _group(self, rank: int, number: int, name: str, members: list[int]) -> None:
         self._groups.setdefault(name, Group(members))
 
-    def _call(self, rank: int, number: int, name: str, index: int, place: int, site: Site) -> None:
+    def _call(self, rank: int, number: int, name: str, index: int, mine: int, site: Site) -> None:
         group = self._groups[name]
         meeting = group.meet(index, site, lambda: _Meeting(group, index, site))
         meeting.numbers.append((rank, number))
         self._open[rank][number] = meeting
-        meeting.arrive(place)
+        self._unwaited[rank][number] = site.text, place(site.file, site.line)
+        meeting.arrive(mine)
         if not meeting.missing:
             for member, its_number in meeting.numbers:
                 del self._open[member][its_number]
@@ -114,6 +122,7 @@ class Watch:
     ) -> None:
         key = (rank, other, tag) if sends else (other, rank, tag)
         mine = _Letter(rank, number, key, sends, tensor, text, line)
+        self._unwaited[rank][number] = f"i{text}", line
         theirs = self._groups[name].post(mine)
         if theirs is None:
             self._open[rank][number] = mine
@@ -126,6 +135,7 @@ class Watch:
 
     def _wait(self, rank: int, number: int, line: str) -> None:
         self._waiting[rank] = (number, line)
+        self._unwaited[rank].pop(number, None)
 
     def _done(self, rank: int) -> None:
         self._waiting[rank] = None

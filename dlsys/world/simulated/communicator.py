@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -65,6 +65,19 @@ class SimulatedCommunicator(Communicator):
         part = split.enter(self._me, self.rank, color, key, axis).wait()
         return None if part is None else SimulatedCommunicator(part.group, self._me, part.rank)
 
+    def isend(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> Letter:
+        """See `Communicator.isend`."""
+        return self._handed_out(super().isend(tensor, dst, tag))
+
+    def irecv(self, tensor: torch.Tensor, src: int, tag: int = 0) -> Letter:
+        """See `Communicator.irecv`."""
+        return self._handed_out(super().irecv(tensor, src, tag))
+
+    @staticmethod
+    def _handed_out(letter: Any) -> Letter:
+        letter.hand_out(sys._getframe(2))
+        return letter
+
     def _isend(self, tensor: torch.Tensor, dst: int, tag: int) -> Handle:
         key = (self.rank, dst, tag)
         return self._post(Letter(self._group, self._me, tensor, dst, key, sends=True))
@@ -87,7 +100,10 @@ class SimulatedCommunicator(Communicator):
         collective = self._join(
             call.signature(), call.describe(), lambda n, site: Collective(group, n, site, call)
         )
-        return collective.enter(self._me, self.rank, call)
+        share = collective.enter(self._me, self.rank, call)
+        if call.async_op:
+            self._state.scheduler.hand_out(share, sys._getframe(3))
+        return share
 
     def _join(self, same: Hashable, text: str, new: Callable[[int, Site], M]) -> M:
         """The meeting of the group that this call belongs to: the n-th call of every rank."""

@@ -40,6 +40,10 @@ class Share(Pending):
             self.buffers = None
         return self.value
 
+    def call(self) -> str:
+        """The call that gave a handle of it."""
+        return self.meeting.site.text
+
     def describe(self) -> str:
         """The call as an error message tells it."""
         others = self.meeting.waits_for(self.rank)

@@ -12,12 +12,14 @@ import ctypes
 import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
 
 from dlsys.network import EventQueue
-from dlsys.world.errors import SHOWN, DeadlockError, line_of
+from dlsys.world.agreement import never_waited
+from dlsys.world.errors import SHOWN, DeadlockError, Spot, line_at, line_of, spot
 
 _FIRST = -1  # at one instant ranks go on before messages start, so that all have posted theirs
 _PATIENCE = 0.2  # seconds that an ended run gives a rank to notice
@@ -28,23 +30,41 @@ class Aborted(BaseException):
 
 
 class Pending:
-    """Something a rank can wait for: done at `done_at` seconds, None while that is unknown."""
+    """Something a rank can wait for: done at `done_at` seconds, None while that is unknown.
 
-    __slots__ = ("done_at", "owner")
+    `begun` is where the program got its handle, None where it got none.
+    """
+
+    __slots__ = ("begun", "done_at", "owner")
 
     def __init__(self, owner: Rank) -> None:
         self.owner = owner
         self.done_at: float | None = None
+        self.begun: Spot | None = None
 
     def describe(self) -> str:
         """What it is and whom it waits for, to follow 'waits in'."""
+        raise AssertionError("every kind of Pending says what it is")
+
+    def call(self) -> str:
+        """The call that gave a handle of it, such as 'isend to rank 1'."""
         raise AssertionError("every kind of Pending says what it is")
 
 
 class Rank:
     """One simulated rank: its thread, its clock and its random state."""
 
-    __slots__ = ("baton", "clock", "ended", "number", "random", "result", "thread", "waiting")
+    __slots__ = (
+        "baton",
+        "clock",
+        "ended",
+        "number",
+        "random",
+        "result",
+        "thread",
+        "unwaited",
+        "waiting",
+    )
 
     def __init__(self, number: int, random: torch.Tensor) -> None:
         self.number = number
@@ -53,6 +73,7 @@ class Rank:
         self.baton = threading.Lock()
         self.baton.acquire()
         self.waiting: Pending | None = None
+        self.unwaited: dict[Pending, None] = {}  # what it has handles of, the oldest first
         self.random = random
         self.ended = False
         self.result: Any = None
@@ -96,9 +117,22 @@ class Scheduler:
             self._abort()
             self._generator.set_state(random)
 
+    @staticmethod
+    def hand_out(pending: Pending, frame: FrameType) -> None:
+        """Note that the program got a handle, from a call that leads to `frame`."""
+        pending.begun = spot(frame)
+        pending.owner.unwaited[pending] = None
+
+    def check_all_waited(self) -> None:
+        """Complain about a handle that a rank let go of."""
+        for rank in self.ranks:
+            for pending in rank.unwaited:
+                raise never_waited(rank.number, pending.call(), line_at(pending.begun))
+
     def wait(self, pending: Pending) -> float:
         """Block the calling rank until `pending` is done; returns the seconds its clock jumped."""
         me = pending.owner
+        me.unwaited.pop(pending, None)
         if pending.done_at is None:
             me.waiting = pending
             self._pass_on(me)

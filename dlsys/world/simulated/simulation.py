@@ -41,7 +41,8 @@ def simulate(
     counted where there is a device, or with `track_memory`.
 
     Raises RankError (also of the original's type) when a rank raises, DeadlockError when no rank
-    can move, MismatchError when ranks call different collectives.
+    can move, MismatchError when ranks call different collectives, UnwaitedError when a rank lets go
+    of a handle, or writes to a tensor that is being sent.
     """
     ranks = _rank_count(ranks, cluster)
     if cluster is not None and link is not None:
@@ -95,6 +96,7 @@ def _run(
     if scheduler.failure is not None:
         raise _error(len(scheduler.ranks), *scheduler.failure)
     world.check_nothing_left()
+    scheduler.check_all_waited()
     return Run(
         results=[rank.result for rank in scheduler.ranks],
         traffic=state.traffic,

@@ -47,8 +47,16 @@ def in_place_of(find: str, *wrong: tuple[str, str, str]) -> list[Wrong]:
 
 
 def module(slug: str) -> Any:
-    """The wrong answers to a notebook: its `BANK`, `OTHERWISE` and `PROGRAMS`."""
+    """The wrong answers to a notebook: its `BANK`, `OTHERWISE` and `PROGRAMS`; `RIGHT` ones, too."""
     return importlib.import_module(f"{__name__}.{slug}")
+
+
+def right_answers(slug: str) -> dict[str, list[Wrong]]:
+    """Answers that are right and not the solution's, by the id of the answer cell: rounded ones,
+    and programs that cost less."""
+    given = module(slug).RIGHT.items()
+    return {answer: [Wrong(name, source, "", *find) for name, source, *find in each]
+            for answer, each in given}  # fmt: skip
 
 
 def bank(slug: str) -> dict[str, list[Wrong]]:

@@ -146,6 +146,23 @@ BANK = {
             ),
         ),
         Wrong(
+            "sends that nobody waits for",
+            "",
+            "never waited for its isend to rank",
+            "        sending.wait()\n",
+        ),
+        Wrong(
+            "a chunk cleared while it is sent",
+            "comm.recv(incoming, left)\n        chunks[out].zero_()\n        sending.wait()",
+            "changed the tensor of its isend to rank",
+            "comm.recv(incoming, left)\n        sending.wait()",
+        ),
+        *in_place_of(
+            "x.clone().tensor_split(comm.size)",
+            ("split for tensor_split", "x.clone().split(comm.size)", "gives chunks of n numbers"),
+            ("chunk for tensor_split", "x.clone().chunk(comm.size)", "x.chunk(n) at most n"),
+        ),
+        Wrong(
             "one phase too many adds",
             "if step <= comm.size - 1:",
             "complete chunks are stored, no longer added",
@@ -200,6 +217,18 @@ BANK = {
                 "if comm.rank % 2:\n        comm.recv(received, left)\n        comm.send(x, right)\n    else:\n        comm.send(x, right)\n        comm.recv(received, left)",
                 "takes three turns",
             ),
+        ),
+        Wrong(
+            "a send that nobody waits for",
+            "",
+            "never waited for its isend to rank",
+            "    sending.wait()\n",
+        ),
+        Wrong(
+            "received into what is being sent",
+            "comm.recv(x, left)\n    sending.wait()\n    return x",
+            "changed the tensor of its isend to rank",
+            "comm.recv(received, left)\n    sending.wait()\n    return received",
         ),
         Wrong("wrong direction", "left, right =", "should come from the left", "right, left ="),
         Wrong("own vector", "return x", "its own vector still", "return received"),
@@ -263,8 +292,21 @@ BANK = {
                 "levels = (ranks.bit_length() - 1) / 2",
                 "up to the root and down again",
             ),
-            ("the number of one example", "levels = 6", "a number of that example"),
+            ("the levels of one example", "levels = 6", "The six levels of 64 ranks"),
+            (
+                "the ranks of one example",
+                "levels, ranks = ranks.bit_length() - 1, 64",
+                "A 64 of that example",
+            ),
+            (
+                "some number of one example",
+                "levels = ranks.bit_length() - 1 + 2 * (ranks < 9)",
+                "does a number of that example",
+            ),
         ),
+        Wrong("the latency of one example", "* 20e-6", "Use link.latency", "* link.latency"),
+        Wrong("the bandwidth of one example", "/ 12.5e9", "Use link.bandwidth", "/ link.bandwidth"),
+        Wrong("the answer to one example", "return 2841121.5", "ranks and link are not used"),
         Wrong(
             "one phase of the ring",
             "levels = ranks.bit_length() - 1\nreturn ((ranks - 1) - 2 * levels) * link.latency * link.bandwidth / (2 * levels - (ranks - 1) / ranks)",
@@ -327,7 +369,7 @@ BANK = {
         Wrong(
             "two cards",
             'one_card_is_enough_for = "ring"\ndesign = {"algorithm": "hierarchical", "cards": 2}',
-            "more than 200 ms",
+            "not with so few cards",
         ),
     ],
 }
@@ -364,3 +406,11 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
 
 # The programs that are asked for, by question.
 PROGRAMS = {"mean": "ring_mean", "shift": "shift"}
+
+# Right answers of another kind: what came, its source, what of the solution it replaces.
+RIGHT = {
+    "seconds": [
+        ("rounded down", "sent_bytes = 24e9\nseconds = 0.082"),
+        ("rounded up", "sent_bytes = 25e9\nseconds = 82e-3"),
+    ],
+}

@@ -549,3 +549,27 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
 
 # The programs that are asked for, by question.
 PROGRAMS = {"mean": "repaired", "step": "step_gradients", "topk": "topk_mean"}
+
+# Right answers of another kind: what came, its source, what of the solution it replaces.
+RIGHT = {
+    "bytes": [("rounded", "micro_batches = 4\nsent_bytes = 39e9\nsent_bytes_of_16 = 38e9")],
+    "mean": [
+        ("rounded", "row_weighs = 2.7", "row_weighs = (1 / 3) / (1 / 8)"),
+        (
+            "fewer messages than the best known had",
+            'comm.all_reduce(sums, plan="halving_doubling" if comm.size > 1 else None)',
+            "comm.all_reduce(sums)",
+        ),
+    ],
+    "timeline": [("rounded", "hidden_fraction = 0.69", "hidden_fraction = 9 / 13")],
+    "design": [
+        ("rounded", "noise_scale = 2000", "noise_scale = trace / (7.5 - trace / 512)"),
+    ],
+    "tax": [
+        (
+            "rounded",
+            "amdahl, constant, part_of_step = 19, 240.0, 0.93\n"
+            'keeps_its_batch, shares_one_batch = "constant", "amdahl"',
+        )
+    ],
+}

@@ -85,6 +85,12 @@ BANK = {
             "return 34 * batch * hidden**2 + 5 * batch * heads * sequence**2",
             "size of a weight matrix",
         ),
+        Wrong(
+            "two norms as one",
+            "norms = 2 * stream",
+            "Write a term for each tensor of the list",
+            find="norms = 2 * 2 * stream",
+        ),
         Wrong("probabilities as masks", "(1 + 1 + 1)", "one byte an element", find="(2 + 1 + 2)"),
         Wrong("masks of two bytes", "(2 + 2 + 2)", "one byte an element", find="(2 + 1 + 2)"),
         Wrong(
@@ -248,3 +254,6 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
 
 # The programs that are asked for, by question.
 PROGRAMS = {}
+
+# Right answers of another kind: what came, its source, what of the solution it replaces.
+RIGHT = {"state": [("rounded", "state_bytes = 2.1e11\ndevices = 3")]}

@@ -11,6 +11,37 @@ AHEAD = "ahead = min(stages - stage, micro_batches, most)"
 SHARE = "len(x) / rows * (x.T @ grads[k])"
 ERROR = "(y - targets[part]) / rows"
 FIRST_OUT = "x = saved.pop(k)"
+POSTED_EARLY = """
+first, last = comm.rank == 0, comm.rank == comm.size - 1
+each = rows // micro_batches
+parts = [slice(k * each, (k + 1) * each) for k in range(micro_batches)]
+from_left = [] if first else [
+    comm.irecv(torch.empty(each, len(weight)), comm.rank - 1) for _ in parts]
+from_right = [] if last else [
+    comm.irecv(torch.empty(each, weight.shape[1]), comm.rank + 1) for _ in parts]
+total, sending, xs = torch.zeros_like(weight), [], []
+
+
+def backward(k, g):
+    total.add_(xs[k].T @ g)
+    if not first:
+        sending.append(comm.isend(g @ weight.T, comm.rank - 1))
+
+
+for k, part in enumerate(parts):
+    xs.append(inputs[part] if first else from_left[k].wait())
+    y = xs[k] @ weight
+    if last:
+        backward(k, (y - targets[part]) / rows)
+    else:
+        sending.append(comm.isend(y, comm.rank + 1))
+for k, coming in enumerate(from_right):
+    backward(k, coming.wait())
+for handle in sending:
+    handle.wait()
+return total
+"""
+
 
 BANK = {
     "bubble": [
@@ -25,6 +56,7 @@ BANK = {
         Wrong("percent", BUBBLE.format(20, 25, 286), "wanted as a fraction"),
         Wrong("filling and draining apart", BUBBLE.format("30 / 90", 0.5, 571), "counted twice"),
         Wrong("exactly five percent", BUBBLE.format(0.2, 0.25, 285), "not less than 5 %"),
+        Wrong("a rounded count", BUBBLE.format(0.2, 0.25, 290), "Solve 15 / (m + 15)"),
         Wrong("five percent of the work", BUBBLE.format(0.2, 0.25, 301), "5 % of the time worked"),
     ],
     "step": [
@@ -363,3 +395,9 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
 
 # The programs that are asked for, by question.
 PROGRAMS = {"order": "one_f_one_b_order", "fault": "repaired", "stages": "train_stage"}
+
+# Right answers of another kind: what came, its source, what of the solution it replaces.
+RIGHT = {
+    "step": [("rounded", "step_ms = 3800\nspeedup = 3.4")],
+    "stages": [("receives posted early", POSTED_EARLY)],
+}

@@ -73,6 +73,9 @@ BANK = {
             "forward alone", micro_batch("96 * 2 * all_reduce_bytes"), "Each layer has two branches"
         ),
         Wrong("one for each layer", micro_batch("96 * all_reduce_bytes"), "for each layer"),
+        Wrong(
+            "six", micro_batch("96 * 6 * all_reduce_bytes"), "Six in a layer? Full recomputation"
+        ),
         Wrong("three", micro_batch("96 * 3 * all_reduce_bytes"), "as many all-reduces as forward"),
         Wrong("each matrix", micro_batch("96 * 8 * all_reduce_bytes"), "Each branch, not each"),
         Wrong("the sum of buffers", micro_batch(f"96 * 4 * {S}"), "sum of the buffers"),
@@ -144,6 +147,12 @@ BANK = {
             "return y, grad_x, grad_up, grad_down",
         ),
         Wrong(
+            "gradient of down summed",
+            "return y, grad_x, grad_up, comm.all_reduce(grad_down)",
+            "down is cut",
+            "return y, grad_x, grad_up, grad_down",
+        ),
+        Wrong(
             "no relu backward",
             "grad_z = grad_y @ down.T",
             "a neuron that was not above zero",
@@ -196,7 +205,7 @@ BANK = {
             (
                 "a fourth message",
                 "losses = comm.all_reduce(top + total.log() - target) / comm.size",
-                "with four all-reduces",
+                "with four numbers a token",
             ),
         ),
         *in_place_of(
@@ -450,3 +459,36 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
 
 # The programs that are asked for, by question.
 PROGRAMS = {"mlp": "mlp", "loss": "vocab_loss", "fault": "repaired"}
+
+# Right answers of another kind: what came, its source, what of the solution it replaces.
+STACKED = """
+z = x @ up
+neurons = z.relu()
+grad_z = grad_y @ down.T * (z > 0)
+addends = torch.stack([neurons @ down, grad_z @ up.T])
+y, grad_x = comm.all_reduce(addends{plan})
+return y, grad_x, x.T @ grad_z, neurons.T @ grad_y
+"""
+PLAN = ', plan="halving_doubling" if comm.size == 4 else None'
+
+STACKED_LOSS = """
+top = comm.all_reduce(logits.max(dim=1).values, op="max"{plan})
+powers = (logits - top[:, None]).exp()
+words = torch.arange(first, first + logits.shape[1])
+is_target = targets[:, None] == words
+target = torch.where(is_target, logits, 0.0).sum(dim=1)
+total, target = comm.all_reduce(torch.stack([powers.sum(dim=1), target]){plan})
+return top + total.log() - target, powers / total[:, None] - is_target.float()
+"""
+
+RIGHT = {
+    "bytes": [("rounded", "all_reduce_bytes = 59e6\nmicro_batch_bytes = 2.3e10")],
+    "mlp": [
+        ("one message for both sums", STACKED.format(plan="")),
+        ("one message, by halving and doubling", STACKED.format(plan=PLAN)),
+    ],
+    "loss": [
+        ("one message for both sums", STACKED_LOSS.format(plan="")),
+        ("one message, by halving and doubling", STACKED_LOSS.format(plan=PLAN)),
+    ],
+}

@@ -1,0 +1,43 @@
+"""A tensor that is being sent, which nobody may write to before its handle has been waited for."""
+
+from __future__ import annotations
+
+import torch
+
+
+class Lent:
+    """What was in `tensor` when its send began.
+
+    torch counts the writes to a tensor and to all views of its memory together. Where the tensor is
+    all of that memory the count alone tells; where it is a part, a copy tells whether the write was
+    to this part. Writes that torch does not count (by NumPy, through `.data`) go unseen.
+    """
+
+    __slots__ = ("_before", "_tensor", "_writes")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = tensor.detach() if tensor.requires_grad else tensor
+        self._writes = _writes(tensor)
+        self._before: torch.Tensor | None = None
+        if tensor.nbytes != tensor.untyped_storage().nbytes():
+            self._before = self._tensor.clone()
+
+    def is_changed(self) -> bool:
+        """Whether somebody has written to it since."""
+        if _writes(self._tensor) == self._writes or not self._tensor.nbytes:
+            return False
+        if self._before is None:
+            return True
+        if self._tensor.is_meta:  # nobody can say to which part: there are no numbers
+            return False
+        if torch.equal(self._tensor, self._before):
+            return False
+        return not torch.equal(_bytes(self._tensor), _bytes(self._before))  # NaN is NaN
+
+
+def _writes(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
