@@ -508,6 +508,7 @@ BANK = {
 
 # Answers of another structure: what came, its source, words of the sentence, what of the solution it replaces.
 GRADIENTS = "return [handle.wait() / count for handle in handles]"
+WAITED = "[handle.wait() for handle in handles]\n    return"
 TOPK = "return total / comm.size, kept"
 
 OTHERWISE: dict[str, list[tuple[str, ...]]] = {
@@ -524,10 +525,10 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
     ],
     "step": [
         ("last layer first", f"{GRADIENTS}[::-1]", "(layer 2, layer 1, layer 0) came", GRADIENTS),
-        ("one number", "return 3", "a list of 3 (a tensor, a tensor, a tensor); it is the number 3", GRADIENTS),
+        ("one number", f"{WAITED} 3", "a list of 3 (a tensor, a tensor, a tensor); it is the number 3", GRADIENTS),
         ("a dictionary", "return {i: h.wait() for i, h in enumerate(handles)}", "a dictionary", GRADIENTS),
         ("a layer too few", f"{GRADIENTS}[1:]", "it is a list of 2", GRADIENTS),
-        ("handles", "return handles", "[0] is of type", GRADIENTS),
+        ("handles", f"{WAITED} handles", "[0] is of type", GRADIENTS),
     ],
     "timeline": [
         ("text", '"b2 and b3"', "A list of 2 is wanted", "[2, 3]"),
