@@ -154,7 +154,7 @@ THE_CLASS = (
             "shift": "waiting in recv",  # 3 of 5
             "fault": "not repaired",  # 1 of 3
             "broadcast": "powers of two alone",  # 4 of 8
-            "crossover": "the number of one example",  # 1 of 3, and no hidden one
+            "crossover": "the levels of one example",  # 1 of 3, and no hidden one
             "cluster": "all the cards",  # 2 of 3
         },
         earns={"seconds": 1, "sent": 2 * 3 / 7, "mean": 0, "shift": 3 * 3 / 5, "fault": 2 / 3, "broadcast": 3 * 4 / 8, "crossover": 0, "cluster": 2},
