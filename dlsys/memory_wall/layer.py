@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from dlsys.palette import GROUND, INK, ON_LIGHT
 from dlsys.transformer import TransformerSpec
 from dlsys.transformer.activations import activations
 
@@ -69,7 +70,7 @@ def draw_layer(spec: TransformerSpec) -> Figure:
         axes.text(-1.2, top, HALVES[half], va="center", fontweight="bold")
         _draw_half(axes, spec, half, top)
     handles = [
-        Patch(facecolor=color, edgecolor="black", label=name) for name, color in STYLE.items()
+        Patch(facecolor=color, edgecolor=INK, label=name) for name, color in STYLE.items()
     ]
     axes.legend(handles=handles, loc="lower left", fontsize="small", frameon=False)
     return figure
@@ -79,12 +80,12 @@ def _draw_half(axes: Axes, spec: TransformerSpec, half: str, top: float) -> None
     """Operations from left to right at height `top`, each with what it keeps hanging below it."""
     terms, kind = activations(spec, 1).terms, kinds(spec)
     sbh, scores = spec.sequence * spec.hidden, spec.heads * spec.sequence**2
-    box = {"boxstyle": "square,pad=0.3", "edgecolor": "black"}
+    box = {"boxstyle": "square,pad=0.3", "edgecolor": INK}
     for place, (operation, kept) in enumerate(STEPS[half].items()):
         x = place + 0.45
-        axes.plot([x, max(0.45, x - 1)], [top, top], color="black", linewidth=1, zorder=0)
-        white = box | {"facecolor": "white"}
-        axes.text(x, top, operation.strip(), ha="center", va="center", fontsize=9, bbox=white)
+        axes.plot([x, max(0.45, x - 1)], [top, top], color=INK, linewidth=1, zorder=0)
+        plain = box | {"facecolor": GROUND}
+        axes.text(x, top, operation.strip(), ha="center", va="center", fontsize=9, bbox=plain)
         for row, name in enumerate(f"{half}.{each}" for each in kept):
             of_scores = "probabilities" in name
             number = terms[name] / (scores if of_scores else sbh)
@@ -95,6 +96,6 @@ def _draw_half(axes: Axes, spec: TransformerSpec, half: str, top: float) -> None
                 ha="center",
                 va="center",
                 fontsize=9,
-                color="black",
+                color=ON_LIGHT,
                 bbox=box | {"facecolor": STYLE[kind[name]]},
             )
