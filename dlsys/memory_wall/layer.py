@@ -69,9 +69,7 @@ def draw_layer(spec: TransformerSpec) -> Figure:
     for top, half in zip((0.0, -3.4), STEPS, strict=True):
         axes.text(-1.2, top, HALVES[half], va="center", fontweight="bold")
         _draw_half(axes, spec, half, top)
-    handles = [
-        Patch(facecolor=color, edgecolor=INK, label=name) for name, color in STYLE.items()
-    ]
+    handles = [Patch(facecolor=color, edgecolor=INK, label=name) for name, color in STYLE.items()]
     axes.legend(handles=handles, loc="lower left", fontsize="small", frameon=False)
     return figure
 
