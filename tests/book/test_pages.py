@@ -99,7 +99,7 @@ CONTRAST = r"""
       const box = text.getBoundingClientRect();
       const under = document.elementsFromPoint(box.x + box.width / 2, box.y + box.height / 2);
       const shapes = under.filter(e => figure.contains(e) && ["path", "rect", "use"].includes(e.tagName));
-      const behind = shapes.map(fill).find(color => !/none|, 0\)/.test(color)) ?? ground;
+      const behind = shapes.map(fill).find(color => !/none|rgba\(.*, 0\)/.test(color)) ?? ground;
       const [low, high] = [light(fill(text)), light(behind)].sort((a, b) => a - b);
       found.push([(high + 0.05) / (low + 0.05), text.textContent, figure.ariaLabel]);
     }
