@@ -8,6 +8,7 @@ that is downloaded has the words.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from pybtex.database import Entry, parse_file
@@ -64,6 +65,7 @@ def written_out(app: Sphinx, page: str, text: str) -> str:
     return cited(numbered(text, _numbers(app, page)), entries)
 
 
+@cache  # every cell in words of every page asks for them
 def read_entries(path: Path) -> Mapping[str, Entry]:
     """Return the entries of a .bib file by their keys."""
     return dict(parse_file(str(path), "bibtex").entries)
