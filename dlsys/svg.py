@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _ROLE = {color: f"var(--figure-{name}, {color})" for name, color in ROLES.items()}
 _COLOR = re.compile("|".join(_ROLE), re.IGNORECASE)
-_REFERENCE = re.compile(r"#([\w-]+)")
+_REFERENCE = re.compile(r"(?:^|url\()#(?=([\w-]+))")
 _FONTS = re.compile(r"'[^;]*sans-serif")
 _LINES, _LINE = re.compile(r"[MLz\d. -]+"), re.compile(r"([MLz])(?: (\S+) (\S+))?")
 _NUMBER, _PEN = re.compile(r"-?[\d.]+"), re.compile(r"stroke-width: ([\d.]+)")
@@ -127,26 +127,20 @@ def _drop(element: Element, tags: set[str]) -> None:
 
 def _name(root: Element, name: str) -> None:
     """Keep the ids that something refers to, and put `name` before them."""
-    wanted = {found for value in _links(root) for found in _REFERENCE.findall(value)}
+    links = [(element, *link) for element in root.iter() for link in _links(element)]
+    wanted = {found for _, _, value in links for found in _REFERENCE.findall(value)}
     for element in root.iter():
         if element.attrib.get("id") in wanted:
             element.attrib["id"] = f"{name}-{element.attrib['id']}"
         else:
             element.attrib.pop("id", None)
-        for key, value in element.attrib.items():
-            if key == "href" or "url(#" in value:
-                element.attrib[key] = (
-                    value.replace("#", f"#{name}-", 1)
-                    if key == "href"
-                    else (value.replace("url(#", f"url(#{name}-"))
-                )
+    for element, key, value in links:
+        element.attrib[key] = _REFERENCE.sub(rf"\g<0>{name}-", value)
 
 
-def _links(root: Element) -> Iterable[str]:
-    for element in root.iter():
-        for key, value in element.attrib.items():
-            if key == "href" or "url(#" in value:
-                yield value
+def _links(element: Element) -> list[tuple[str, str]]:
+    """The attributes that refer to something by its id, with their values."""
+    return [(k, v) for k, v in element.attrib.items() if k == "href" or "url(#" in v]
 
 
 def _merge(element: Element) -> None:
