@@ -80,7 +80,10 @@ def test_everything_that_can_be_chosen_has_a_price(field):
 
 @pytest.mark.parametrize(
     ("choice", "message"),
-    [({"device": "v100"}, "no device in the explorer"), ({"ranks": 12}, "no ranks in the explorer")],
+    [
+        ({"device": "v100"}, "no device in the explorer"),
+        ({"ranks": 12}, "no ranks in the explorer"),
+    ],
 )
 def test_what_the_explorer_does_not_have_is_a_sentence(choice, message):
     with pytest.raises(ValueError, match=message):
