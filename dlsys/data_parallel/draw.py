@@ -219,13 +219,13 @@ def draw_choice(rows: Sequence[Any], bucket: str, ranks: int) -> Figure:
     figure, (step, curves) = _figure(10, 4, 1, 2)
     unit, scale = _time_unit(chosen.seconds)
     done = chosen.forward + chosen.backward
-    for place, start, seconds, style in (
+    for place, start, seconds, look in (
         (1, 0.0, chosen.forward, FORWARD),
         (1, chosen.forward, chosen.backward, BACKWARD),
         (0, done - chosen.hidden, chosen.hidden, HIDDEN),
         (0, done, chosen.exposed, EXPOSED),
     ):
-        step.barh(place, seconds * scale, 0.6, start * scale, edgecolor=GROUND, **style)
+        step.barh(place, seconds * scale, 0.6, start * scale, edgecolor=GROUND, **look)
     step.set_yticks([1, 0], ["compute", "network"])
     step.set_ylim(-0.6, 2.4)
     step.set_xlabel(f"time ({unit})")
@@ -235,8 +235,8 @@ def draw_choice(rows: Sequence[Any], bucket: str, ranks: int) -> Figure:
     for row in rows:
         lines.setdefault(row.bucket, []).append(100 * row.efficiency)
     for (name, values), (color, style, marker) in zip(lines.items(), cycle(LINES), strict=False):
-        named = {"color": color, "linestyle": style, "label": f"buckets: {name}"}
-        curves.plot(sizes, values, marker=marker, ms=4, **named)
+        named = f"buckets: {name}"
+        curves.plot(sizes, values, color, linestyle=style, marker=marker, ms=4, label=named)
     here = 100 * chosen.efficiency
     curves.plot([ranks], [here], "o", color=INK, fillstyle="none", markersize=10)
     _powers(curves, sizes)

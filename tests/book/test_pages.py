@@ -81,6 +81,7 @@ async () => {
 # WCAG's ratio, from 1 to 21; a hatch counts as the color that it is drawn on.
 CONTRAST = r"""
 () => {
+  window.dispatchEvent(new Event("beforeprint"));  // opens predictions: what is hidden has no place
   const light = color => {
     const [red, green, blue] = color.match(/[\d.]+/g).map(part => part / 255)
       .map(part => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
