@@ -25,3 +25,5 @@ def slugs() -> list[str]:
 CONTENTS = pages(TABLE)
 CHAPTERS = [page.removeprefix("chapters/") for page in CONTENTS if page.startswith("chapters/")]
 SLUGS = slugs()
+# "More on ..." below its chapter: no exercises, quiz or mechanism of its own.
+MORE = [f"{slug}_more" for slug in SLUGS if f"chapters/{slug}_more" in CONTENTS]

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.book.quizzes import contract as quizzes
-from tests.contents import CHAPTERS, CONTENTS, ROOT, SLUGS
+from tests.contents import CHAPTERS, CONTENTS, MORE, ROOT, SLUGS
 from tests.exercises import contract as exercises
 
 PACKAGE = ROOT / "dlsys"
@@ -69,6 +69,15 @@ def test_nothing_is_left_over_from_a_chapter_that_the_table_of_contents_does_not
     }
     assert found == {}
     assert {path.stem for path in (ROOT / "chapters").glob("*.md")} == set(CHAPTERS)
+
+
+def test_a_page_with_more_on_a_chapter_stands_between_it_and_the_next_one():
+    assert [page for page in CHAPTERS if page.endswith("_more")] == MORE
+    for page in MORE:
+        slug = page.removesuffix("_more")
+        before = CHAPTERS[CHAPTERS.index(page) - 1]
+        assert before == slug, f"{page} stands below {before} in _toc.yml"
+        assert f"{{doc}}`{page}`" in (ROOT / "chapters" / f"{slug}.md").read_text("utf-8")
 
 
 def standard_library_only() -> list[str]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         draw_scaling,
         draw_taxes,
     )
+    from dlsys.data_parallel.explorer import explore
     from dlsys.data_parallel.local_sgd import LocalSGD
     from dlsys.data_parallel.noise import BatchTradeoff, NoiseMeter, NoiseScale, noise_scale
     from dlsys.data_parallel.plan import Bucket, BucketPlan, buckets

@@ -209,6 +209,44 @@ def draw_scaling(curves: Mapping[str, Sequence[Scaling]]) -> Figure:
     return figure
 
 
+def draw_choice(rows: Sequence[Any], bucket: str, ranks: int) -> Figure:
+    """An explorer's rows: left, the chosen step; right, the efficiency of every row.
+
+    rows: with `bucket`, `ranks`, `efficiency`, `seconds` of the step, and of `forward`, `backward`,
+    `hidden` and `exposed`; one of them has the chosen `bucket` and `ranks`, and is marked.
+    """
+    (chosen,) = (row for row in rows if (row.bucket, row.ranks) == (bucket, ranks))
+    figure, (step, curves) = _figure(10, 4, 1, 2)
+    unit, scale = _time_unit(chosen.seconds)
+    done = chosen.forward + chosen.backward
+    for place, start, seconds, look in (
+        (1, 0.0, chosen.forward, FORWARD),
+        (1, chosen.forward, chosen.backward, BACKWARD),
+        (0, done - chosen.hidden, chosen.hidden, HIDDEN),
+        (0, done, chosen.exposed, EXPOSED),
+    ):
+        step.barh(place, seconds * scale, 0.6, start * scale, edgecolor=GROUND, **look)
+    step.set_yticks([1, 0], ["compute", "network"])
+    step.set_ylim(-0.6, 2.4)
+    step.set_xlabel(f"time ({unit})")
+    step.legend(fontsize="small", loc="upper center", ncols=2)
+    sizes = list(dict.fromkeys(row.ranks for row in rows))
+    lines: dict[str, list[float]] = {}
+    for row in rows:
+        lines.setdefault(row.bucket, []).append(100 * row.efficiency)
+    for (name, values), (color, style, marker) in zip(lines.items(), cycle(LINES), strict=False):
+        named = f"buckets: {name}"
+        curves.plot(sizes, values, color, linestyle=style, marker=marker, ms=4, label=named)
+    here = 100 * chosen.efficiency
+    curves.plot([ranks], [here], "o", color=INK, fillstyle="none", markersize=10)
+    _powers(curves, sizes)
+    curves.set_ylim(0, 105)
+    curves.set_xlabel("ranks n")
+    curves.set_ylabel("efficiency (%)")
+    curves.legend(fontsize="small")
+    return figure
+
+
 def draw_compression(
     curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], label: str = "loss"
 ) -> Figure:

@@ -15,7 +15,7 @@ from dlsys.hardware import LINKS
 from dlsys.memory_wall.explorer import Choice
 from dlsys.world.alpha_beta import Fit, Sample
 from tests.book.test_notation import symbol_rows
-from tests.contents import ROOT, SLUGS
+from tests.contents import MORE, ROOT, SLUGS
 
 jupytext = pytest.importorskip("jupytext")
 get_kernel_spec = pytest.importorskip("jupyter_client.kernelspec").get_kernel_spec
@@ -23,6 +23,7 @@ get_kernel_spec = pytest.importorskip("jupyter_client.kernelspec").get_kernel_sp
 CHAPTERS = ROOT / "chapters"
 NOTEBOOKS = sorted(p for p in CHAPTERS.glob("*.md") if "format_name: myst" in p.read_text())
 MECHANISMS = [CHAPTERS / f"{slug}.md" for slug in SLUGS]
+WITH_MORE = [*MECHANISMS, *(CHAPTERS / f"{page}.md" for page in MORE)]
 PAGES = sorted(CHAPTERS.glob("*.md"))
 UNITS = {
     "percent": 1e-2,
@@ -229,7 +230,7 @@ def test_every_reference_to_a_term_or_a_page_has_a_target(path):
         assert any(there.with_suffix(s).exists() for s in (".md", ".ipynb")), f"no page {target!r}"
 
 
-@pytest.mark.parametrize("path", MECHANISMS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", WITH_MORE, ids=lambda p: p.stem)
 def test_every_symbol_in_a_formula_is_in_the_notation(path):
     known = {x for symbol, _ in symbol_rows() for x in symbols_of(symbol)}
     local = set("xyzijk")  # explained where they stand

@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from tests.book.test_chapters import CHAPTERS, MECHANISMS, NOTEBOOKS, cells, code
+from tests.book.test_chapters import CHAPTERS, MECHANISMS, NOTEBOOKS, WITH_MORE, cells, code
 
 references = pytest.importorskip("dlsys.notebook.book.references")
 
@@ -93,7 +93,7 @@ def test_what_a_page_cites_is_in_the_list_of_references(path):
     assert cited_keys(path.read_text("utf-8")) <= entries().keys()
 
 
-@pytest.mark.parametrize("path", MECHANISMS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", WITH_MORE, ids=lambda p: p.stem)
 def test_an_author_and_a_year_are_a_citation(path):
     text = re.sub(r"^```.*?^```", "", markdown(path), flags=re.M | re.S)
     assert IN_WORDS.findall(text) == []

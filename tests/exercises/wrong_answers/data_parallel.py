@@ -2,7 +2,7 @@
 
 from tests.exercises.wrong_answers import Wrong, in_place_of
 
-BYTES = "micro_batches = {}\nsent_bytes = {}\nsent_bytes_of_16 = {}"
+BYTES = "micro_batches = {}\nsent_bytes = {}\nsent_bytes_of_8 = {}"
 FACTORS = "too_large = {}\nrow_weighs = {}"
 READ = "waited = {}\nhidden_fraction = {}\nexposed_then = {}"
 EXPOSED = """
@@ -28,33 +28,39 @@ design = {{
 BANK = {
     "bytes": [
         Wrong(
-            "sequences of a rank", BYTES.format(8, 39.375e9, 37.5e9), "In how many micro-batches"
+            "sequences of a rank", BYTES.format(32, 34.875e9, 31.5e9), "In how many micro-batches"
         ),
-        Wrong("one rank alone", BYTES.format(256, 39.375e9, 37.5e9), "the ranks share the batch"),
-        Wrong("the limit of many ranks", BYTES.format(4, 40e9, 37.5e9), "limit for very many"),
-        Wrong("one phase", BYTES.format(4, "63 / 64 * 20e9", 37.5e9), "This is one phase"),
+        Wrong("one rank alone", BYTES.format(256, 34.875e9, 31.5e9), "the ranks share the batch"),
+        Wrong("a micro-batch", BYTES.format(4, 34.875e9, 31.5e9), "How many of them does a rank"),
+        Wrong("the limit of many ranks", BYTES.format(8, 36e9, 31.5e9), "limit for very many"),
+        Wrong("the gradients", BYTES.format(8, 18e9, 31.5e9), "These are the gradients"),
+        Wrong("one phase", BYTES.format(8, "31 / 32 * 18e9", 31.5e9), "This is one phase"),
         Wrong(
             "an all-reduce for every micro-batch",
-            BYTES.format(4, 157.5e9, 600e9),
+            BYTES.format(8, "8 * 34.875e9", "32 * 31.5e9"),
             "averages after every micro-batch",
         ),
         Wrong(
             "accumulation makes the all-reduce smaller",
-            BYTES.format(4, "39.375e9 / 4", 37.5e9),
+            BYTES.format(8, "34.875e9 / 8", 31.5e9),
             "does not make them smaller",
         ),
         Wrong(
             "accumulation saves three quarters against the larger cluster",
-            BYTES.format(4, 39.375e9, "39.375e9 / 4"),
+            BYTES.format(8, 34.875e9, "34.875e9 / 4"),
             "saves nothing against a cluster that does not need it",
         ),
         Wrong(
             "four times as many all-reduces on the smaller cluster",
-            BYTES.format(4, 39.375e9, 150e9),
+            BYTES.format(8, 34.875e9, "4 * 31.5e9"),
             "one all-reduce in a step",
         ),
-        Wrong("sum over all ranks", BYTES.format(4, "64 * 39.375e9", 37.5e9), "sum over all ranks"),
-        Wrong("gigabytes", BYTES.format(4, 39.375, 37.5), "in bytes, not in GB"),
+        Wrong(
+            "as on the larger cluster", BYTES.format(8, 34.875e9, 34.875e9), "with 8 ranks it is"
+        ),
+        Wrong("sum over all ranks", BYTES.format(8, "32 * 34.875e9", 31.5e9), "sum over all ranks"),
+        Wrong("everything in each round", BYTES.format(8, "31 * 18e9", 31.5e9), "sends a chunk"),
+        Wrong("gigabytes", BYTES.format(8, 34.875, 31.5), "in bytes, not in GB"),
     ],
     "cut": [
         *in_place_of(
@@ -151,9 +157,9 @@ BANK = {
     ],
     "mean": [
         *in_place_of(
-            "too_large = 4",
-            ("too small", "too_large = 1 / 4", "too large, not too small"),
-            ("rows for ranks", "too_large = 8", "How many means"),
+            "too_large = 16",
+            ("too small", "too_large = 1 / 16", "too large, not too small"),
+            ("rows for ranks", "too_large = 48", "How many means"),
         ),
         Wrong(
             "weighs by rows already",
@@ -475,31 +481,31 @@ BANK = {
     "tax": [
         Wrong(
             "the constant fraction for both",
-            TAX.format(243.2, 243.2, 0.931, "constant", "amdahl"),
+            TAX.format(115.2, 115.2, 0.934, "constant", "amdahl"),
             "into the other",
         ),
         Wrong(
-            "the limit of many ranks", TAX.format(20, 243.2, 0.931, "constant", "amdahl"), "limit"
+            "the limit of many ranks", TAX.format(10, 115.2, 0.934, "constant", "amdahl"), "limit"
         ),
-        Wrong("efficiency", TAX.format(18.6, 0.95, 0.931, "constant", "amdahl"), "times n"),
+        Wrong("efficiency", TAX.format(9.34, 0.9, 0.934, "constant", "amdahl"), "times n"),
         Wrong(
-            "the part stays 5 %",
-            TAX.format(18.6, 243.2, 0.05, "constant", "amdahl"),
-            "256 times shorter",
+            "the part stays 10 %",
+            TAX.format(9.34, 115.2, 0.1, "constant", "amdahl"),
+            "128 times shorter",
         ),
         Wrong(
             "communication against compute",
-            TAX.format(18.6, 243.2, "0.05 / 0.95 * 256", "constant", "amdahl"),
+            TAX.format(9.34, 115.2, "0.1 / 0.9 * 128", "constant", "amdahl"),
             "against compute",
         ),
         Wrong(
             "the other way round",
-            TAX.format(18.6, 243.2, 0.931, "amdahl", "constant"),
+            TAX.format(9.34, 115.2, 0.934, "amdahl", "constant"),
             "The other way round",
         ),
         Wrong(
             "Amdahl for both",
-            TAX.format(18.6, 243.2, 0.931, "amdahl", "amdahl"),
+            TAX.format(9.34, 115.2, 0.934, "amdahl", "amdahl"),
             "its compute stays",
         ),
     ],
@@ -512,7 +518,7 @@ WAITED = "[handle.wait() for handle in handles]\n    return"
 TOPK = "return total / comm.size, kept"
 
 OTHERWISE: dict[str, list[tuple[str, ...]]] = {
-    "bytes": [("a list", "micro_batches = [4]", "take them off")],
+    "bytes": [("a list", "micro_batches = [8]", "take them off")],
     "cut": [
         ("one bucket", "return [5, 4, 3]", "[0] is the number 5"),
         ("numbers in a dictionary", "return {0: [5]}", "it is a dictionary with the keys [0]"),
@@ -545,7 +551,7 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
         ("a list", "noise_scale = 2048\ndesign = [32, 4, 25e6]", "the keys 'ranks', 'micro_batches'"),
         ("a list for text", 'noise_scale = 2048\ndesign["network"] = ["ethernet-100g"]', "is no choice"),
     ],
-    "tax": [("the other way", 'amdahl = "18.6"', "write it without quotes")],
+    "tax": [("the other way", 'amdahl = "9.34"', "write it without quotes")],
 }  # fmt: skip
 
 # The programs that are asked for, by question.
@@ -553,7 +559,7 @@ PROGRAMS = {"mean": "repaired", "step": "step_gradients", "topk": "topk_mean"}
 
 # Right answers of another kind: what came, its source, what of the solution it replaces.
 RIGHT = {
-    "bytes": [("rounded", "micro_batches = 4\nsent_bytes = 39e9\nsent_bytes_of_16 = 38e9")],
+    "bytes": [("rounded", "micro_batches = 8\nsent_bytes = 35e9\nsent_bytes_of_8 = 32e9")],
     "mean": [
         ("rounded", "row_weighs = 2.7", "row_weighs = (1 / 3) / (1 / 8)"),
         (
@@ -569,7 +575,7 @@ RIGHT = {
     "tax": [
         (
             "rounded",
-            "amdahl, constant, part_of_step = 19, 240.0, 0.93\n"
+            "amdahl, constant, part_of_step = 9.3, 120.0, 0.93\n"
             'keeps_its_batch, shares_one_batch = "constant", "amdahl"',
         )
     ],
