@@ -153,7 +153,7 @@ def test_numbers_in_a_downloaded_notebook_are_those_of_the_page():
 
 
 def test_a_table_in_a_downloaded_notebook_has_its_number_and_caption():
-    text = "In {numref}`tab-x`:\n\n:::{table} Of two.\n:name: tab-x\n\n| a |\n|---|\n| 1 |\n:::\n\nAfter"
+    text = "In {numref}`tab-x`:\n\n:::{table} Of two.\n:name: tab-x\n\n| a |\n|---|\n| 1 |\n\n:::\n\nAfter"
     assert references.numbered(text, {"tab-x": "2"}) == (
         "In Table 2:\n\nTable 2: Of two.\n\n| a |\n|---|\n| 1 |\n\n\nAfter"
     )

@@ -22,7 +22,7 @@ from sphinxcontrib.bibtex.style.referencing.author_year import AuthorYearReferen
 
 CITATION = re.compile(r"\{cite:([pt])\}`([^`]+)`")
 NUMBER = re.compile(r"\{(numref|eq)\}`([^`]+)`")
-TABLE = re.compile(r"^:::\{table\} (.*)\n:name: (\S+)\n+((?:\|.*\n)+):::$", re.M)
+TABLE = re.compile(r"^:::\{table\} (.*)\n:name: (\S+)\n+((?:\|.*\n)+)\n*:::$", re.M)
 LABEL = re.compile(r"\$\$ \((eq-[\w-]+)\)")  # behind a displayed equation
 
 
