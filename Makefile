@@ -55,8 +55,9 @@ book: $(PAGES)/.complete
 # Sphinx would show a page that failed once as good the next time, hence the environment goes after a failure.
 $(PAGES)/.complete: $(INSTALLED) _config.yml _toc.yml $(BUILD)/files $(FILES)
 	@echo 'Building the book; chapters that have changed are executed first, and each is named.'
+	@touch $(BUILD)/begun # what is saved while the book is built is newer
 	@$(BIN)/jupyter-book build . --path-output $(OUTPUT) -q -W -n --keep-going >/dev/null || { rm -f $(BUILD)/.doctrees/environment.pickle; exit 1; }
-	@touch $@
+	@mv $(BUILD)/begun $@
 
 # Changes when a file comes or goes, which the dates of the files do not tell.
 $(BUILD)/files: FORCE

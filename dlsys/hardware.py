@@ -183,7 +183,11 @@ _A100 = "NVIDIA A100 data sheet, 2021 (SXM4)" + _ALL.format(" (dense)", "10^9 by
 _H100_SXM = "NVIDIA H100 data sheet, 2023" + _HALVED
 _H100_PCIE = "NVIDIA H100 data sheet, 2022" + _HALVED
 _H200 = "NVIDIA H200 data sheet, 2024 (SXM)" + _HALVED
-_B200 = "NVIDIA HGX B200 data sheet, 2024, an eighth of the board" + _HALVED
+_B200 = (
+    "NVIDIA B200 data sheets, 2024, an eighth of eight devices; HGX B200: rates (those with "
+    "sparsity halved) and power; DGX B200: memory (its GB read as 10^9 bytes) and its bandwidth "
+    "(64 TB/s for eight; the sheet of HGX B200 prints 7.7 TB/s for one)"
+)
 _GOOGLE = "Google Cloud documentation of TPU {}, 2023: rates, memory (in {}) and its bandwidth; {}"
 _TPU_V4 = _GOOGLE.format("v4", "GiB", "power: the most measured, not a limit")
 _TPU_V5P = _GOOGLE.format("v5p", "GB of 10^9 bytes", "no power is published")
@@ -206,7 +210,7 @@ DEVICES: Catalogue[Device] = Catalogue(
     },
 )
 
-_NCCL = "; latency: what NCCL's tuner assumes for a ring step on {} (src/graph/tuning.cc, LL)"
+_NCCL = "; latency: what NCCL's tuner assumes for a ring step on {} (2.20, src/graph/tuning.cc, LL)"
 _NVLINK = "bandwidth: half of both directions' total per GPU, NVIDIA {} data sheet" + _NCCL
 _PCIE = "bandwidth: PCI Express {} specification, x16, 128b/130b coding" + _NCCL.format("PCI")
 _IB = "bandwidth: NVIDIA {} data sheet, a port of {} Gb/s" + _NCCL.format("the network")

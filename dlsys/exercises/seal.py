@@ -73,14 +73,16 @@ class Sealed:
     def rounds_to(self, value: Any) -> bool:
         """Whether the sealed number, with one digit less than is sealed, is `value`.
 
-        The eleven numbers that round to `value` are tried, which takes a tenth of a second.
+        The eleven numbers that round to `value` are tried, which takes a tenth of a second; below
+        a power of ten, where numbers have one more decimal, six more.
         """
         if self.form != "number" or not _is_short(value, self.digits - 1):
             return False
         short = Decimal(repr(float(value)))
         step = Decimal(1).scaleb(short.adjusted() + 1 - self.digits)
-        tried = (short + k * step for k in range(-5, 6))
-        return any(self._is(float(each)) for each in tried if self._half_a_digit(each, short))
+        tried = {short + k * each for each in (step, step / 10) for k in range(-5, 6)}
+        near = sorted(each for each in tried if self._half_a_digit(each, short))
+        return any(self._is(float(each)) for each in near)
 
     def _half_a_digit(self, number: Decimal, short: Decimal) -> bool:
         """Whether they are no farther apart than rounding takes them: 9.6 does not become 10."""

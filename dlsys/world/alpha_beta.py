@@ -12,12 +12,14 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from dlsys.collectives import Plan, ring_all_reduce
 from dlsys.hardware import Link
+from dlsys.palette import LINES
 from dlsys.world.communicator import Communicator
 from dlsys.world.real.processes import launch
 
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 SIZES = tuple(2**k for k in range(10, 23, 2))
 """Bytes: 1 KiB to 4 MiB."""
 _TOGETHER = 2**22  # bytes; short runs are timed many at once, so that the start does not count
-_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # told apart by colour-blind readers, too
 
 
 class Sample(NamedTuple):
@@ -59,8 +60,8 @@ class Fit:
         figure = plt.figure(figsize=(7, 4), layout="constrained")
         plt.close(figure)  # a cell shows it once, as its value
         axes = figure.subplots()
-        for index, (plan, samples) in enumerate([(self.plan, self.samples), *measured]):
-            color, marker = _COLORS[index % len(_COLORS)], "os^D"[index % 4]
+        every = [(self.plan, self.samples), *measured]
+        for (plan, samples), (color, style, marker) in zip(every, cycle(LINES), strict=False):
             sizes = [s.nbytes for s in samples]
             below = [s.seconds - s.fastest for s in samples]
             above = [s.slowest - s.seconds for s in samples]
@@ -73,7 +74,7 @@ class Fit:
                 capsize=2,
                 label=f"{plan.algorithm} {plan.kind}",
             )
-            axes.plot(sizes, [self.predict(plan, n) for n in sizes], color=color)
+            axes.plot(sizes, [self.predict(plan, n) for n in sizes], color=color, linestyle=style)
         axes.set(xscale="log", yscale="log", xlabel="buffer (bytes)", ylabel="time (s)")
         axes.set_title(f"{self.plan.ranks} processes: measured (points) and predicted (lines)")
         axes.legend()

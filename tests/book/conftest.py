@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.contents import ROOT
+
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = [
     "--disable-background-networking",
@@ -26,6 +28,9 @@ def unavailable(reason: str) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator:
+    """For tests of pages, which take a while: they run where there are pages to look at."""
+    if not (ROOT / "_build" / "html").is_dir():
+        unavailable("the book is not built: run make book")
     if CHROMIUM is None:
         unavailable("there is no Chromium; install Debian's chromium, or name one in CHROMIUM")
     playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")

@@ -85,7 +85,7 @@ def site(tmp_path_factory):
 
 
 @pytest.fixture
-def page(site, browser):
+def page(browser, site):
     context = browser.new_context()
     page = context.new_page()
     page.on("pageerror", lambda error: pytest.fail(str(error)))
@@ -95,7 +95,7 @@ def page(site, browser):
 
 
 @pytest.fixture
-def page_without_scripts(site, browser):
+def page_without_scripts(browser, site):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(site)

@@ -120,17 +120,18 @@ def test_no_two_references_have_the_same_name_and_year():
 
 
 def numbered_and_named(path):
-    """The figures and equations with a number, and those that the prose speaks of."""
+    """The figures, tables and equations with a number, and those that the prose speaks of."""
     abouts = [cell.metadata.get("mystnb", {}) for cell in cells(path, "code")]
     figures = {about["figure"]["name"] for about in abouts if "figure" in about}
     text = markdown(path)
-    return figures | set(references.LABEL.findall(text)), {
+    tables = {name for _, name, _ in references.TABLE.findall(text)}
+    return figures | tables | set(references.LABEL.findall(text)), {
         name for _, name in references.NUMBER.findall(text)
     }
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_every_figure_and_equation_with_a_number_is_spoken_of(path):
+def test_every_figure_table_and_equation_with_a_number_is_spoken_of(path):
     numbered, named = numbered_and_named(path)
     assert named == numbered
 
@@ -148,4 +149,11 @@ def test_numbers_in_a_downloaded_notebook_are_those_of_the_page():
     text = "{numref}`fig-ring` has {eq}`eq-x`:\n\n$$x = 1$$ (eq-x)\n\n$$y$$ (or not)"
     assert references.numbered(text, {"fig-ring": "2.1", "eq-x": "2.3"}) == (
         "Fig. 2.1 has (2.3):\n\n$$x = 1\\tag{2.3}$$\n\n$$y$$ (or not)"
+    )
+
+
+def test_a_table_in_a_downloaded_notebook_has_its_number_and_caption():
+    text = "In {numref}`tab-x`:\n\n:::{table} Of two.\n:name: tab-x\n\n| a |\n|---|\n| 1 |\n:::\n\nAfter"
+    assert references.numbered(text, {"tab-x": "2"}) == (
+        "In Table 2:\n\nTable 2: Of two.\n\n| a |\n|---|\n| 1 |\n\n\nAfter"
     )

@@ -5,12 +5,13 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from dlsys.notebook.book import cache, execute, exercises, pages, predictions, references
+from dlsys.notebook.book import cache, execute, exercises, pages, predictions, references, tables
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the extension with Sphinx."""
     references.register()
+    tables.register(app)
     app.add_config_value("book_package", "dlsys", "env")
     app.add_config_value("book_solutions", os.environ.get("SOLUTIONS") == "1", "env")
     app.connect("env-get-outdated", cache.find_outdated)

@@ -1,8 +1,8 @@
-"""Citations by name and year, and numbers of figures and equations, for every reader of Markdown.
+"""Citations by name and year, and numbers of what has one, for every reader of Markdown.
 
 A page writes {cite:p}`li2020` for "(Li et al., 2020)", {cite:t}`li2020` for "Li et al. (2020)",
-{numref}`fig-ring` for "Fig. 4" and {eq}`eq-ring` for "(1)". Sphinx makes links of them; a notebook
-that is downloaded has the words.
+{numref}`fig-ring` for "Fig. 4", {numref}`tab-sums` for "Table 2" and {eq}`eq-ring` for "(1)".
+Sphinx makes links of them; a notebook that is downloaded has the words.
 """
 
 import re
@@ -22,6 +22,7 @@ from sphinxcontrib.bibtex.style.referencing.author_year import AuthorYearReferen
 
 CITATION = re.compile(r"\{cite:([pt])\}`([^`]+)`")
 NUMBER = re.compile(r"\{(numref|eq)\}`([^`]+)`")
+TABLE = re.compile(r"^:::\{table\} (.*)\n:name: (\S+)\n+((?:\|.*\n)+):::$", re.M)
 LABEL = re.compile(r"\$\$ \((eq-[\w-]+)\)")  # behind a displayed equation
 
 
@@ -85,14 +86,19 @@ def cited(text: str, entries: Mapping[str, Entry]) -> str:
 
 
 def numbered(text: str, numbers: Mapping[str, str]) -> str:
-    """Return `text` with the numbers of figures and equations, and each equation with its own."""
-    form = {"numref": "Fig. {}", "eq": "({})"}
-    text = NUMBER.sub(lambda match: form[match[1]].format(numbers[match[2]]), text)
+    """Return `text` with the numbers of what it names, and each table and equation with its own."""
+
+    def named(name: str) -> str:
+        kind = {"fig": "Fig. {}", "tab": "Table {}", "eq-": "({})"}[name[:3]]
+        return kind.format(numbers[name])
+
+    text = TABLE.sub(lambda match: f"{named(match[2])}: {match[1]}\n\n{match[3]}", text)
+    text = NUMBER.sub(lambda match: named(match[2]), text)
     return LABEL.sub(lambda match: rf"\tag{{{numbers[match[1]]}}}$$", text)
 
 
 def _numbers(app: Sphinx, page: str) -> dict[str, str]:
-    """Return what Sphinx counted on a page: the number of each figure and equation by its name."""
+    """Return what Sphinx counted on a page: the number of each figure, table and equation."""
     kinds = app.env.toc_fignumbers.get(page, {})
     return {
         node.removeprefix("equation-"): ".".join(map(str, number))
