@@ -540,6 +540,14 @@ def test_what_is_drawn_takes_the_seconds_of_the_price(plan):
     assert "update" in [text.get_text() for text in axes.figure.legends[0].get_texts()]
 
 
+def test_an_update_is_drawn_after_the_last_message_of_its_rank():
+    for stage in range(3):
+        times = {"send": 0.2, "update": [50 * (each == stage) for each in range(3)]}
+        (bar,) = gpipe(3, 2).draw(1, 2, **times).axes[0].patches
+        ends = bar.get_x() + bar.get_width()
+        assert ends == pytest.approx(gpipe(3, 2).price(1, 2, **times).makespan)
+
+
 def test_the_explorers_rows_are_what_it_draws():
     choice = explorer.Choice("interleaved", ranks=4, micro_batches=8, transfer=0.5, slow=1.5)
     rows, cost = choice.rows(), choice.price()
