@@ -21,6 +21,7 @@ from dlsys.units import count, positive
 # Okabe and Ito's palette. In grey F is dark, B is light and W lies between them, hatched; the
 # later of a rank's stages are paler.
 COLORS = {"F": (0.0, 0.30, 0.56), "B": (0.95, 0.75, 0.35), "W": (0.0, 0.62, 0.45)}
+UPDATE = (0.6, 0.6, 0.6)
 HATCHED, HATCH = "W", (1.0, 1.0, 1.0, 0.6)
 MOST_NAMED = 1500
 MOST_RANKS = 64
@@ -35,11 +36,16 @@ def draw(
     memory: bool = False,
     until: float | None = None,
     width: float = 9.0,
+    *,
+    send: float = 0.0,
+    receive: float = 0.0,
+    update: Seconds = 0.0,
 ) -> Figure:
     """A Gantt chart: a row for each rank, a bar for each action with its micro-batch's number.
 
-    Idle time stays empty, and the later of a rank's stages are paler. The times are those of
-    `price`. With `memory` a panel below shows how many (stage, micro-batch) pairs the ranks hold.
+    Idle time and that of messages stay empty, and the later of a rank's stages are paler; a grey
+    bar at the end is the update. The times are those of `price`. With `memory` a panel below shows
+    how many (stage, micro-batch) pairs the ranks hold.
     until: the right end of the time axis, for charts to be compared; width: in inches. Raises
     ValueError for more ranks than can be read.
     """
@@ -48,18 +54,21 @@ def draw(
             f"A chart of {plan.p} ranks could not be read: draw the same schedule with 8, say; "
             f"{MOST_RANKS} are the most."
         )
-    for name, size in (("until", until), ("width", width)):
-        positive(name, 1.0 if size is None else size)
-    cost = plan.price(forward, backward, transfer, weight_backward)
+    positive("until", 1.0 if until is None else until)
+    positive("width", width)
+    cost = plan.price(
+        forward, backward, transfer, weight_backward, send=send, receive=receive, update=update
+    )
     rows = 0.28 * plan.p + 1.1
     figure, (axes, *below) = _figure(
         (width, rows + 2.0 * memory), heights=[rows, 2.0] if memory else [rows]
     )
     _bars(axes, plan, cost, until or cost.makespan, width)
+    _updates(axes, plan, cost, send)
     for panel in below:
         _held(panel, plan, cost, until or cost.makespan)
     (below or [axes])[-1].set_xlabel("time (s)")
-    figure.legend(handles=_legend(plan), ncols=4, loc="outside lower left")
+    figure.legend(handles=_legend(plan, any(cost.update)), ncols=5, loc="outside lower left")
     axes.set_title(
         f"{plan.name}: {plan.p} rank{'s' * (plan.p > 1)}, "
         f"{plan.m} micro-batch{'es' * (plan.m > 1)}, "
@@ -175,7 +184,16 @@ def _bars(axes: Axes, plan: Plan, cost: Price, until: float, width: float) -> No
     axes.spines[["top", "right", "left"]].set_visible(False)
 
 
-def _legend(plan: Plan) -> list[Patch]:
+def _updates(axes: Axes, plan: Plan, cost: Price, send: float) -> None:
+    """A bar for each rank's update, once its last action has ended and its message is sent."""
+    for rank, (spans, seconds) in enumerate(zip(cost.spans, cost.update, strict=True)):
+        if seconds:
+            (kind, stage, _), _, end = spans[-1]
+            sends = kind == "B" and stage > 0 and plan.placement[stage - 1] != rank
+            axes.barh(rank, seconds, 0.84, end + sends * send, color=UPDATE, edgecolor=INK)
+
+
+def _legend(plan: Plan, updates: bool) -> list[Patch]:
     words = dict(KINDS) if plan.splits_backward else {"F": "forward", "B": "backward"}
     if plan.splits_backward:
         words["B"] = "backward for inputs"
@@ -188,6 +206,8 @@ def _legend(plan: Plan) -> list[Patch]:
         )
         for kind, name in words.items()
     ]
+    if updates:
+        patches.append(Patch(facecolor=UPDATE, edgecolor=INK, label="update"))
     if plan.v > 1:
         later = _color("F", plan.v - 1, plan.v)
         patches.append(Patch(facecolor=later, edgecolor=INK, label="paler: a later stage"))

@@ -57,3 +57,9 @@ def test_the_timeline_of_the_exercises_is_that_of_the_simulated_plan() -> None:
     assert (
         one_f_one_b(4, 5).price(1.25, 1.25).makespan == solved("pipeline_parallel")["balanced_ms"]
     )
+
+
+def test_the_delays_by_transfers_are_those_of_the_simulated_plans() -> None:
+    plans = gpipe(4, 16), one_f_one_b(4, 16)
+    later = [p.price(70, 130, 5).makespan - p.price(70, 130).makespan for p in plans]
+    assert later == pytest.approx(solved("pipeline_parallel")["delays_ms"])

@@ -3,12 +3,14 @@
 import itertools
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.distributed.pipelining import schedules as torch_schedules
 
+from dlsys import pipeline_parallel
 from dlsys.pipeline_parallel import (
     Action,
     Plan,
@@ -17,6 +19,7 @@ from dlsys.pipeline_parallel import (
     bubble_fraction,
     draw_bubbles,
     draw_comparison,
+    explorer,
     gpipe,
     interleaved,
     message_bytes,
@@ -513,6 +516,73 @@ def test_every_schedule_can_be_drawn():
         assert len(figure.axes) == 2
     assert len(draw_bubbles(8).axes[0].lines) == 3 + 1 + 3
     assert len(draw_comparison([gpipe(4, 8), one_f_one_b(4, 8)]).axes[0].lines) == 2
+
+
+@pytest.mark.parametrize("plan", [gpipe(3, 2), zero_bubble_v(3, 5), zero_bubble(3, 5)], ids=str)
+def test_what_is_drawn_takes_the_seconds_of_the_price(plan):
+    times = {"transfer": 0.1, "send": 0.2, "receive": 0.3, "update": 0.7}
+    cost = plan.price(1, 2, **times)
+    (axes,) = plan.draw(1, 2, **times).axes
+    squares = {
+        tuple(path.vertices[[0, 2]].flatten().round(9))
+        for bars in axes.collections
+        for path in bars.get_paths()
+    }
+    expected = {
+        tuple(np.round([start, rank - 0.42, end, rank + 0.42], 9))
+        for rank, spans in enumerate(cost.spans)
+        for _, start, end in spans
+    }
+    assert squares == expected
+    ends = [bar.get_x() + bar.get_width() for bar in axes.patches]
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx(cost.update)
+    assert max(ends) == pytest.approx(cost.makespan) == axes.get_xlim()[1]
+    assert "update" in [text.get_text() for text in axes.figure.legends[0].get_texts()]
+
+
+def test_an_update_is_drawn_after_the_last_message_of_its_rank():
+    for stage in range(3):
+        times = {"send": 0.2, "update": [50 * (each == stage) for each in range(3)]}
+        (bar,) = gpipe(3, 2).draw(1, 2, **times).axes[0].patches
+        ends = bar.get_x() + bar.get_width()
+        assert ends == pytest.approx(gpipe(3, 2).price(1, 2, **times).makespan)
+
+
+def test_the_explorers_rows_are_what_it_draws():
+    choice = explorer.Choice("interleaved", ranks=4, micro_batches=8, transfer=0.5, slow=1.5)
+    rows, cost = choice.rows(), choice.price()
+    starts = {
+        round(path.vertices[0][0], 9)
+        for bars in choice.figure().axes[0].collections
+        for path in bars.get_paths()
+    }
+    assert starts == {round(row.start, 9) for row in rows}
+    assert max(row.end for row in rows) == cost.makespan
+    worked = sum(row.end - row.start for row in rows)
+    assert 1 - worked / (4 * cost.makespan) == pytest.approx(cost.bubble_fraction)
+    assert worked == pytest.approx(8 * (1 + 2) * (4 + 0.5)), "one rank works half as long again"
+    assert f"{cost.makespan:.4g} s" in choice.summary()
+
+
+def test_the_explorer_names_the_shortest_step_and_what_is_held():
+    choice = explorer.Choice(micro_batches=8)
+    shortest = zero_bubble_v(4, 8).price(1, 2)
+    assert f"zero bubble V: {shortest.makespan:g} s, {shortest.bubble_fraction:.1%} idle, 4 held" in choice.summary()  # fmt: skip
+    assert "holds 4 micro-batches" in choice.summary()
+    halves = explorer.Choice("breadth-first", micro_batches=8)
+    assert halves.held() == 8
+    with pytest.raises(ValueError, match="did you mean 'GPipe'"):
+        pipeline_parallel.explore(schedule="Gpipe")
+
+
+@pytest.mark.parametrize("schedule", explorer.SCHEDULES)
+def test_every_schedule_can_be_explored_at_every_size(schedule):
+    for ranks, micro_batches in itertools.product((2, 4, 8), (1, 2, 6, 32)):
+        choice = explorer.Choice(schedule, ranks, micro_batches)
+        times = [0.0] * ranks
+        for row in choice.rows():
+            times[row.rank] += row.end - row.start
+        assert times == pytest.approx([3 * micro_batches] * ranks)
 
 
 @pytest.mark.parametrize(

@@ -248,20 +248,18 @@ SECONDS = {
     "forward of stage 1": [lambda x: gpipe(2, 2).price([1, x], 2)],
     "update of stage 0": [lambda x: gpipe(2, 2).price(1, 2, update=[x, 1])],
     "transfer": [lambda x: gpipe(2, 2).price(1, 2, x)],
-    "send": [lambda x: gpipe(2, 2).price(1, 2, send=x)],
+    "send": [lambda x: gpipe(2, 2).price(1, 2, send=x), lambda x: gpipe(2, 2).draw(send=x)],
     "receive": [lambda x: gpipe(2, 2).price(1, 2, receive=x)],
-    "update": [lambda x: gpipe(2, 2).price(1, 2, update=x)],
+    "update": [lambda x: gpipe(2, 2).price(1, 2, update=x), lambda x: gpipe(2, 2).draw(update=x)],
     "The cost of piece 1": [lambda x: partition([1, x, 3], 2)],
 }
 SECONDS_OR_NONE = {"weight_backward": [lambda x: gpipe(2, 2).price(1, 2, 0, x)]}
 POSITIVE = {
     "below": [lambda x: min_microbatches(4, x), lambda x: draw_bubbles(4, below=x)],
     "rate, in FLOP/s,": [lambda x: stage_seconds(SPEC, PIECES, x)],
-}
-POSITIVE_OR_NONE = {
-    "until": [lambda x: gpipe(2, 2).draw(until=x)],
     "width": [lambda x: gpipe(2, 2).draw(width=x)],
 }
+POSITIVE_OR_NONE = {"until": [lambda x: gpipe(2, 2).draw(until=x)]}
 CASES = [
     Case(call.__code__.co_names[0], name, kind, call)  # known by the first name in it
     for kind, arguments in (

@@ -3,6 +3,7 @@
 from dlsys.pipeline_parallel import (
     bubble_fraction,
     gpipe,
+    interleaved,
     message_bytes,
     min_microbatches,
     one_f_one_b,
@@ -12,7 +13,7 @@ from tests.book.quizzes import contract
 
 NUMBERS = {
     "bubble-total": gpipe(4, 12).price(1, 2).bubble_fraction * 100,
-    "fewest": min_microbatches(8, 0.05),
+    "fewest": min_microbatches(4, 0.025, v=3),
     "in-flight": one_f_one_b(8, 32).peak_in_flight[5],
     "both-passes": one_f_one_b(2, 8).price(120, 220).makespan,
     "stage-message": message_bytes(1, 4096, 8192) / 1e6,
@@ -20,7 +21,13 @@ NUMBERS = {
 
 MISCONCEPTIONS = {
     "bubble-total": {"share of the time worked": gpipe(4, 12).price(1, 2).bubble_of_ideal * 100},
-    "fewest": {"exactly 5 %": 7 / 0.05 - 7, "exactly 5 % of the time worked": 7 / 0.05},
+    "fewest": {
+        "exactly 2.5 %": min_microbatches(4, 0.025, v=3) - 1,
+        "one stage on each rank": min_microbatches(4, 0.025),
+        "of the time worked": 3 / 0.025 / 3 + 1,
+        "not p.": (4 / 0.025 - 4) / 3 + 1,
+        "Twelve stages": min_microbatches(12, 0.025),
+    },
     "in-flight": {
         "That is GPipe": gpipe(8, 32).peak_in_flight[5],
         "the first stage that holds": one_f_one_b(8, 32).peak_in_flight[2],
@@ -42,5 +49,12 @@ class TestQuiz(contract.Quiz): ...
 
 
 def test_the_feedback_on_the_fewest_micro_batches_gives_the_bubble_they_leave() -> None:
-    assert f"{bubble_fraction(8, 134):.2%}" == "4.96%"
-    assert bubble_fraction(8, 133) == 0.05
+    cost = interleaved(4, 40, 3).price(1, 2)
+    assert f"{cost.bubble_fraction:.2%}" == f"{bubble_fraction(4, 40, 3):.2%}" == "2.44%"
+    assert bubble_fraction(4, 39, 3) == 0.025
+
+
+def test_1f1b_holds_no_more_of_a_longer_step_and_gpipe_all_of_it() -> None:
+    assert max(gpipe(4, 8).peak_in_flight) == 8
+    assert [max(one_f_one_b(4, m).peak_in_flight) for m in (8, 16, 128)] == [4, 4, 4]
+    assert gpipe(4, 8).price(1, 2).bubble_fraction == 3 / 11

@@ -3,7 +3,8 @@
 from tests.exercises.wrong_answers import Wrong, in_place_of
 
 BUBBLE = "of_all_time = {}\nof_time_worked = {}\nmicro_batches = {}"
-STEP = "step_ms = {}\nspeedup = {}"
+STEP = "step_ms = {}\nspeedup = {}\ndelays_ms = [30, 140]"
+DELAYS = "step_ms = 3800\nspeedup = 64 / 19\ndelays_ms = {}"
 PICTURE = "schedule = {!r}\nslow_rank = {}\nwaits_for = {}\nbalanced_ms = {}"
 TAIL = "predicted_ms = {}\npredicted_held = {}"
 DESIGN = 'never_fits = "{}"\ndesign = {{"schedule": "{}", "stages": {}, "sequences": {}}}'
@@ -72,6 +73,16 @@ BANK = {
             "the busy share", STEP.format(3800, "16 / 19"), "share of the time that a rank works"
         ),
         Wrong("upside down", STEP.format(3800, "19 / 64"), "Upside down"),
+        Wrong("GPipe's delay for both", DELAYS.format([30, 30]), "That holds for GPipe"),
+        Wrong("1F1B's delay for both", DELAYS.format([140, 140]), "That holds for 1F1B"),
+        Wrong("delays swapped", DELAYS.format([140, 30]), "The two are swapped"),
+        Wrong("no ends", DELAYS.format([30, 120]), "at the two ends"),
+        Wrong("one direction", DELAYS.format([15, 70]), "gradients come back"),
+        Wrong("one direction of GPipe", DELAYS.format([15, 140]), "waits in both directions"),
+        Wrong("every message", DELAYS.format([480, 480]), "Most of them travel"),
+        Wrong("p boundaries", DELAYS.format([40, 140]), "three boundaries"),
+        Wrong("all hidden", DELAYS.format([0, 0]), "is not free"),
+        Wrong("a round too few", DELAYS.format([30, 110]), "Price both plans"),
     ],
     "picture": [
         Wrong("GPipe", PICTURE.format("gpipe", 2, ("F", 2, 2), 20), "Look at rank 3"),
@@ -398,6 +409,6 @@ PROGRAMS = {"order": "one_f_one_b_order", "fault": "repaired", "stages": "train_
 
 # Right answers of another kind: what came, its source, what of the solution it replaces.
 RIGHT = {
-    "step": [("rounded", "step_ms = 3800\nspeedup = 3.4")],
+    "step": [("rounded", "step_ms = 3800\nspeedup = 3.4\ndelays_ms = [30, 140]")],
     "stages": [("receives posted early", POSTED_EARLY)],
 }
