@@ -113,5 +113,5 @@ def _row(choice: Choice) -> Row:
 
 
 def explore(**choice: Any) -> Explorer:
-    """An explorer that starts at a Choice of these fields: `explore(model="llama2-7b", ranks=4)`."""
+    """An explorer that starts at a Choice of these fields: `explore(model="gpt3-6.7b")`."""
     return Explorer(Choice(**choice))
