@@ -457,6 +457,17 @@ BANK = {
         Wrong("all remedies at once", design(8, True, "full"), "every remedy at once"),
         Wrong("full and divided", design(4, True, "full"), "repeats a third of all work"),
         Wrong("a node and selective", design(8, False, "selective"), "more than it needs"),
+        *in_place_of(
+            'given_up_first = "sequence_parallel"\n',
+            ("scores kept first", 'given_up_first = "recompute"\n', "needs the larger device"),
+        ),
+        *in_place_of(
+            "from_gb = memory_bytes(larger) / 1e9 + 5",
+            ("none free", "from_gb = memory_bytes(larger) / 1e9", "that are to be free"),
+            ("the other remedy", "from_gb = 99.4 + 5", "tokens still divided"),
+            ("both remedies", "from_gb = 112 + 5", "without either remedy"),
+            ("the present design", "from_gb = memory_bytes(design) / 1e9 + 5", "another one fit"),
+        ),
     ],
 }
 
