@@ -87,3 +87,16 @@ def test_one_design_of_a_tensor_parallel_group_is_the_fastest_that_fits() -> Non
     assert answers["design"] == {"tp": 4, "sequence_parallel": True, "recompute": "selective"}
     assert seconds[0] == answers["step_seconds"](answers["design"])
     assert seconds[1] > 1.02 * seconds[0]
+
+
+def test_with_more_memory_the_fastest_design_gives_up_sequence_parallelism_first() -> None:
+    answers = solved("tensor_parallel")
+    memory, seconds = answers["memory_bytes"], answers["step_seconds"]
+
+    def fastest(free: float) -> dict:
+        return min((d for d in answers["every"] if memory(d) <= free), key=seconds)
+
+    edge = answers["from_gb"] * 1e9 - 5e9
+    assert fastest(edge - 1e6) == answers["design"]
+    changed = fastest(edge + 1e6).items() ^ answers["design"].items()
+    assert {name for name, _ in changed} == {answers["given_up_first"]}
