@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         scatter_sequence,
     )
     from dlsys.tensor_parallel.draw import draw_activations, draw_layer, draw_share
+    from dlsys.tensor_parallel.explorer import explore
     from dlsys.tensor_parallel.gpt import TensorParallelGPT
     from dlsys.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
     from dlsys.tensor_parallel.plan import Collective, Layout, LayoutError, Parameter, layout

@@ -24,6 +24,15 @@ PARTS: Mapping[str, dict[str, Any]] = {
     "inside": {"label": "inside, by heads and neurons", "facecolor": "#0072B2"},
     "scores": {"label": "attention scores", "facecolor": "#56B4E9", "hatch": "///"},
 }
+# What an explorer's bars are made of: seconds in ms, memory in GB.
+SECONDS: Mapping[str, dict[str, Any]] = {
+    "computing": {"facecolor": "#0072B2"},
+    "talking": {"facecolor": "#E69F00", "hatch": "..."},
+}
+MEMORY: Mapping[str, dict[str, Any]] = {
+    "state": {"facecolor": "#56B4E9", "hatch": "///"},
+    "activations": {"facecolor": "#009E73", "hatch": "xx"},
+}
 LINES = {"ring": ("#D55E00", "-", "o"), "best": ("#0072B2", "--", "s")}
 MIDDLE = {"attention": "softmax\nof own heads", "ffn": "function of\nown neurons"}
 MOST_LANES = 4
@@ -180,4 +189,41 @@ def _draw_bar(axes: Axes, x: float, kept: Kept, labelled: bool) -> None:
         bottom += height
     axes.annotate(
         format_bytes(kept.total), (x, bottom), (0, 3), textcoords="offset points", ha="center"
+    )
+
+
+def draw_choice(rows: Sequence[Any], ranks: int, memory: float) -> Figure:
+    """An explorer's rows: left, the seconds of a step over the ranks; right, the bytes of each.
+
+    rows: with `ranks` and the numbers that SECONDS and MEMORY name; those of the chosen `ranks` are
+    marked. memory: of a device, in bytes, a dotted line.
+    """
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    time, space = figure.subplots(1, 2)
+    _draw_bars(time, rows, SECONDS, 1e-3, ranks)
+    time.set_ylabel("one micro-batch (ms)")
+    _draw_bars(space, rows, MEMORY, GIGA, ranks)
+    space.axhline(memory / GIGA, color="#D55E00", linestyle=":", linewidth=2, label="one device")
+    space.set_ylabel("memory of one rank (GB, 10⁹ bytes)")
+    for axes in (time, space):
+        axes.use_sticky_edges = False  # the top of a bar is no edge to stop at
+        axes.margins(y=0.1)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("tensor-parallel degree t (ranks)")
+        axes.legend(fontsize="small")
+    return figure
+
+
+def _draw_bars(
+    axes: Axes, rows: Sequence[Any], parts: Mapping[str, dict[str, Any]], unit: float, ranks: int
+) -> None:
+    bottoms = [0.0] * len(rows)
+    for part, style in parts.items():
+        heights = [getattr(row, part) / unit for row in rows]
+        axes.bar(range(len(rows)), heights, 0.6, bottoms, label=part, edgecolor=GROUND, **style)
+        bottoms = [bottom + high for bottom, high in zip(bottoms, heights, strict=True)]
+    axes.set_xticks(range(len(rows)), [str(row.ranks) for row in rows])
+    chosen = [row.ranks for row in rows].index(ranks)
+    axes.annotate(
+        "▼", (chosen, bottoms[chosen]), (0, 2), textcoords="offset points", ha="center", color=INK
     )

@@ -1,45 +1,85 @@
 """The numbers of the quiz on tensor parallel, computed."""
 
+import torch
+
+from dlsys import world
 from dlsys.collectives import ring_all_reduce
 from dlsys.hardware import LINKS
-from dlsys.tensor_parallel import activation_bytes, layout, step_bytes
+from dlsys.tensor_parallel import activation_bytes, layout, reduce, step_bytes
 from dlsys.transformer import CATALOGUE
+from dlsys.world import Communicator
 from tests.book.quizzes import contract
 
-CUT = layout(CATALOGUE["gpt3-175b"], 8)
+CUT = layout(CATALOGUE["gpt3-175b"], 4)
 LAYER = CUT.layer.forward + CUT.layer.backward
-BRANCH = ring_all_reduce(8).price(LAYER[0].nbytes(1), LINKS["nvlink4"]).bytes_per_rank / 1e6
-KEPT = activation_bytes(CUT.spec, 1, 8)
+BUFFER = LAYER[0].nbytes(2)
+SENT = sum(
+    ring_all_reduce(4).price(call.nbytes(2), LINKS["nvlink4"]).bytes_per_rank / 1e6
+    for call in LAYER
+)
+REPEATED = (*CUT.layer.forward, *CUT.layer.forward, *CUT.layer.backward)
+ONE = activation_bytes(CUT.spec, 1)
+KEPT = activation_bytes(CUT.spec, 1, 4)
 
 NUMBERS = {
-    "tp-message": BRANCH,
-    "tp-count": CUT.spec.layers * len(LAYER),
-    "tp-layer-memory": KEPT.total / 1e9,
+    "tp-message": SENT,
+    "tp-count": 80 * len(REPEATED),
+    "tp-layer-memory": (KEPT.between + KEPT.inside) / 1e9,
 }
 
 MISCONCEPTIONS = {
     "tp-message": {
-        "the size of a weight matrix": BRANCH * CUT.spec.hidden / CUT.spec.sequence,
-        "That is the buffer": LAYER[0].nbytes(1) / 1e6,
-        "one phase": BRANCH / 2,
-        "the whole layer": BRANCH * len(LAYER),
+        "the size of a weight matrix": SENT * CUT.spec.hidden / (2 * CUT.spec.sequence),
+        "the four buffers": len(LAYER) * BUFFER / 1e6,
+        "limit for very many ranks": 2 * len(LAYER) * BUFFER / 1e6,
+        "half of it": SENT / 2,
+        "one all-reduce": SENT / len(LAYER),
     },
     "tp-count": {
-        "the forward pass alone": CUT.spec.layers * len(CUT.layer.forward),
-        "full recomputation": CUT.spec.layers * len(LAYER + CUT.layer.forward),
+        "without recomputation": 80 * len(LAYER),
+        "two branches in a layer": 80 * len(REPEATED) / 2,
+        "one forward pass alone": 80 * len(CUT.layer.forward),
+        "Only the forward pass is there twice": 80 * 2 * len(LAYER),
+        "not each of its matrices": 80 * 2 * len(REPEATED),
     },
     "tp-layer-memory": {
-        "as with sequence parallelism": activation_bytes(CUT.spec, 1, 8, True).total / 1e9,
-        "scores are missing": (KEPT.between + KEPT.inside) / 1e9,
-        "scores are divided and nothing else": (
-            activation_bytes(CUT.spec, 1)._replace(scores=KEPT.scores).total / 1e9
-        ),
-        "what they keep with them": activation_bytes(CUT.spec, 1).total / 1e9,
+        "as with sequence parallelism": (ONE.between + ONE.inside) / 4e9,
+        "scores are counted": KEPT.total / 1e9,
+        "what they keep with them": (ONE.between + ONE.inside) / 1e9,
+        "what lies between the branches": KEPT.between / 1e9,
     },
 }
 
 
+def test_the_question_on_memory_says_what_one_device_keeps() -> None:
+    assert f"{(ONE.between + ONE.inside) / 1e9:.3f}" == "0.856"
+    assert f"{BUFFER / 1e6:.1f}" == "100.7"
+
+
 class TestQuiz(contract.Quiz): ...
+
+
+def test_a_bias_on_every_rank_shows_in_the_second_forward_pass_and_not_before() -> None:
+    def program(comm: Communicator) -> list[list[float]]:
+        bias, seen = torch.zeros(3, requires_grad=True), []
+        for _ in range(2):
+            y = reduce(torch.ones(3) + bias, comm) - comm.size  # so that the sum of the rest is 0
+            (grad,) = torch.autograd.grad((y - 1).square().sum(), bias)
+            seen += [y.tolist(), grad.tolist()]
+            bias = (bias - grad / 4).detach().requires_grad_()
+        return seen
+
+    one, eight = (world.simulate(program, n).results[0] for n in (1, 8))
+    assert one[:2] == eight[:2]
+    assert eight[2] == [8 * number for number in one[2]] != one[2]
+
+
+def test_the_loss_is_wrong_where_each_rank_subtracts_its_own_largest_logit() -> None:
+    logits = torch.tensor([[3.0, 1.0], [7.0, 2.0]])  # two ranks' words of one token
+    sums = sum((part - part.max()).exp().sum() for part in logits)
+    right = logits.flatten().logsumexp(0)
+    for largest in (3.0, 7.0):
+        assert abs(largest + sums.log() - right) > 0.1
 
 
 def test_the_feedback_on_nodes_gives_the_bytes_of_both_kinds_of_parallelism() -> None:

@@ -2,7 +2,7 @@
 
 from tests.exercises.wrong_answers import Wrong, in_place_of
 
-S, LAYERS = "2048 * 8192 * 2", 96
+S = "4096 * 10240 * 2"
 COLUMN_ROW, ROW_COLUMN = '["none", "all_reduce"]', '["all_reduce", "all_gather"]'
 COLUMN_COLUMN, ROW_ROW = '["all_gather", "all_gather"]', '["reduce_scatter", "all_reduce"]'
 
@@ -38,15 +38,15 @@ grad_y_all, x_all = comm.all_gather(grad_y), comm.all_gather(x)
     return found | {"scale": whole}
 """.strip()
 
-KEPT = "return between / (t if sequence_parallel else 1) + inside + scores"
+KEPT = "return between / (t if sequence_parallel else 1) + inside / t"
 
 
-def message(one: str, of_micro_batch: str = "96 * 4 * all_reduce_bytes") -> str:
+def message(one: str, of_micro_batch: str = "80 * 4 * all_reduce_bytes") -> str:
     return f"all_reduce_bytes = {one}\nmicro_batch_bytes = {of_micro_batch}"
 
 
 def micro_batch(source: str) -> str:
-    return message("2 * 7 / 8 * 2048 * 8192 * 2", source)
+    return message(f"2 * 7 / 8 * {S}", source)
 
 
 def design(tp: int, sequence_parallel: bool, recompute: str) -> str:
@@ -56,31 +56,31 @@ def design(tp: int, sequence_parallel: bool, recompute: str) -> str:
 
 BANK = {
     "bytes": [
-        Wrong("h squared", message("2 * 7 / 8 * 8192**2 * 2"), "the size of a weight matrix"),
-        Wrong("a weight matrix", message("8192**2 * 2"), "a weight matrix"),
+        Wrong("h squared", message("2 * 7 / 8 * 10240**2 * 2"), "the size of a weight matrix"),
+        Wrong("a weight matrix", message("10240**2 * 2"), "a weight matrix"),
         Wrong("the buffer", message(S), "This is the buffer"),
         Wrong("the limit of many ranks", message(f"2 * {S}"), "limit for very many ranks"),
         Wrong("one phase", message(f"7 / 8 * {S}"), "This is one phase"),
         Wrong("32 bits", message(f"2 * 7 / 8 * 2 * {S}"), "two bytes, not four"),
         Wrong("a message of 1/t", message(f"2 * 7 / 8 / 8 * {S}"), "not cut into t"),
         Wrong("sum over all ranks", message(f"2 * 7 * {S}"), "sum over all ranks"),
-        Wrong("one token", message("2 * 7 / 8 * 8192 * 2"), "This is one token"),
-        Wrong("megabytes", message("58.720256"), "not in MB"),
+        Wrong("one token", message("2 * 7 / 8 * 10240 * 2"), "This is one token"),
+        Wrong("megabytes", message("146.80064"), "not in MB"),
         Wrong(
-            "h squared in the sum", micro_batch("384 * 2 * 7 / 8 * 8192**2 * 2"), "if b s were h"
+            "h squared in the sum", micro_batch("320 * 2 * 7 / 8 * 10240**2 * 2"), "if b s were h"
         ),
         Wrong(
-            "forward alone", micro_batch("96 * 2 * all_reduce_bytes"), "Each layer has two branches"
+            "forward alone", micro_batch("80 * 2 * all_reduce_bytes"), "Each layer has two branches"
         ),
-        Wrong("one for each layer", micro_batch("96 * all_reduce_bytes"), "for each layer"),
+        Wrong("one for each layer", micro_batch("80 * all_reduce_bytes"), "for each layer"),
         Wrong(
-            "six", micro_batch("96 * 6 * all_reduce_bytes"), "Six in a layer? Full recomputation"
+            "six", micro_batch("80 * 6 * all_reduce_bytes"), "Six in a layer? Full recomputation"
         ),
-        Wrong("three", micro_batch("96 * 3 * all_reduce_bytes"), "as many all-reduces as forward"),
-        Wrong("each matrix", micro_batch("96 * 8 * all_reduce_bytes"), "Each branch, not each"),
-        Wrong("the sum of buffers", micro_batch(f"96 * 4 * {S}"), "sum of the buffers"),
+        Wrong("three", micro_batch("80 * 3 * all_reduce_bytes"), "as many all-reduces as forward"),
+        Wrong("each matrix", micro_batch("80 * 8 * all_reduce_bytes"), "Each branch, not each"),
+        Wrong("the sum of buffers", micro_batch(f"80 * 4 * {S}"), "sum of the buffers"),
         Wrong("one layer", micro_batch("4 * all_reduce_bytes"), "This is one layer"),
-        Wrong("gigabytes", micro_batch("22.548578304"), "not in GB"),
+        Wrong("gigabytes", micro_batch("46.9762048"), "not in GB"),
     ],
     "chain": [
         *in_place_of(
@@ -110,6 +110,33 @@ BANK = {
             ("relu of addends of rows", '["none", "all_reduce"]', "relu came before"),
             ("y not summed", '["reduce_scatter", "none"]', "y is their sum"),
             ("nothing summed", '["none", "none"]', "nobody has summed"),
+        ),
+        *in_place_of(
+            '"column, row": "none"',
+            ("back: own neurons summed", '"column, row": "all_reduce"', "adds up different things"),
+            ("back: own neurons gathered", '"column, row": "all_gather"', "all that its product"),
+        ),
+        *in_place_of(
+            '"column, column": "reduce_scatter"',
+            ("back: as after a gather", '"column, column": "none"', "made only some of them"),
+            ("back: too much summed", '"column, column": "all_reduce"', "sums of these alone"),
+            ("back: addends joined", '"column, column": "all_gather"', "side by side"),
+        ),
+        *in_place_of(
+            '"row, column": "all_reduce"',
+            ("back: as after a sum", '"row, column": "none"', "went on with columns of its own"),
+            (
+                "back: a part of the sum",
+                '"row, column": "reduce_scatter"',
+                "gradient of all of them",
+            ),
+            ("back: addends joined for rows", '"row, column": "all_gather"', "side by side"),
+        ),
+        *in_place_of(
+            '"row, row": "all_gather"',
+            ("back: left in parts", '"row, row": "none"', "an addend of every neuron"),
+            ("back: own neurons added", '"row, row": "all_reduce"', "joined, not added"),
+            ("back: scattered again", '"row, row": "reduce_scatter"', "gradients of all neurons"),
         ),
     ],
     "mlp": [
@@ -365,41 +392,59 @@ BANK = {
             KEPT,
             (
                 "everything divided by t",
-                "return between / t + inside + scores",
+                "return (between + inside) / t",
                 "This divides everything by t",
             ),
-            ("no probabilities", KEPT.removesuffix(" + scores"), "probabilities are missing"),
             (
                 "sequence parallelism forgotten",
-                "return between + inside + scores",
+                "return between + inside / t",
                 "between the branches are divided, too",
             ),
             (
                 "tokens divided inside as well",
-                "if sequence_parallel:\n        return (between + (inside + scores)) / t\n    return between + inside + scores",
+                "n = t if sequence_parallel else 1\n    return (between + inside / t) / n",
                 "Nothing is divided by t twice",
             ),
+            ("nothing divided", "return between + inside", "Heads and neurons are divided"),
+            (
+                "scores not divided",
+                "inside += (t - 1) * scores\n    " + KEPT,
+                "Scores are cut, too",
+            ),
+            (
+                "neurons not divided",
+                "inside += (t - 1) * neurons\n    " + KEPT,
+                "Neurons are cut, too",
+            ),
+            (
+                "keys and values not divided",
+                "inside += (t - 1) * keys_values\n    " + KEPT,
+                "Keys and values are cut by heads, too",
+            ),
+            (
+                "input of the output projection whole",
+                "inside += (t - 1) * 2 * tokens * hidden\n    " + KEPT,
+                "comes from the rank's own heads only",
+            ),
+            ("one byte", KEPT.replace("return ", "return 0.5 * (") + ")", "has two bytes"),
         ),
-        Wrong(
-            "masks of two bytes",
-            "between = (4 * 2 + 2 * 2) * stream",
-            "one byte an element",
-            "between = (4 * 2 + 2 * 1) * stream",
+        *in_place_of(
+            "scores = 2 * batch",
+            ("no probabilities", "scores = 0 * batch", "probabilities are missing"),
+            ("GPT-2's scores", "scores = 5 * batch", "only the probabilities are kept"),
         ),
-        Wrong(
-            "nothing divided", "t = 1\n    stream =", "Heads and neurons are divided", "stream ="
+        *in_place_of(
+            "neurons = 4 * 2",
+            ("two wide tensors", "neurons = 2 * 2", "a gated network keeps four"),
+            ("three wide tensors", "neurons = 3 * 2", "One tensor of width f is missing"),
         ),
-        Wrong(
-            "scores not divided",
-            "scores = (2 + 1 + 2) * batch * heads * sequence**2",
-            "Scores are cut, too",
-            "scores = (2 + 1 + 2) * batch * heads * sequence**2 / t",
+        *in_place_of(
+            "hidden * kv_heads / heads",
+            ("a key-value head for each head", "hidden", "several query heads share one"),
         ),
-        Wrong(
-            "neurons not divided",
-            "inside = (4 * 2 + 2 * 2 * 4) * stream",
-            "neurons, queries, keys and values are cut as well",
-            "inside = (4 * 2 + 2 * 2 * 4) * stream / t",
+        *in_place_of(
+            "between = 4 * 2",
+            ("masks of dropout", "between = 5 * 2", "so no masks"),
         ),
     ],
     "design": [
@@ -412,6 +457,17 @@ BANK = {
         Wrong("all remedies at once", design(8, True, "full"), "every remedy at once"),
         Wrong("full and divided", design(4, True, "full"), "repeats a third of all work"),
         Wrong("a node and selective", design(8, False, "selective"), "more than it needs"),
+        *in_place_of(
+            'given_up_first = "sequence_parallel"\n',
+            ("scores kept first", 'given_up_first = "recompute"\n', "needs the larger device"),
+        ),
+        *in_place_of(
+            "from_gb = memory_bytes(larger) / 1e9 + 5",
+            ("none free", "from_gb = memory_bytes(larger) / 1e9", "that are to be free"),
+            ("the other remedy", "from_gb = 99.4 + 5", "tokens still divided"),
+            ("both remedies", "from_gb = 112 + 5", "without either remedy"),
+            ("the present design", "from_gb = memory_bytes(design) / 1e9 + 5", "another one fit"),
+        ),
     ],
 }
 
@@ -422,11 +478,13 @@ LOSS = "return losses, powers / total[:, None] - is_target.float()"
 SCALE = 'return found | {"scale": comm.all_reduce(found["scale"])}'
 
 OTHERWISE: dict[str, list[tuple[str, ...]]] = {
-    "bytes": [("a list", "all_reduce_bytes = [58720256.0]", "take them off")],
+    "bytes": [("a list", "all_reduce_bytes = [146800640.0]", "take them off")],
     "chain": [
         ("a list", 'after = [["none", "all_reduce"]]', "a dictionary with the keys 'column, row'"),
         ("one word", '"all_reduce"', "is the text 'all_reduce'", '["none", "all_reduce"]'),
         ("three words", '["none", "none", "all_reduce"]', "is a list of 3", '["none", "all_reduce"]'),
+        ("back as a list", '"column, row": ["none"]', "column, row is a list of 1, which is no choice", '"column, row": "none"'),
+        ("back with another word", '"column, row": "nothing"', "is no choice that there is: take one of 'none'", '"column, row": "none"'),
         ("another word", '["nothing", "all_reduce"]', "after[\"column, row\"][0] is 'nothing': take one of \"none\", \"all_gather\"", '["none", "all_reduce"]'),
     ],
     "mlp": [
@@ -450,7 +508,7 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
         ("a list", "return [[4, 5, 6, 7], [2, 3], [1]]", "A dictionary is wanted"),
         ("a number for a list", '"summed_over": rank,', "In its part ['summed_over']: A list of 1", '"summed_over": list(range(first, first + copies)),'),
     ],
-    "kept": [("parts", "return between, inside, scores", "a list of 3 came", "return between / (t if sequence_parallel else 1) + inside + scores")],
+    "kept": [("parts", "return between, inside, scores", "a list of 3 came", "return between / (t if sequence_parallel else 1) + inside / t")],
     "design": [
         ("a tuple", 'design = (4, True, "selective")', "it is a tuple of 3"),
         ("text for a truth", 'design = {"tp": 4, "sequence_parallel": "yes", "recompute": "none"}', "take one of False, True"),
@@ -482,7 +540,7 @@ return top + total.log() - target, powers / total[:, None] - is_target.float()
 """
 
 RIGHT = {
-    "bytes": [("rounded", "all_reduce_bytes = 59e6\nmicro_batch_bytes = 2.3e10")],
+    "bytes": [("rounded", "all_reduce_bytes = 150e6\nmicro_batch_bytes = 4.7e10")],
     "mlp": [
         ("one message for both sums", STACKED.format(plan="")),
         ("one message, by halving and doubling", STACKED.format(plan=PLAN)),
