@@ -101,5 +101,5 @@ class Choice(Choices):
 
 
 def explore(**choice: Any) -> Explorer:
-    """An explorer that starts at a Choice of these fields: `explore(algorithm="tree", nodes=16)`."""
+    """An explorer that starts at a Choice of these fields: `explore(algorithm="tree", nodes=8)`."""
     return Explorer(Choice(**choice))
