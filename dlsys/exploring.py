@@ -103,6 +103,8 @@ class Explorer:
         return ipywidgets.VBox([ipywidgets.Box(list(controls.values()), layout=wrap), shown])
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        bundle: dict[str, Any] = dict(self.widget()._repr_mimebundle_())
-        static = {"text/html": self.choice.html(), "text/plain": self.choice.summary()}
+        widget = self.widget()
+        bundle: dict[str, Any] = dict(widget._repr_mimebundle_())
+        html = widget.children[-1].value  # drawing it a second time takes seconds
+        static = {"text/html": html, "text/plain": self.choice.summary()}
         return bundle | static

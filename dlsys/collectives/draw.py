@@ -19,7 +19,7 @@ from dlsys.collectives.check import states
 from dlsys.collectives.choose import candidates, crossovers
 from dlsys.collectives.plan import REDUCING, Plan, Transfer
 from dlsys.hardware import Cluster, Link
-from dlsys.palette import GRID, LINES, MUTED, ON_DARK, ON_LIGHT
+from dlsys.palette import GRID, INK, LINES, MUTED, ON_DARK, ON_LIGHT
 from dlsys.units import positive
 
 # Okabe and Ito's palette; the fill, a darker blue that white text can be read on, runs from light
@@ -225,6 +225,36 @@ def draw_node_boundary(
     axes.set_ylim(bottom=0)
     axes.grid(color=GRID)
     axes.legend()
+    return figure
+
+
+def draw_choice(rows: Sequence[Any], algorithm: str, nbytes: int, cluster: Cluster) -> Figure:
+    """An explorer's rows: left, seconds by the size of the buffer; right, bus bandwidth.
+
+    rows: with `algorithm`, `nbytes`, `seconds` and `busbw`; one of them has the chosen `algorithm`
+    and `nbytes`, and is marked in both. Level lines are the links that messages take.
+    """
+    (chosen,) = (row for row in rows if (row.algorithm, row.nbytes) == (algorithm, nbytes))
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    names = dict.fromkeys(row.algorithm for row in rows)
+    for name, (color, style, marker) in zip(names, LINES, strict=False):
+        mine = [row for row in rows if row.algorithm == name]
+        xs, how = [row.nbytes for row in mine], {"color": color, "linestyle": style}
+        left.plot(xs, [row.seconds for row in mine], marker=marker, label=name, markersize=4, **how)
+        right.plot(xs, [row.busbw / 1e9 for row in mine], marker=marker, markersize=4, **how)
+    ring = {"color": INK, "fillstyle": "none", "markersize": 11}
+    left.plot([nbytes], [chosen.seconds], "o", **ring)
+    right.plot([nbytes], [chosen.busbw / 1e9], "o", **ring)
+    for link in (cluster.intra, cluster.inter)[: cluster.nodes]:
+        right.axhline(link.bandwidth / 1e9, color=MUTED, linewidth=1)
+        right.annotate(link.name, (rows[0].nbytes, link.bandwidth / 1e9), va="bottom", fontsize=8)
+    _log_log(left, "buffer (bytes)", "time (s)")
+    right.set_xscale("log")
+    right.set(xlabel="buffer (bytes)", ylabel="bus bandwidth (GB/s)")
+    right.set_ylim(bottom=0)
+    right.grid(color=GRID)
+    left.legend(fontsize="small")
     return figure
 
 

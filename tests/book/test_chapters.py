@@ -135,6 +135,20 @@ def test_every_figure_has_a_caption_and_a_description(path):
             assert about["figure"].get("name", "").startswith("fig-"), last
 
 
+def tables_without_caption(cells):
+    """The last line of each cell that shows a table and does not name it; predictions speak for themselves."""
+    for cell in cells:
+        tree, about = ast.parse(cell.source), cell.metadata.get("mystnb", {})
+        last = ast.unparse(tree.body[-1]) if tree.body else ""
+        if last.startswith("table(") and not about.get("figure", {}).get("caption", "").strip():
+            yield last
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_every_table_has_a_caption(path):
+    assert list(tables_without_caption(cells(path, "code"))) == []
+
+
 @pytest.mark.parametrize("path", MECHANISMS, ids=lambda p: p.stem)
 def test_a_chapter_has_the_shape_of_a_chapter(path):
     headings = re.findall(r"^## (.*)$", path.read_text(), re.M)

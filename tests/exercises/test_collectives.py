@@ -3,7 +3,8 @@
 import pytest
 
 from dlsys.collectives import ring_all_reduce, tree_all_reduce
-from dlsys.hardware import LINKS
+from dlsys.collectives.choose import crossovers, plan_for
+from dlsys.hardware import LINKS, dgx_a100
 from tests.exercises import contract
 from tests.exercises.notebooks import model_answer, solved
 
@@ -32,6 +33,25 @@ def test_the_figures_of_the_model_answer_on_tree_and_ring_are_right() -> None:
         assert f"{seconds} s" in text
     assert len(ring_all_reduce(64).rounds) == 126
     assert len(tree_all_reduce(64).rounds) == 12
-    crossover = solved("collectives")["crossover_bytes"]
-    assert crossover(64, ethernet) == pytest.approx(2.84e6, rel=0.001)
-    assert crossover(128, ethernet) > crossover(64, ethernet)
+    sizes = {
+        n: crossovers("all_reduce", ethernet, n, {"tree": tree_all_reduce(n), "ring": ring_all_reduce(n)})[1][0]
+        for n in (64, 128)
+    }  # fmt: skip
+    assert sizes[64] == pytest.approx(2.84e6, rel=0.002)
+    assert "2.84 MB" in text
+    more_bytes = (12 - 2 * 63 / 64) * sizes[64]
+    assert more_bytes / 12.5e9 == pytest.approx(114 * 20e-6, rel=0.002)
+    assert sizes[128] > sizes[64]
+
+
+def test_the_lines_of_the_measurement_are_what_their_links_carry() -> None:
+    """Within 1 %, and the numbers in the question are those in the solution."""
+    node, four, bound = dgx_a100(1), dgx_a100(4), solved("collectives")
+    for (kind, ranks, nbytes, seconds), where in zip(
+        bound["measured"], (node, four, four), strict=True
+    ):
+        assert plan_for(kind, ranks).price(nbytes, where).seconds == pytest.approx(
+            seconds, rel=0.01
+        )
+    rates = [bound["ring_bytes"](kind, n, size) / t / 1e9 for kind, n, size, t in bound["measured"]]
+    assert rates == pytest.approx([300, 25, 0.73], rel=0.01)

@@ -39,15 +39,15 @@ def test_a_question_is_read_as_it_stands_in_the_notebook() -> None:
     assignment = load(ROOT, "collectives")
     kinds = {cell.id: cell.kind for cell in assignment.cells}
     assert kinds["imports"] == kinds["mean-numbers"] == TRUSTED
-    assert (kinds["mean"], kinds["mean-test"], kinds["crossover-try"]) == (ANSWER, TEST, FREE)
+    assert (kinds["mean"], kinds["mean-test"], kinds["uneven-try"]) == (ANSWER, TEST, FREE)
     assert kinds["choice"] == WRITTEN
     seconds, sent = assignment.questions[:2]
-    assert seconds.title == "1. The gradients of a 7B model"
+    assert seconds.title == "1. Sixteen V100"
     assert seconds.names == ("sent_bytes", "seconds")
     assert seconds.checks[0].expression == "sent_bytes"
     assert isinstance(seconds.checks[0].expected, Sealed)
     assert any(isinstance(wrong, Sealed) for wrong in seconds.checks[0].hint)
-    assert sent.checks[0].expression == 'ring_bytes("all_reduce", 64, 20e9)'
+    assert sent.checks[0].expression == 'ring_bytes("all_reduce", 32, 12e9)'
     assert "YOUR ANSWER HERE" in sent.blank
     assert "phases" in sent.solution
     mean = assignment.questions[2]

@@ -119,7 +119,7 @@ def test_edited_deleted_and_relabelled_checks_are_put_back() -> None:
     )
     assert [s for s in rebuilt.steps if s.kind in (TRUSTED, TEST)] == TRUSTED_CELLS
     assert rebuilt.notes[0] == (
-        "The check of '1. The gradients of a 7B model' had been changed; the original was used."
+        "The check of '1. Sixteen V100' had been changed; the original was used."
     )
     assert "check of '2. Bytes for three kinds' was missing" in rebuilt.notes[1]
 
@@ -171,8 +171,8 @@ def test_own_cells_run_where_they_are_and_bear_no_name_of_the_students() -> None
 
 
 def test_released_cells_to_play_with_are_the_students() -> None:
-    assert Step(FREE, "crossover-try", "x = 3") in after(answer("crossover-try", "x = 3")).steps
-    gone = after(remove("crossover-try"))
+    assert Step(FREE, "uneven-try", "x = 3") in after(answer("uneven-try", "x = 3")).steps
+    gone = after(remove("uneven-try"))
     assert not [step for step in gone.steps if step.kind == FREE]
     assert gone.notes == ()
 

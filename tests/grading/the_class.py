@@ -149,35 +149,35 @@ THE_CLASS = (
         "collectives/ivan.ipynb",
         wrong={
             "seconds": "bits for bytes",  # 1 of 2
-            "sent": "factor of two for all kinds",  # 3 of 7: all-reduce
+            "sent": "factor of two for all kinds",  # 4 of 8: all-reduce, and what binds
             "mean": "missing 1/n",  # 3 of 7: what it costs, which is right, and no hidden one
             "shift": "waiting in recv",  # 3 of 5
+            "uneven": "the call that differs",  # 3 of 4
             "fault": "not repaired",  # 1 of 3
             "broadcast": "powers of two alone",  # 4 of 8
-            "crossover": "the levels of one example",  # 1 of 3, and no hidden one
             "cluster": "all the cards",  # 2 of 3
         },
-        earns={"seconds": 1, "sent": 2 * 3 / 7, "mean": 0, "shift": 3 * 3 / 5, "fault": 2 / 3, "broadcast": 3 * 4 / 8, "crossover": 0, "cluster": 2},
+        earns={"seconds": 1, "sent": 2 * 4 / 8, "mean": 0, "shift": 3 * 3 / 5, "uneven": 3 * 3 / 4, "fault": 2 / 3, "broadcast": 3 * 4 / 8, "cluster": 2},
     ),
     collectives(
         "jana",
         "jana/collectives_jana.ipynb",
         wrong={
             "seconds": "one phase",
-            "sent": "one phase for all kinds",  # 5 of 7
+            "sent": "one phase for all kinds",  # 6 of 8
             "mean": "ranks take turns",  # 6 of 7
             "shift": "odd and even ranks",  # 3 of 5: the list, and what arrives
+            "uneven": "as many steps as all ranks have",  # 2 of 4: what the report says, and no hidden one
             "fault": "one more round instead",  # 2 of 3
             "broadcast": "a round for nobody",  # 6 of 8: not for 1, 16, ...
-            "crossover": "bits for bytes",
             "cluster": "two cards",  # 1 of 3
         },
-        earns={"seconds": 0, "sent": 2 * 5 / 7, "mean": 4 * 6 / 7, "shift": 3 * 3 / 5, "fault": 4 / 3, "broadcast": 3 * 6 / 8, "crossover": 0, "cluster": 1},
+        earns={"seconds": 0, "sent": 2 * 6 / 8, "mean": 4 * 6 / 7, "shift": 3 * 3 / 5, "uneven": 0, "fault": 4 / 3, "broadcast": 3 * 6 / 8, "cluster": 1},
     ),
     collectives("kofi", "kofi_LATE_1109_77002_collectives.ipynb", wrong={"mean": "the library's collective"}, earns={"mean": 0}),
     # Partly done.
     memory("lena", "memory_wall_lena.ipynb", base=BLANK, answers={"state": STATE, "free": FREE + "return memory_gib * 2**30 - 16 * parameters"}, earns={"state": 2, "free": 2}),
-    collectives("mira", "Mira Okafor_1213_assignsubmission_file_/solution.ipynb", base=BLANK, answers={"seconds": "sent_bytes = 24.5e9\nseconds = 1"}, earns={"seconds": 1}),
+    collectives("mira", "Mira Okafor_1213_assignsubmission_file_/solution.ipynb", base=BLANK, answers={"seconds": "sent_bytes = 11.8125e9\nseconds = 1"}, earns={"seconds": 1}),
     memory("noah", "noah/memory_wall.ipynb", answers={"cost": "raise NotImplementedError"}, earns={"cost": 0}),
     memory("olga", "olga/memory_wall.ipynb", answers={"layer": "def layer_activations(:"}, earns={"layer": 0}),
     # Broken.

@@ -21,38 +21,53 @@ BANK = {
     "seconds": [
         Wrong(
             "both directions of NVLink",
-            "sent_bytes = 24.5e9\nseconds = sent_bytes / 600e9",
+            "sent_bytes = 11.8125e9\nseconds = sent_bytes / 300e9",
             "both directions together",
         ),
         Wrong(
             "the limit of many ranks",
-            "sent_bytes = 2 * 14e9\nseconds = sent_bytes / 300e9",
+            "sent_bytes = 2 * 6.3e9\nseconds = sent_bytes / 150e9",
             "limit for very many ranks",
         ),
         Wrong(
             "the limit of many ranks, in the time alone",
-            "sent_bytes = 24.5e9\nseconds = 28e9 / 300e9",
-            "2 x 7/8",
+            "sent_bytes = 11.8125e9\nseconds = 12.6e9 / 150e9",
+            "2 x 15/16 of the buffer, not 2",
         ),
-        Wrong("one phase", "sent_bytes = 7 / 8 * 14e9\nseconds = 0.04", "This is one phase"),
-        Wrong("the buffer", "sent_bytes = 14e9\nseconds = 14e9 / 300e9", "Count chunks"),
+        Wrong(
+            "the limit, in both directions",
+            "sent_bytes = 11.8125e9\nseconds = 12.6e9 / 300e9",
+            "Two slips, or this is the buffer alone",
+        ),
+        Wrong(
+            "one phase, in both directions",
+            "sent_bytes = 11.8125e9\nseconds = sent_bytes / 600e9",
+            "this is one phase of two, and",
+        ),
+        Wrong("one phase", "sent_bytes = 15 / 16 * 6.3e9\nseconds = 0.04", "This is one phase"),
+        Wrong("the buffer", "sent_bytes = 6.3e9\nseconds = 6.3e9 / 150e9", "Count chunks"),
         Wrong(
             "whole buffer round the ring",
-            "sent_bytes = 7 * 14e9\nseconds = sent_bytes / 300e9",
-            "whole buffer seven times",
+            "sent_bytes = 15 * 6.3e9\nseconds = sent_bytes / 150e9",
+            "whole buffer fifteen times",
         ),
         Wrong(
             "two for send and receive",
-            "sent_bytes = 4 * 7 / 8 * 14e9\nseconds = sent_bytes / 300e9",
+            "sent_bytes = 4 * 15 / 16 * 6.3e9\nseconds = sent_bytes / 150e9",
             "two phases. What a rank receives",
         ),
         Wrong(
             "sum over all ranks",
-            "sent_bytes = 8 * 24.5e9\nseconds = 24.5e9 / 300e9",
+            "sent_bytes = 16 * 11.8125e9\nseconds = 11.8125e9 / 150e9",
             "sum over all ranks",
         ),
-        Wrong("bits for bytes", "sent_bytes = 24.5e9\nseconds = 8 * 24.5 / 300", "gigabits"),
-        Wrong("milliseconds", "sent_bytes = 24.5e9\nseconds = 24.5e3 / 300", "wanted in seconds"),
+        Wrong("GB for bytes", "sent_bytes = 11.8125\nseconds = 0.07875", "not in GB"),
+        Wrong("bits for bytes", "sent_bytes = 11.8125e9\nseconds = 8 * 11.8125 / 150", "gigabits"),
+        Wrong(
+            "milliseconds",
+            "sent_bytes = 11.8125e9\nseconds = 11.8125e3 / 150",
+            "wanted in seconds",
+        ),
     ],
     "sent": [
         *in_place_of(
@@ -80,6 +95,39 @@ BANK = {
             "nbytes is one part",
             'if kind == "all_gather":\n    return (ranks - 1) * nbytes\nreturn 2 * (ranks - 1) / ranks * nbytes',
             "its own part is nbytes / ranks",
+        ),
+        *in_place_of(
+            'binds = ["NVLink", "an HDR card", "latency"]',
+            (
+                "a factor of two for an all-gather",
+                'binds = ["NVLink", "an NDR card", "latency"]',
+                "There is a factor of two too much",
+            ),
+            (
+                "a card for a small buffer",
+                'binds = ["NVLink", "an HDR card", "an HDR card"]',
+                "The third is far below every link",
+            ),
+            (
+                "two slips",
+                'binds = ["NVLink", "an NDR card", "an NDR card"]',
+                "and the second has a factor of two too much",
+            ),
+            (
+                "a card inside a node",
+                'binds = ["an HDR card", "an HDR card", "latency"]',
+                "no message leaves it",
+            ),
+            (
+                "algorithm for bus bandwidth",
+                'binds = ["latency", "an HDR card", "latency"]',
+                "what the caller gets",
+            ),
+            (
+                "no latency",
+                'binds = ["NVLink", "NVLink", "NVLink"]',
+                "that is the bus bandwidth",
+            ),
         ),
     ],
     "mean": [
@@ -233,6 +281,51 @@ BANK = {
         Wrong("wrong direction", "left, right =", "should come from the left", "right, left ="),
         Wrong("own vector", "return x", "its own vector still", "return received"),
     ],
+    "uneven": [
+        *in_place_of(
+            "short_rank = 1",
+            ("the rank that has a batch", "short_rank = 3", "it has a batch still"),
+            ("a rank that is not named", "short_rank = 0", "does not name this rank"),
+            ("another that is not named", "short_rank = 2", "does not name this rank"),
+            ("no rank at all", "short_rank = 4", "The report names two ranks"),
+        ),
+        *in_place_of(
+            "batches_of_it = 5",
+            ("the call that differs", "batches_of_it = 6", "number of the call that differs"),
+            ("calls from zero", "batches_of_it = 4", "numbered from 1"),
+            ("all that the others have", "batches_of_it = 9", "Each batch is one collective"),
+        ),
+        Wrong(
+            "not repaired",
+            "sums = [comm.all_reduce(batch) for batch in batches]",
+            "differs between ranks",
+            "sums = [comm.all_reduce(batch) for batch in batches + missing]",
+        ),
+        Wrong(
+            "repaired for one file",
+            "missing = [torch.zeros(1)] * 4 * (comm.rank == 1)",
+            "differs between ranks",
+            "missing = [torch.zeros(1)] * (steps - len(batches))",
+        ),
+        Wrong(
+            "as many steps as all ranks have",
+            'op="min").item()\n    missing, batches = [], batches[:steps]',
+            "are left out",
+            'op="max").item()\n    missing = [torch.zeros(1)] * (steps - len(batches))',
+        ),
+        Wrong("the last batch again", "[batches[-1]]", "a second time", "[torch.zeros(1)]"),
+        *in_place_of(
+            "comm.all_reduce(mine).item()",
+            ("zeros counted as batches", "comm.size * steps", "those that were made up"),
+            ("its own batches alone", "len(batches)", "its own number of batches"),
+        ),
+        Wrong(
+            "a step too many",
+            "= 1 + comm.all_reduce(mine, op",
+            "how many steps there are",
+            "= comm.all_reduce(mine, op",
+        ),
+    ],
     "fault": [
         Wrong("where it shows", "fault_round, fault_src = 3, 0", "where the damage shows at last"),
         Wrong("who passes it on", "fault_round, fault_src = 2, 2", "Go back one more round"),
@@ -284,61 +377,6 @@ BANK = {
         ),
         Wrong("a round for nobody", "while have <= ranks:", "no rounds", "while have < ranks:"),
     ],
-    "crossover": [
-        *in_place_of(
-            "levels = ranks.bit_length() - 1",
-            (
-                "up the tree alone",
-                "levels = (ranks.bit_length() - 1) / 2",
-                "up to the root and down again",
-            ),
-            ("the levels of one example", "levels = 6", "The six levels of 64 ranks"),
-            (
-                "the ranks of one example",
-                "levels, ranks = ranks.bit_length() - 1, 64",
-                "A 64 of that example",
-            ),
-            (
-                "some number of one example",
-                "levels = ranks.bit_length() - 1 + 2 * (ranks < 9)",
-                "does a number of that example",
-            ),
-        ),
-        Wrong("the latency of one example", "* 20e-6", "Use link.latency", "* link.latency"),
-        Wrong("the bandwidth of one example", "/ 12.5e9", "Use link.bandwidth", "/ link.bandwidth"),
-        Wrong("the answer to one example", "return 2841121.5", "ranks and link are not used"),
-        Wrong(
-            "one phase of the ring",
-            "levels = ranks.bit_length() - 1\nreturn ((ranks - 1) - 2 * levels) * link.latency * link.bandwidth / (2 * levels - (ranks - 1) / ranks)",
-            "two phases: 2 (n-1) rounds",
-        ),
-        Wrong(
-            "latency once",
-            "levels = ranks.bit_length() - 1\nreturn link.latency * link.bandwidth / (2 * levels - 2 * (ranks - 1) / ranks)",
-            "paid in every round",
-        ),
-        Wrong(
-            "no latency in the tree",
-            "(2 * (ranks - 1)) * link.latency",
-            "The tree pays latency, too",
-            "(2 * (ranks - 1) - 2 * levels) * link.latency",
-        ),
-        *in_place_of(
-            "(2 * levels - 2 * (ranks - 1) / ranks) / link.bandwidth",
-            ("no bytes in the ring", "(2 * levels) / link.bandwidth", "The ring sends bytes, too"),
-            (
-                "whole buffer round the ring",
-                "(2 * levels - 2 * (ranks - 1)) / link.bandwidth",
-                "a rank sends a chunk",
-            ),
-        ),
-        Wrong(
-            "bits for bytes",
-            "return 8 * more_latency",
-            "bytes per second already",
-            "return more_latency",
-        ),
-    ],
     "cluster": [
         Wrong(
             "hierarchical needs one card",
@@ -377,7 +415,7 @@ BANK = {
 
 # Answers of another structure: what came, its source, words of the sentence, what of the solution it replaces.
 OTHERWISE: dict[str, list[tuple[str, ...]]] = {
-    "seconds": [("text", 'sent_bytes = "24.5e9"', "write it without quotes")],
+    "seconds": [("text", 'sent_bytes = "11.8e9"', "write it without quotes")],
     "sent": [("a list", "return [1.0, 2.0]", "a list of 2 came: which of them")],
     "mean": [
         ("a dictionary", "return {0: x}", "a dictionary came"),
@@ -389,6 +427,11 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
         ("a tuple", "return received, x", "it is a tuple of 2", "return received"),
         ("text", '"1, 2, 3, 0"', "A list of 4 is wanted", "[1, 2, 3, 0]"),
         ("a dictionary", "{0: 1, 1: 2, 2: 3, 3: 0}", "give its values alone", "[1, 2, 3, 0]"),
+    ],
+    "uneven": [
+        ("sums alone", "return sums", "should be a tuple of 2", "return sums, comm.all_reduce(mine).item()"),
+        ("a tensor for a count", "comm.all_reduce(mine)", "is an array or tensor of shape", "comm.all_reduce(mine).item()"),
+        ("text", 'short_rank = "1"', "write it without quotes", "short_rank = 1"),
     ],
     "fault": [
         ("transfers without rounds", "fault_round, fault_src = 1, 1\nrepaired = repaired[0]", "[0][0] is the number 0"),
@@ -405,12 +448,19 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
 }  # fmt: skip
 
 # The programs that are asked for, by question.
-PROGRAMS = {"mean": "ring_mean", "shift": "shift"}
+PROGRAMS = {"mean": "ring_mean", "shift": "shift", "uneven": "epoch_of_all"}
 
 # Right answers of another kind: what came, its source, what of the solution it replaces.
 RIGHT = {
     "seconds": [
-        ("rounded down", "sent_bytes = 24e9\nseconds = 0.082"),
-        ("rounded up", "sent_bytes = 25e9\nseconds = 82e-3"),
+        ("rounded", "sent_bytes = 12e9\nseconds = 0.079"),
+        ("in milliseconds and a power", "sent_bytes = 11.8e9\nseconds = 78.8e-3"),
+    ],
+    "uneven": [
+        (
+            "all steps in one collective",
+            "sums = list(comm.all_reduce(torch.cat(batches + missing)).split(1))",
+            "sums = [comm.all_reduce(batch) for batch in batches + missing]",
+        ),
     ],
 }
