@@ -1,7 +1,7 @@
 # Needs Python 3.11 or later, make and git; everything else is installed into .venv.
 #
 #   make book     the book as HTML, every chapter executed      (make book SOLUTIONS=1: with solutions, for instructors)
-#   make test     all tests but those that grade hundreds of notebooks (make attacks)
+#   make test     all tests but those that grade hundreds of notebooks (make attacks) or need a browser (make look)
 #   make help     the rest
 
 VENV := .venv
@@ -29,18 +29,22 @@ PORT := 8000
 NOTEBOOKS = $(wildcard solutions/*/*.ipynb)
 # What grades hundreds of notebooks: a step of its own.
 ATTACKS := $(patsubst %,tests/grading/test_%.py,attacks banks class)
+# What looks at the pages in a browser: another one. The last three are quick, and part of the tests as well.
+BROWSER := $(patsubst %,tests/book/test_%.py,pages predictions)
+LOOK := $(BROWSER) $(patsubst %,tests/book/%.py,test_budget test_spoilers quizzes/test_shown)
 # A module is compiled once, when it is first imported, and not by every process of a test or a grader.
 unexport PYTHONDONTWRITEBYTECODE
 # A file's tests stay in one process, as a notebook's cells must, and files start in their order: the long ones early.
 PARALLEL := -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
-.PHONY: help book test attacks lab serve lint mutants release clean FORCE
+.PHONY: help book test attacks look lab serve lint mutants release clean FORCE
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make book      build the book as HTML, with every chapter executed'
 	@echo 'make test      run the tests, and the solutions of the exercises'
 	@echo 'make attacks   grade a class, every wrong answer there is, and notebooks that attack the grader'
+	@echo 'make look      look at the built book in a browser, page by page'
 	@echo 'make lab       open JupyterLab; a chapter opens as a notebook by double click'
 	@echo 'make serve     show the built book at a local address'
 	@echo 'make lint      check style, types and the direction of imports'
@@ -65,13 +69,18 @@ $(BUILD)/files: FORCE
 	@echo '$(FILES)' | cmp -s - $@ || echo '$(FILES)' > $@
 
 # One thread a worker: two to a core wait for each other.
-test attacks: export OMP_NUM_THREADS := 1
+test attacks look: export OMP_NUM_THREADS := 1
 
 test: $(INSTALLED)
-	@$(BIN)/python -m pytest $(PARALLEL) --nbval $(ATTACKS:%=--ignore=%) tests $(NOTEBOOKS)
+	@$(BIN)/python -m pytest $(PARALLEL) --nbval $(patsubst %,--ignore=%,$(ATTACKS) $(BROWSER)) tests $(NOTEBOOKS)
 
 attacks: $(INSTALLED)
 	@$(BIN)/python -m pytest $(PARALLEL) $(ATTACKS)
+
+# They must run here, not skip.
+look: export BOOK_TEST := required
+look: book
+	@$(BIN)/python -m pytest $(PARALLEL) $(LOOK)
 
 lab: $(INSTALLED) $(LAB_SETTINGS)
 	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/chapters/intro.md $$(test $$(id -u) -ne 0 || echo --allow-root)
