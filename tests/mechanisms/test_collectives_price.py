@@ -452,18 +452,21 @@ def test_two_levels_of_trees_help_where_a_flat_tree_leaves_the_node_more_often()
 
 
 def test_the_measured_cliff_lies_between_no_overlap_and_full_overlap_of_the_levels():
-    inside, across = node_boundary()
+    inside, two, across = node_boundary()
     assert inside.predicted_busbw == pytest.approx(450e9, rel=1e-3)
     # More than NVLink carries one way: the switches add. Then the bound is 2(n-1)/n of the link.
     assert inside.measured_busbw == (480e9, 480e9)
     assert inside.predicted_busbw < 480e9 < bus_factor("all_reduce", 8) * 450e9 == 787.5e9
     assert across.predicted_busbw < 320e9 < 350e9 < across.overlapped_busbw
+    assert two.predicted_busbw < 479e9 < two.overlapped_busbw == pytest.approx(482e9, rel=1e-3)
     assert across.predicted_busbw / inside.predicted_busbw < 0.6
     # Recursive doubling: three rounds inside a node, and four more across 16.
     assert inside.predicted_latency == pytest.approx(3 * 0.6e-6, rel=1e-3)
     assert across.predicted_latency == pytest.approx(3 * 0.6e-6 + 4 * 2.7e-6, rel=1e-3)
-    assert inside.predicted_latency < 13e-6
-    assert across.predicted_latency < 55e-6
+    assert two.predicted_latency == pytest.approx(3 * 0.6e-6 + 1 * 2.7e-6, rel=1e-3)
+    sides = inside, two, across
+    assert [side.measured_latency for side in sides] == [13e-6, 55e-6, 235e-6]
+    assert all(side.predicted_latency < side.measured_latency for side in sides)
 
 
 def test_choosing_needs_to_know_how_many_ranks():
