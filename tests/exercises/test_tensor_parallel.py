@@ -31,6 +31,8 @@ def test_the_figures_of_the_model_answer_on_staying_in_a_node_are_right() -> Non
     )
     compute = 6 * parameters * 4096 / 8 / (0.5 * DEVICES["h100-sxm"].rate("bf16"))
     sent, gradients = step_bytes(80, 8, 4096, 10240), 2 * parameters / 8
+    waiting = 2 * gradients / LINKS["infiniband-ndr"].bandwidth  # of a ring over many groups
+    assert compute * 2 / 3 < waiting < network * 8
     assert (answers["micro_batch_bytes"], answers["all_reduce_bytes"]) == (sent, sent / 320)
     assert sent < 2 * gradients < 2 * sent
     assert nvlink / (nvlink + compute) < 0.2
@@ -43,6 +45,9 @@ def test_the_figures_of_the_model_answer_on_staying_in_a_node_are_right() -> Non
         f"{sent / 320 / 1e6:.1f} MB",
         f"{compute:.2f} s for this micro-batch",
         f"add {nvlink:.3f} s",
+        f"takes {waiting:.2f} s, and a backward pass of {compute * 2 / 3:.2f} s does not",
+        f"computing takes {8 * compute:.1f} s, the gradients {waiting:.2f} s",
+        f"over InfiniBand {8 * network:.1f} s",
         f"add {network:.3f} s",
         f"{320 * 14 * LINKS['infiniband-ndr'].latency * 1e3:.1f} ms",
     ):

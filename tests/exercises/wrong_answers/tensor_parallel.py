@@ -70,11 +70,11 @@ BANK = {
             "h squared in the sum", micro_batch("320 * 2 * 7 / 8 * 10240**2 * 2"), "if b s were h"
         ),
         Wrong(
-            "forward alone", micro_batch("80 * 2 * all_reduce_bytes"), "Each layer has two branches"
+            "forward alone", micro_batch("80 * 2 * all_reduce_bytes"), "This is two for each layer"
         ),
         Wrong("one for each layer", micro_batch("80 * all_reduce_bytes"), "for each layer"),
         Wrong(
-            "six", micro_batch("80 * 6 * all_reduce_bytes"), "Six in a layer? Full recomputation"
+            "six", micro_batch("80 * 6 * all_reduce_bytes"), "with full recomputation, which"
         ),
         Wrong("three", micro_batch("80 * 3 * all_reduce_bytes"), "as many all-reduces as forward"),
         Wrong("each matrix", micro_batch("80 * 8 * all_reduce_bytes"), "Each branch, not each"),
@@ -406,6 +406,16 @@ BANK = {
                 "Nothing is divided by t twice",
             ),
             ("nothing divided", "return between + inside", "Heads and neurons are divided"),
+            (
+                "inputs of branches taken as inside",
+                "between, inside = between / 2, inside + between / 2\n    " + KEPT,
+                "stand before the cut",
+            ),
+            (
+                "the input of the feed-forward network taken as inside",
+                "between, inside = between * 3 / 4, inside + between / 4\n    " + KEPT,
+                "One tensor too many is divided",
+            ),
             (
                 "scores not divided",
                 "inside += (t - 1) * scores\n    " + KEPT,
