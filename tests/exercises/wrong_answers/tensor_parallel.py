@@ -73,9 +73,7 @@ BANK = {
             "forward alone", micro_batch("80 * 2 * all_reduce_bytes"), "This is two for each layer"
         ),
         Wrong("one for each layer", micro_batch("80 * all_reduce_bytes"), "for each layer"),
-        Wrong(
-            "six", micro_batch("80 * 6 * all_reduce_bytes"), "with full recomputation, which"
-        ),
+        Wrong("six", micro_batch("80 * 6 * all_reduce_bytes"), "with full recomputation, which"),
         Wrong("three", micro_batch("80 * 3 * all_reduce_bytes"), "as many all-reduces as forward"),
         Wrong("each matrix", micro_batch("80 * 8 * all_reduce_bytes"), "Each branch, not each"),
         Wrong("the sum of buffers", micro_batch(f"80 * 4 * {S}"), "sum of the buffers"),
@@ -188,8 +186,14 @@ BANK = {
         Wrong(
             "grad_y summed",
             "grad_y = comm.all_reduce(grad_y)\n    grad_down =",
-            "grad_y is whole on every rank already",
+            "it counts t times, and so does",
             "grad_down =",
+        ),
+        Wrong(
+            "neurons summed before the relu",
+            "z = comm.all_reduce(x @ up)",
+            "z of other neurons was added up",
+            "z = x @ up",
         ),
         Wrong("the matrices gathered", GATHERED, "Gathering the matrices sends weights"),
         Wrong(
@@ -232,7 +236,7 @@ BANK = {
             (
                 "a fourth message",
                 "losses = comm.all_reduce(top + total.log() - target) / comm.size",
-                "with four numbers a token",
+                "of four numbers a token",
             ),
         ),
         *in_place_of(
@@ -243,6 +247,13 @@ BANK = {
                 "(a tensor, a tensor); in it, [0] is a list of 12",
             ),
             ("the mean", "return losses.mean(),", "not their mean or sum"),
+        ),
+        Wrong(
+            "the mean and its gradient",
+            "grad = powers / total[:, None] - is_target.float()\n"
+            "    return losses.mean(), grad / len(targets)",
+            "One loss for each token is wanted",
+            "return losses, powers / total[:, None] - is_target.float()",
         ),
         Wrong(
             "a target on every rank",
@@ -265,6 +276,11 @@ BANK = {
                 "nothing subtracted, and a message for nothing",
                 "top = torch.zeros(len(targets))\n    comm.all_reduce(top)",
                 "exp(800) is infinite",
+            ),
+            (
+                "the largest logits summed",
+                "top = comm.all_reduce(logits.max(dim=1).values)",
+                'sums unless it is told op="max"',
             ),
             (
                 "each subtracts its own",
@@ -307,7 +323,7 @@ BANK = {
             (
                 "times the number of ranks",
                 'return found | {"scale": comm.size * found["scale"]}',
-                "Change the wrong gradient only",
+                "only if all tokens are equal",
             ),
             (
                 "step run twice",
@@ -550,27 +566,36 @@ return top + total.log() - target, powers / total[:, None] - is_target.float()
 """
 
 # Every rank knows all targets, and so who has which. To each of the others it sends, of each token,
-# the logarithm of the sum of its exponentials, and of those that it has the target's logit: in as
-# many bytes as an all-reduce of three numbers a token, where they are enough for any rank's.
+# the logarithm of the sum of its exponentials, and of those that it has the target's logit: in no
+# more bytes than an all-reduce of three numbers a token, where no rank has too many targets.
 ONE_ROUND = (
     DIRECT
     + """
 owners, tokens = targets // logits.shape[1], len(targets)
-room = 6 * tokens // comm.size
-if tokens + owners.bincount().max() <= room:
+lengths = [tokens + int((owners == rank).sum()) for rank in range(comm.size)]
+if max(lengths) <= 6 * tokens // comm.size:
     is_target = targets[:, None] == torch.arange(first, first + logits.shape[1])
-    mine = torch.zeros(room)
-    mine[:tokens] = logits.logsumexp(dim=1)
-    mine[tokens:tokens + int(is_target.sum())] = logits[is_target]
-    came = exchange([mine] * comm.size, [mine] * comm.size)
+    mine = torch.cat([logits.logsumexp(dim=1), logits[is_target]])
+    came = exchange([mine] * comm.size, [torch.empty(length) for length in lengths])
     whole = torch.stack([each[:tokens] for each in came]).logsumexp(dim=0)
     target = torch.empty(tokens)
     for owner, each in enumerate(came):
-        own = owners == owner
-        target[own] = each[tokens:tokens + int(own.sum())]
+        target[owners == owner] = each[tokens:]
     return whole - target, (logits - whole[:, None]).exp() - is_target.float()
 """
 )
+
+# Each token's numbers go to one rank, which makes its loss of them and tells all the others.
+BY_TOKENS = """
+tokens, width = logits.shape
+is_target = targets[:, None] == torch.arange(first, first + width)
+target = torch.where(is_target, logits, 0.0).sum(dim=1)
+parts = comm.all_to_all(torch.stack([logits.logsumexp(dim=1), target], dim=1))
+whole, target = parts.view(comm.size, -1, 2).unbind(dim=2)
+whole = whole.logsumexp(dim=0)
+whole, losses = comm.all_gather(torch.stack([whole, whole - target.sum(dim=0)], dim=1)).unbind(1)
+return losses, (logits - whole[:, None]).exp() - is_target.float()
+"""
 
 # x and grad_y are gathered together, and y and the gradient of x are summed together. With them
 # goes a part of the gradient of scale, whose sum is then gathered.
@@ -610,6 +635,7 @@ RIGHT = {
         ("one message for both sums", STACKED_LOSS.format(plan="")),
         ("one message, by halving and doubling", STACKED_LOSS.format(plan=PLAN)),
         ("the best known", ONE_ROUND + STACKED_LOSS.format(plan="")),
+        ("fewer bytes, in two rounds", BY_TOKENS),
     ],
     "fault": [
         (
