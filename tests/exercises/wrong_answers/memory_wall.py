@@ -263,7 +263,7 @@ BANK = {
         Wrong(
             "an assert for a refusal",
             "assert utilization <= 1\n    if False:",
-            "AssertionError came, and no ValueError",
+            "A refusal is a ValueError here, and this came: AssertionError",
             "if utilization > 1:",
         ),
         Wrong("hours for days", "seconds / 3600, devices", "in hours", "seconds / 86400, devices"),
