@@ -353,6 +353,11 @@ def test_digits_are_spoken_of_where_there_are_numbers(came: Any, value: Any, dig
     assert ("numbers are compared to 3 digits" in said) == digits
 
 
+def test_of_a_count_no_digits_are_spoken() -> None:
+    said = complaint("x", 290, sealed(seal(286, is_count=True)), "")
+    assert "expected:  not shown; a whole number\n" in f"{said}\n"
+
+
 def test_a_broken_seal_is_a_sentence() -> None:
     with pytest.raises(ValueError, match=r"'208e9' is not a seal; make one with seal"):
         sealed("208e9")
