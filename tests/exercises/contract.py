@@ -15,6 +15,7 @@ import nbformat
 import pytest
 
 from dlsys.exercises import WrongAnswer, plain
+from dlsys.exercises.cost import beats, cost_of
 from dlsys.exercises.judge import difference
 from dlsys.grading.checks import Check, checks_of, drawn, varied
 from dlsys.notebook.fold import is_folded
@@ -221,6 +222,14 @@ class WrongAnswers:
             for right in several:
                 assert _said_of(slug, answer, right.cell) == "accepted", right.misconception
 
+    def test_what_is_best_known_is_reached_by_an_answer_and_beaten_by_none(self, slug: str) -> None:
+        for answer, check in questions_with_a_best(slug):
+            best = check.best or {}
+            costs = [cost_with(slug, answer, check, each) for each in all_right(slug, answer)]
+            assert not [cost for cost in costs if beats(cost, best)], answer
+            compared = [{name: cost[name] for name in best} for cost in costs]
+            assert pytest.approx(best, rel=1e-3) in compared, f"{answer}: {compared}"
+
 
 class Structure:
     """An answer of another structure gets a sentence about the structure, and no error of Python's."""
@@ -262,6 +271,28 @@ def hidden_checks(slug: str) -> list[tuple[str, Check]]:
     return [(c.id, check) for c in cells for check in checks_of(c.source) if check.hidden]
 
 
+def questions_with_a_best(slug: str) -> list[tuple[str, Check]]:
+    """The ids of the answers whose cost is shown beside the best known, with the check that does."""
+    cells = [cell for cell in code_cells(load("solutions", slug)) if cell.is_test]
+    checks = [(cell.id.removesuffix("-test"), c) for cell in cells for c in checks_of(cell.source)]
+    return [(answer, check) for answer, check in checks if check.best]
+
+
+def all_right(slug: str, answer: str) -> list[Callable[[str], str]]:
+    """What makes right answers of a solution's source: the solution itself, and those of the bank."""
+    return [str, *(right.cell for right in right_answers(slug).get(answer, []))]
+
+
+def cost_with(
+    slug: str, answer: str, check: Check, changed: Callable[[str], str]
+) -> dict[str, float]:
+    """What an answer costs, where this stands in the place of the solution."""
+    namespace = dict(before_each_answer(slug)[answer])
+    for cell in _cells_of(slug, answer, changed)[:-1]:  # without its test
+        execute(cell, namespace)
+    return cost_of(eval(check.cost or "", namespace))
+
+
 def value_of(check: Check, slug: str) -> Any:
     return _value(check.expression, slug)
 
@@ -295,8 +326,12 @@ def _rejection(cells: list[Cell], namespace: dict[str, Any]) -> str:
 
 def _said_of(slug: str, answer: str, changed: Callable[[str], str]) -> str:
     """What the checks of a question say, where this stands in the place of its solution."""
+    return _rejection(_cells_of(slug, answer, changed), dict(before_each_answer(slug)[answer]))
+
+
+def _cells_of(slug: str, answer: str, changed: Callable[[str], str]) -> list[Cell]:
+    """The cells from an answer's to its test's, where this stands in the place of its solution."""
     cells = code_cells(load("solutions", slug))
     ids = [cell.id for cell in cells]
     first, last = ids.index(answer), ids.index(f"{answer}-test")
-    cell = Cell(answer, changed(cells[first].source), {})
-    return _rejection([cell, *cells[first + 1 : last + 1]], dict(before_each_answer(slug)[answer]))
+    return [Cell(answer, changed(cells[first].source), {}), *cells[first + 1 : last + 1]]

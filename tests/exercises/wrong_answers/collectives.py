@@ -1,6 +1,6 @@
 """Wrong answers to the exercises of collectives."""
 
-from tests.exercises.wrong_answers import Wrong, in_place_of
+from tests.exercises.wrong_answers import DIRECT, Wrong, in_place_of
 
 LEADER = """
 
@@ -450,11 +450,35 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
 # The programs that are asked for, by question.
 PROGRAMS = {"mean": "ring_mean", "shift": "shift", "uneven": "epoch_of_all"}
 
+# Chunk c begins at rank 2c, so that in each round every other rank sends.
+HALF_RING = """
+right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+apart = 2 - comm.size % 2
+chunks = list(x.clone().tensor_split(comm.size // apart))
+for step in range(2 * (comm.size - 1)):
+    out, into = (comm.rank - step) % comm.size, (left - step) % comm.size
+    started = []
+    if out % apart == 0:
+        started = [comm.isend(chunks[out // apart], right)]
+    if into % apart == 0:
+        c = into // apart
+        incoming = torch.empty_like(chunks[c])
+        comm.recv(incoming, left)
+        chunks[c] = incoming + chunks[c] if step < comm.size - 1 else incoming
+    for sending in started:
+        sending.wait()
+return torch.cat(chunks) / comm.size
+"""
+
 # Right answers of another kind: what came, its source, what of the solution it replaces.
 RIGHT = {
     "seconds": [
         ("rounded", "sent_bytes = 12e9\nseconds = 0.079"),
         ("in milliseconds and a power", "sent_bytes = 11.8e9\nseconds = 78.8e-3"),
+    ],
+    "mean": [
+        ("the best known", DIRECT + "return direct(x) / comm.size"),
+        ("a ring of half as many chunks, each twice as large", HALF_RING),
     ],
     "uneven": [
         (

@@ -1,6 +1,6 @@
 """Wrong answers to the exercises of data parallelism."""
 
-from tests.exercises.wrong_answers import Wrong, in_place_of
+from tests.exercises.wrong_answers import DIRECT, Wrong, in_place_of
 
 BYTES = "micro_batches = {}\nsent_bytes = {}\nsent_bytes_of_8 = {}"
 FACTORS = "too_large = {}\nrow_weighs = {}"
@@ -557,16 +557,61 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
 # The programs that are asked for, by question.
 PROGRAMS = {"mean": "repaired", "step": "step_gradients", "topk": "topk_mean"}
 
+# A layer waits for the next while the network is busy, and travels with it. Two ranks need no ring.
+BUCKETS = """
+totals, handles, waiting, free = [0.0] * len(seconds), [], [], 0.0
+now = 0.0
+for k, of_micro_batch in enumerate(gradients):
+    for i in reversed(range(len(seconds))):
+        comm.compute(seconds[i])
+        now += seconds[i]
+        totals[i] = totals[i] + of_micro_batch[i]
+        if k < len(gradients) - 1:
+            continue
+        waiting.insert(0, i)
+        if i > 0 and free >= now + seconds[i - 1]:
+            continue
+        bucket = torch.cat([totals[j] for j in waiting])
+        sent = 2 * (comm.size - 1) / comm.size * 4 * len(bucket)
+        free = max(free, now) + sent / 1000.0  # of the wire: bytes per second
+        plan = "recursive_doubling" if comm.size == 2 else None
+        handles.insert(0, (waiting, comm.all_reduce(bucket, plan=plan, async_op=True)))
+        waiting = []
+means = []
+for layers, handle in handles:
+    mean = handle.wait() / (len(gradients) * comm.size)
+    means += mean.split([len(totals[i]) for i in layers])
+return means
+"""
+
+GATHERED = """
+from dlsys.collectives import Plan
+
+n = comm.size
+to_all = [(r, (r + k) % n, r, r + 1) for k in range(1, n) for r in range(n)]
+plan = Plan("all_gather", "direct", n, n, [to_all])
+pairs = comm.all_gather(pairs, plan=plan)
+""".strip().replace("\n", "\n    ")
+
 # Right answers of another kind: what came, its source, what of the solution it replaces.
 RIGHT = {
     "bytes": [("rounded", "micro_batches = 8\nsent_bytes = 35e9\nsent_bytes_of_8 = 32e9")],
     "mean": [
         ("rounded", "row_weighs = 2.7", "row_weighs = (1 / 3) / (1 / 8)"),
         (
-            "fewer messages than the best known had",
+            "fewer messages, by halving and doubling",
             'comm.all_reduce(sums, plan="halving_doubling" if comm.size > 1 else None)',
             "comm.all_reduce(sums)",
         ),
+        (
+            "the best known",
+            DIRECT.strip().replace("\n", "\n    ") + "\n    sums = direct(sums)",
+            "sums = comm.all_reduce(sums)",
+        ),
+    ],
+    "step": [("the best known", BUCKETS)],
+    "topk": [
+        ("the best known", GATHERED, "pairs = comm.all_gather(pairs)  # one message for both")
     ],
     "timeline": [("rounded", "hidden_fraction = 0.69", "hidden_fraction = 9 / 13")],
     "design": [
