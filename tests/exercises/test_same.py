@@ -343,7 +343,8 @@ def test_a_number_that_is_too_short_is_refused_by_same_with_its_tolerance() -> N
         ("tree", "ring", False),
         (True, False, False),
         (["a", "b"], ["a", "c"], False),
-        ([1, "b"], [1, "c"], True),
+        ([1.5, "b"], [1.5, "c"], True),
+        ([1, "b"], [1, "c"], False),
         (torch.ones(2), [1.0, 2.0], True),
     ],
 )
@@ -351,6 +352,12 @@ def test_digits_are_spoken_of_where_there_are_numbers(came: Any, value: Any, dig
     said = complaint("x", plain(came), sealed(seal(value)), "")
     assert "expected:  not shown" in said
     assert ("numbers are compared to 3 digits" in said) == digits
+
+
+def test_a_count_has_no_digits_to_speak_of() -> None:
+    expected = sealed(seal(4, is_count=True))
+    for came in (5, 5.0):
+        assert "expected:  not shown\n" in complaint("x", came, expected, "", "another")
 
 
 def test_a_broken_seal_is_a_sentence() -> None:
