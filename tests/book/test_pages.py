@@ -77,11 +77,12 @@ async () => {
 """
 
 
+OPEN = 'window.dispatchEvent(new Event("beforeprint"))'  # the answers of predictions
+
 # How well each text of a page's figures stands out from what lies under its middle: bar or page.
 # WCAG's ratio, from 1 to 21; a hatch counts as the color that it is drawn on.
 CONTRAST = r"""
 () => {
-  window.dispatchEvent(new Event("beforeprint"));  // opens predictions: what is hidden has no place
   const light = color => {
     const [red, green, blue] = color.match(/[\d.]+/g).map(part => part / 255)
       .map(part => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
@@ -262,6 +263,7 @@ def test_every_word_in_a_figure_stands_out_on_light_and_dark(book):
     faint, words = [], 0
     for slug in [*SLUGS, *MORE]:
         page.goto(f"{book.home}chapters/{slug}.html", wait_until="domcontentloaded")
+        page.evaluate(OPEN)  # what is hidden has no place
         for theme in ("light", "dark"):
             page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
             found = page.evaluate(CONTRAST)
@@ -270,6 +272,19 @@ def test_every_word_in_a_figure_stands_out_on_light_and_dark(book):
     page.close()
     assert words > 2000
     assert faint == []
+
+
+def test_paper_is_white_and_the_screen_stays_as_it_was(book):
+    page = book.context.new_page()
+    page.goto(f"{book.home}chapters/{SLUGS[0]}.html")
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(ground)
+    page.evaluate(f"addEventListener('beforeprint', () => window.paper = {ground})")
+    page.pdf()
+    assert page.evaluate("window.paper") == "rgb(255, 255, 255)" != dark
+    assert page.evaluate(ground) == dark
+    page.close()
 
 
 def test_a_page_opened_as_a_file_says_where_its_notebooks_lie(book, browser):
