@@ -176,7 +176,7 @@ def draw_activations(
     axes.set_xlabel("tensor-parallel degree t (ranks), without and with sequence parallelism")
     axes.set_ylabel("kept by one layer on one rank (GB, 10⁹ bytes)")
     axes.margins(y=0.08)
-    axes.legend(title=spec.name or None)
+    axes.legend(title=spec.name or None, loc="upper right")
     return figure
 
 

@@ -4,7 +4,13 @@ import re
 
 import pytest
 
-from dlsys.pipeline_parallel import gpipe, interleaved, one_f_one_b, zero_bubble
+from dlsys.pipeline_parallel import (
+    gpipe,
+    one_f_one_b,
+    zero_bubble,
+    zero_bubble_h2,
+    zero_bubble_v,
+)
 from tests.exercises import contract
 from tests.exercises.notebooks import load, model_answer, solved
 
@@ -21,25 +27,34 @@ class TestWrongAnswers(contract.WrongAnswers): ...
 class TestStructure(contract.Structure): ...
 
 
-def test_the_figures_of_the_model_answer_on_the_bubble_of_1f1b_are_right() -> None:
+def test_the_figures_of_the_model_answer_on_h1_and_h2_are_right() -> None:
     text = model_answer("pipeline_parallel")
-    before, after, more = (
-        plan.price(1, 2) for plan in (gpipe(12, 36), one_f_one_b(12, 36), one_f_one_b(12, 108))
-    )
-    assert before.makespan == after.makespan == 141
-    assert (after.busy[0], after.idle[0]) == (108, 33)
-    assert before.bubble_fraction == after.bubble_fraction == pytest.approx(11 / 47)
-    assert after.bubble_of_ideal == pytest.approx(11 / 36)
-    assert (max(before.peak_in_flight), min(before.peak_in_flight)) == (36, 36)
-    assert (max(after.peak_in_flight), min(after.peak_in_flight)) == (12, 1)
-    assert max(more.peak_in_flight) == 12
-    halves, split = interleaved(12, 36, 2), zero_bubble(12, 36)
-    assert sum(halves.messages) / 2 == pytest.approx(sum(gpipe(12, 36).messages), rel=0.05)
-    assert max(split.peak_in_flight) == 12
-    assert min(split.peak_in_flight) > min(after.peak_in_flight)
-    for shown in (after, more, halves.price(1, 2), split.price(1, 2)):
+    split = (zero_bubble, zero_bubble_h2, zero_bubble_v)
+    plain, h1, h2, v = (plan(12, 36).price(1, 2) for plan in (one_f_one_b, *split))
+    assert [each.makespan for each in (plain, h1, h2, v)] == [141, 119, 119, 113.5]
+    assert h1.busy == h2.busy == (108,) * 12
+    assert h1.idle == h2.idle == (11,) * 12
+    assert (h1.bubble_of_span, h2.bubble_of_span) == (h1.bubble_fraction, 0)
+    assert [max(each.peak_in_flight) for each in (plain, h1, h2, v)] == [12, 12, 23, 2 * 12]
+    for shown in (plain, h1, v):
         assert f"{shown.bubble_fraction:.1%}".replace("%", " %") in text
-    assert "141 units" in text
+    ends = [(spans[0].start, spans[-1].end) for spans in h2.spans]
+    assert ends == [(s, 108 + s) for s in range(12)]  # so the next step fits in 108 later
+    assert h1.spans[0][0].start == 0
+    assert h1.spans[0][-1].end == 119  # nor can the next step start earlier
+    assert "10 x 108 + 11 = 1,091" in text
+    assert "10 x 119 = 1,190" in text
+    assert sum(zero_bubble_v(12, 36).messages) == 2 * sum(zero_bubble(12, 36).messages)
+
+
+def test_the_trial_of_the_tail_shows_other_numbers_than_are_asked_for() -> None:
+    found = solved("pipeline_parallel")
+    plans = [plan(4, 6) for plan in (gpipe, one_f_one_b, zero_bubble)]
+    assert found["predicted_ms"] == [plan.price(1, 2).makespan for plan in plans]
+    assert found["predicted_held"] == [plan.peak_in_flight[0] for plan in plans]
+    smaller = [plan(3, 4) for plan in (gpipe, one_f_one_b, zero_bubble)]
+    shown = {plan.price(1, 2).makespan for plan in smaller}
+    assert not shown & set(found["predicted_ms"])
 
 
 def test_the_timeline_of_the_exercises_is_that_of_the_simulated_plan() -> None:

@@ -136,7 +136,7 @@ THE_CLASS = (
             "state": "forgotten master weights",
             "forgotten": "master weights alone",
             "free": "GB for GiB",
-            "layer": "masks of two bytes",
+            "layer": "keys as wide as queries",
             "longest": "one layer",  # 1 of 4, where nothing fits, and that is a shown one
             "fit": "nothing divided",
             "cost": "price of one device",  # 4 of 6: the refusals, and the one with one device

@@ -13,7 +13,8 @@ for compute, send in zip(backward, network):
 return free - ready
 """
 TAX = (
-    'amdahl = {}\nconstant = {}\npart_of_step = {}\nkeeps_its_batch = "{}"\nshares_one_batch = "{}"'
+    "r_of_one = {}\namdahl = {}\npart_of_step = {}\nconstant = {}\n"
+    'keeps_its_batch = "{}"\nshares_one_batch = "{}"'
 )
 DESIGN = """
 noise_scale = {}
@@ -23,7 +24,9 @@ design = {{
     "bucket_bytes": {},
     "network": "{}",
 }}
+changes, saves = "ranks", 87.3
 """
+CHEAPEST = DESIGN.format(2048, 32, 4, 25e6, "infiniband-hdr")
 
 BANK = {
     "bytes": [
@@ -77,6 +80,7 @@ BANK = {
             "return list(reversed(range(len(sizes))))",
             "should be a list of lists of whole numbers",
         ),
+        Wrong("sizes for numbers", "append(sizes[i])", "not of their bytes", "append(i)"),
         *in_place_of(
             "room = limit if cut else first",
             ("one limit for all", "room = limit", "limit of its own"),
@@ -100,7 +104,7 @@ BANK = {
         Wrong(
             "only above the limit is full",
             "if not cut or room < 0:",
-            "it is sent once it has 6",
+            "it is sent once it has 60",
             "if room <= 0:",
         ),
         Wrong(
@@ -126,7 +130,7 @@ BANK = {
         Wrong(
             "one bucket of everything",
             "return [list(reversed(range(len(sizes))))]",
-            "it is sent once it has 6",
+            "it is sent once it has 60",
         ),
         Wrong(
             "what is too large is alone",
@@ -302,6 +306,9 @@ BANK = {
         Wrong("exposed for hidden", READ.format([2, 3], "4 / 13", 1), "fraction that is exposed"),
         Wrong("part of backward", READ.format([2, 3], "9 / 12", 1), "The part of backward"),
         Wrong("part of the step", READ.format([2, 3], "9 / 16", 1), "not of the step"),
+        Wrong("percent", READ.format([2, 3], 69, 1), "not a percentage"),
+        Wrong("names", READ.format(["b2", "b3"], "9 / 13", 1), "without b"),
+        Wrong("numbers as text", READ.format(["2", "3"], "9 / 13", 1), "without quotes"),
         Wrong("half as much", READ.format([2, 3], "9 / 13", 2), "Half of 4?"),
         Wrong("all hidden", READ.format([2, 3], "9 / 13", 0), "hidden under nothing"),
         *in_place_of(
@@ -380,7 +387,7 @@ BANK = {
             total = torch.zeros_like(due).index_add_(0, places, values)
             return total / comm.size, kept
             """,
-            "each time pays the latency",
+            "in two messages",
         ),
         Wrong(
             "two messages, and long places",
@@ -406,7 +413,39 @@ BANK = {
             bucket = SimpleNamespace(flat=gradient, index=0)
             return hook(comm, bucket).wait(), hook.residuals[0]
             """,
-            "each time pays the latency",
+            "in two messages",
+        ),
+        *in_place_of(
+            "pairs = comm.all_gather(pairs)",
+            (
+                "a plan that cuts one tensor in two",
+                'pairs = comm.all_gather(pairs, plan="bidirectional")',
+                "the ring does not",
+            ),
+            (
+                "all places before all values, read as pairs",
+                "pairs = comm.all_gather(pairs.T.contiguous()).view(-1, 2)",
+                "Are values taken for places",
+            ),
+        ),
+        Wrong("sizes without signs", "due[places].abs()", "with their signs", "due[places]"),
+        Wrong(
+            "a bit for each place",
+            """
+            due = gradient + residual
+            chosen = torch.zeros(64, dtype=torch.bool)
+            chosen[due.abs().topk(k).indices] = True
+            kept = due * ~chosen[:60]
+            bits = (chosen.view(4, 16) * 2.0 ** torch.arange(16)).sum(1).to(torch.int32)
+            words = (bits[::2] + 65536 * (bits[1::2] - 65536 * (bits[1::2] >> 15))).to(torch.int32)
+            sent = torch.cat([words.view(torch.float32), due[chosen[:60]]])
+            total = torch.zeros(60)
+            for one in comm.all_gather(sent).view(comm.size, -1):
+                words = one[:2].contiguous().view(torch.int32)
+                total[((words[:, None] >> torch.arange(32)) & 1).flatten()[:60] == 1] += one[2:]
+            return total / comm.size, kept
+            """,
+            "the form is given",
         ),
         Wrong(
             "numbers of 64 bits",
@@ -477,36 +516,65 @@ BANK = {
             DESIGN.format(2048, 48, 2, 25e6, "infiniband-ndr"),
             "is no choice that there is",
         ),
+        Wrong("the network buys time", CHEAPEST + 'changes = "network"', "while they wait"),
+        Wrong("micro-batches buy time", CHEAPEST + 'changes = "micro_batches"', "hide the network"),
+        Wrong("buckets buy time", CHEAPEST + 'changes = "bucket_bytes"', "in nine hours and in"),
+        Wrong("the dearer network of 16 ranks", CHEAPEST + "saves = 28.2", "a cheaper design"),
+        Wrong("what it costs", CHEAPEST + "saves = 569.35", "How much less"),
+        Wrong("against the next best", CHEAPEST + "saves = 131.57", "the next best design"),
+        Wrong("the part saved", CHEAPEST + "saves = 0.133", "wanted in dollars"),
     ],
     "tax": [
-        Wrong(
-            "the constant fraction for both",
-            TAX.format(115.2, 115.2, 0.934, "constant", "amdahl"),
-            "into the other",
+        *(
+            Wrong(name, TAX.format(came, 46.7, 0.64, 115.2, "constant", "amdahl"), words)
+            for name, came, words in (
+                ("10 % of the wrong step", 0.1, "a smaller part there"),
+                ("a tenth of compute", 0.1 / 8, "of the whole step of 8 ranks"),
+                ("against the rest", 1 / 72, "against the rest"),
+                ("eight times, not an eighth", 0.8, "not a larger one"),
+                ("percent", 1.37, "not a percentage"),
+                ("its inverse", 73, "Its inverse"),
+            )
         ),
-        Wrong(
-            "the limit of many ranks", TAX.format(10, 115.2, 0.934, "constant", "amdahl"), "limit"
+        *(
+            Wrong(name, TAX.format(0.0137, came, 0.64, 115.2, "constant", "amdahl"), words)
+            for name, came, words in (
+                ("10 % of the one-rank step", "128 / 13.7", "put your r_of_one in"),
+                ("the constant fraction for both", 115.2, "into the other"),
+                ("r of one in the constant fraction", "128 * (1 - 0.1 / 7.3)", "every rank's step"),
+                ("the limit of many ranks", 73, "limit"),
+                ("efficiency in percent", 36.5, "efficiency in percent"),
+                ("efficiency of Amdahl's", 0.365, "This is the efficiency. "),
+            )
         ),
-        Wrong("efficiency", TAX.format(9.34, 0.9, 0.934, "constant", "amdahl"), "times n"),
-        Wrong(
-            "the part stays 10 %",
-            TAX.format(9.34, 115.2, 0.1, "constant", "amdahl"),
-            "128 times shorter",
+        *(
+            Wrong(name, TAX.format(0.0137, 46.7, came, 115.2, "constant", "amdahl"), words)
+            for name, came, words in (
+                ("the part of one rank", "0.1 / 7.3", "128 times shorter"),
+                ("the part stays 10 %", 0.1, "16 times shorter"),
+                ("communication against compute", "128 / 72", "against compute"),
+                ("compute", 0.36, "what compute is"),
+                ("part in percent", 64, "not a percentage"),
+                ("the part of 10 % of one rank", 0.934, "are of the step of 8 ranks"),
+                ("128 times", "12.8 / 7.3", "More than the whole step?"),
+            )
         ),
-        Wrong(
-            "communication against compute",
-            TAX.format(9.34, 115.2, "0.1 / 0.9 * 128", "constant", "amdahl"),
-            "against compute",
+        *(
+            Wrong(name, TAX.format(0.0137, 46.7, 0.64, came, "constant", "amdahl"), words)
+            for name, came, words in (
+                ("Amdahl for the constant fraction", 46.7, "This is Amdahl's."),
+                ("Amdahl with the wrong r", "128 / 13.7", "with 10 % of the one-rank step"),
+                ("efficiency", 0.9, "times n"),
+                ("what is lost", 12.8, "what is lost"),
+            )
         ),
-        Wrong(
-            "the other way round",
-            TAX.format(9.34, 115.2, 0.934, "amdahl", "constant"),
-            "The other way round",
-        ),
-        Wrong(
-            "Amdahl for both",
-            TAX.format(9.34, 115.2, 0.934, "amdahl", "amdahl"),
-            "its compute stays",
+        *(
+            Wrong(name, TAX.format(0.0137, 46.7, 0.64, 115.2, *came), words)
+            for name, came, words in (
+                ("the other way round", ("amdahl", "constant"), "The other way round"),
+                ("Amdahl for both", ("amdahl", "amdahl"), "its compute stays"),
+                ("constant for both", ("constant", "constant"), "the fraction grows"),
+            )
         ),
     ],
 }
@@ -551,7 +619,7 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
         ("a list", "noise_scale = 2048\ndesign = [32, 4, 25e6]", "the keys 'ranks', 'micro_batches'"),
         ("a list for text", 'noise_scale = 2048\ndesign["network"] = ["ethernet-100g"]', "is no choice"),
     ],
-    "tax": [("the other way", 'amdahl = "9.34"', "write it without quotes")],
+    "tax": [("the other way", 'r_of_one = 0.1 / 7.3\namdahl = "46.7"', "write it without quotes")],
 }  # fmt: skip
 
 # The programs that are asked for, by question.
@@ -620,8 +688,9 @@ RIGHT = {
     "tax": [
         (
             "rounded",
-            "amdahl, constant, part_of_step = 9.3, 120.0, 0.93\n"
+            "r_of_one, amdahl, part_of_step, constant = 0.014, 47.0, 0.64, 120.0\n"
             'keeps_its_batch, shares_one_batch = "constant", "amdahl"',
-        )
+        ),
+        ("in capitals", 'shares_one_batch = "Amdahl"', 'shares_one_batch = "amdahl"'),
     ],
 }

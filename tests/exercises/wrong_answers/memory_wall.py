@@ -18,7 +18,11 @@ BANK = {
         Wrong("moments alone", "state_bytes = 104e9\ndevices = 2", "Adam's two moments alone"),
         Wrong("GB for bytes", "state_bytes = 208\ndevices = 3", "not in GB"),
         Wrong("GiB for bytes", "state_bytes = 208e9 / 2**30\ndevices = 3", "not in GiB"),
-        Wrong("FP32 gradients", "state_bytes = 13e9 * 18\ndevices = 3", "16-bit weights and grad"),
+        Wrong(
+            "FP32 gradients", "state_bytes = 13e9 * 18\ndevices = 3", "gradients are counted in 32"
+        ),
+        Wrong("both gradients", "state_bytes = 13e9 * 20\ndevices = 4", "counted twice"),
+        Wrong("moments in 16 bits", "state_bytes = 13e9 * 12.5\ndevices = 3", "16-bit weights and"),
         Wrong("rounded down", "state_bytes = 208e9\ndevices = 208 // 80", "round up"),
         Wrong("part of a device", "state_bytes = 208e9\ndevices = 208 / 80", "come whole"),
         Wrong("room for comfort", "state_bytes = 208e9\ndevices = 4", "question is for the least"),
@@ -34,13 +38,29 @@ BANK = {
         Wrong(
             "master weights in 16 bits",
             'missing = {"gradients": 40e9, "master weights": 40e9}',
-            "gradients are in 16 bits and the master weights in 32",
+            "they are kept in 32",
         ),
         Wrong(
             "activations are model state",
             'missing = {"activations": 40e9, "gradients": 40e9}',
-            "which of the five names has no line",
+            "'activations' is none of the five names",
         ),
+        Wrong(
+            "names of its own",
+            'missing = {"gradient": 40e9, "master": 80e9}',
+            "Use them exactly as they are written",
+        ),
+        Wrong(
+            "a name with a line",
+            'missing = {"weights": 40e9, "gradients": 40e9, "master weights": 80e9}',
+            "which of the five names have no line",
+        ),
+        Wrong(
+            "swapped bytes",
+            'missing = {"gradients": 80e9, "master weights": 40e9}',
+            "One of the two is in 16 bits",
+        ),
+        Wrong("GB for bytes", 'missing = {"gradients": 40, "master weights": 80}', "not GB"),
     ],
     "free": [
         Wrong("GB for GiB", "return memory_gib * 10**9 - 16 * parameters", "taken for 24 GB"),
@@ -50,6 +70,9 @@ BANK = {
             "16 bytes per parameter, not 12",
         ),
         Wrong("weights alone", "return memory_gib * 2**30 - 2 * parameters", "Only the weights"),
+        Wrong("GB for bytes", "return (memory_gib * 2**30 - 16 * parameters) / 1e9", "is in GB"),
+        Wrong("rounded GB for bytes", "return 0.85", "in GB, and rounded"),
+        Wrong("GiB for bytes", "return memory_gib - 16 * parameters / 2**30", "is in GiB"),
         Wrong("both slips", "return memory_gib * 10**9 - 12 * parameters", "Two slips: 24 GiB are"),
         Wrong(
             "the name of the model for its size",
@@ -68,36 +91,70 @@ BANK = {
         ),
     ],
     "layer": [
-        Wrong("no scores", "return 34 * batch * sequence * hidden", "probabilities are missing"),
-        Wrong("output alone", "return 2 * batch * sequence * hidden", "output of the layer alone"),
+        Wrong("no scores", "", "probabilities are missing", find=" + scores"),
+        Wrong("keys as wide as queries", "", "have kv_heads heads", find=" * kv_heads // heads"),
         Wrong(
-            "attention and FFN outputs alone",
-            "return batch * sequence * hidden * 4 * 2 + batch * sequence * 4 * hidden * 2",
-            "more than their outputs",
+            "the layer of GPT-2",
+            "return batch * sequence * (34 * hidden + 5 * heads * sequence)",
+            "This is the layer of GPT-2",
         ),
         Wrong(
-            "one head",
-            "return 34 * batch * sequence * hidden + 5 * batch * sequence**2",
-            "Every head has its own",
+            "a ratio of heads to width learned by heart",
+            "return 114 * batch * sequence * hidden",
+            "Write a term for each tensor",
         ),
         Wrong(
-            "d squared for an activation",
-            "return 34 * batch * hidden**2 + 5 * batch * heads * sequence**2",
-            "size of a weight matrix",
+            "the sum of another model",
+            "return int(batch * sequence * (37.5 * hidden + 2 * heads * sequence))",
+            "for the shape of Llama 2 7B alone",
+        ),
+        Wrong(
+            "this model's sum for all",
+            "return batch * sequence * (41 * hidden + 2 * heads * sequence)",
+            "no ratio of widths is fixed",
+        ),
+        *in_place_of(
+            "scores = batch * heads * sequence**2",
+            (
+                "a mask and a second copy",
+                "scores = 5 * batch * heads * sequence**2 // 2",
+                "neither a mask of the probabilities nor",
+            ),
+            ("a second copy", "scores = 2 * batch * heads * sequence**2", "one copy of the prob"),
+            (
+                "scores of one sequence",
+                "scores = heads * sequence**2",
+                "Each sequence of the batch",
+            ),
+            ("scores of shared heads", "scores = batch * kv_heads * sequence**2", "Every head of"),
+            (
+                "a ratio of scores to width",
+                "scores = 64 * stream",
+                "no ratio of widths is fixed",
+            ),
+        ),
+        *in_place_of(
+            "4 * wide",
+            ("two wide tensors", "2 * wide", "kept by a plain network"),
+            ("one factor of the product", "3 * wide", "A wide tensor is missing"),
         ),
         Wrong(
             "two norms as one",
+            "norms = stream",
+            "as wide as the stream is missing",
             "norms = 2 * stream",
-            "Write a term for each tensor of the list",
-            find="norms = 2 * 2 * stream",
         ),
-        Wrong("probabilities as masks", "(1 + 1 + 1)", "one byte an element", find="(2 + 1 + 2)"),
-        Wrong("masks of two bytes", "(2 + 2 + 2)", "one byte an element", find="(2 + 1 + 2)"),
+        Wrong("masks of dropout", "norms = 3 * stream", "nothing has a mask", "norms = 2 * stream"),
+        *in_place_of(
+            "stream + stream + 2 * narrow",
+            ("an input for each product", "4 * stream + 2 * narrow", "keep it once"),
+            ("one for keys and values", "stream + stream + narrow", "Keys and values are two"),
+        ),
         Wrong(
-            "scores of one sequence",
-            "* heads * sequence**2",
-            "Each sequence of the batch",
-            find="* batch * heads * sequence**2",
+            "numbers for bytes",
+            "return norms + attention + network + scores",
+            "In 16 bits each takes two bytes",
+            "return 2 * (norms + attention + network + scores)",
         ),
     ],
     "longest": [
@@ -112,6 +169,18 @@ BANK = {
         ),
         Wrong("GiB for GB", "<= free_bytes / 1e9 * 2**30:", "not 40 GiB", find="<= free_bytes:"),
         Wrong("one step too far", "return tokens + 128", "One step too far", find="return tokens"),
+        Wrong(
+            "any length",
+            "tokens = 0\nwhile activations(replace(spec, sequence=tokens + 1), batch=1, flash=True, "
+            "dropout=False) <= free_bytes:\n    tokens += 1\nreturn tokens",
+            "a multiple of 128 is wanted",
+        ),
+        Wrong(
+            "a search with an end",
+            "while tokens < 8192 and kept",
+            "let the memory end the search",
+            find="while kept",
+        ),
         Wrong("at least 128", "tokens = 128", "the answer is 0", find="tokens = 0"),
         Wrong(
             "full recomputation",
@@ -179,6 +248,24 @@ BANK = {
             "These are device-days",
             "return seconds / 86400,",
         ),
+        Wrong(
+            "price of a day",
+            "return seconds / 86400, devices * seconds / 86400 * dollars_per_hour",
+            "The price is for an hour",
+            "return seconds / 86400, devices * seconds / 3600 * dollars_per_hour",
+        ),
+        Wrong(
+            "rounded",
+            "return round(seconds / 86400, 2), round(devices * seconds / 3600 * dollars_per_hour, 2)",
+            "return the numbers as they are",
+            "return seconds / 86400, devices * seconds / 3600 * dollars_per_hour",
+        ),
+        Wrong(
+            "an assert for a refusal",
+            "assert utilization <= 1\n    if False:",
+            "A refusal is a ValueError here, and this came: AssertionError",
+            "if utilization > 1:",
+        ),
         Wrong("hours for days", "seconds / 3600, devices", "in hours", "seconds / 86400, devices"),
         *in_place_of(
             "if utilization > 1:",
@@ -210,6 +297,16 @@ BANK = {
             '{"weights": 4 * P',
         ),
         Wrong("frozen twice", "2 * 256 * 64", "away, once", "256 * 64"),
+        Wrong(
+            "rounded",
+            'predicted = {"weights": 0.88e6, "gradients": 0.82e6, "moments": 1.6e6}',
+            "Right, but rounded: give every byte",
+        ),
+        Wrong(
+            "moments of all weights",
+            'predicted = {"weights": 882176, "gradients": 816640, "moments": 1764352}',
+            "which bucket is another number",
+        ),
         Wrong(
             "16-bit weights",
             'predicted = {"weights": 2 * 220544, "gradients": 2 * 204160, "moments": 8 * 204160}',
@@ -243,7 +340,7 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
         ("a text", 'design = {"zero_stage": "1", "recompute": "none"}', "take one of 0, 1, 2"),
     ],
     "cost": [
-        ("dollars alone", "return 1415571.28", "A list of 2 is wanted"),
+        ("dollars alone", "return 1415571.28", "Return both: days, dollars"),
         ("by name", 'return {"days": 19.66, "dollars": 1415571.28}', "give its values alone"),
     ],
     "frozen": [

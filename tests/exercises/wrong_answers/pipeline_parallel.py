@@ -7,7 +7,9 @@ STEP = "step_ms = {}\nspeedup = {}\ndelays_ms = [30, 140]"
 DELAYS = "step_ms = 3800\nspeedup = 64 / 19\ndelays_ms = {}"
 PICTURE = "schedule = {!r}\nslow_rank = {}\nwaits_for = {}\nbalanced_ms = {}"
 TAIL = "predicted_ms = {}\npredicted_held = {}"
-DESIGN = 'never_fits = "{}"\ndesign = {{"schedule": "{}", "stages": {}, "sequences": {}}}'
+DESIGN = (
+    'never_fits = "{}"\nstate_gb = 70\ndesign = {{"schedule": "{}", "stages": {}, "sequences": {}}}'
+)
 AHEAD = "ahead = min(stages - stage, micro_batches, most)"
 SHARE = "len(x) / rows * (x.T @ grads[k])"
 ERROR = "(y - targets[part]) / rows"
@@ -58,6 +60,8 @@ BANK = {
         Wrong("filling and draining apart", BUBBLE.format("30 / 90", 0.5, 571), "counted twice"),
         Wrong("exactly five percent", BUBBLE.format(0.2, 0.25, 285), "not less than 5 %"),
         Wrong("a rounded count", BUBBLE.format(0.2, 0.25, 290), "Solve 15 / (m + 15)"),
+        Wrong("a count with a fraction", BUBBLE.format(0.2, 0.25, 286.3), "for a whole m"),
+        Wrong("a fraction above 5 %", BUBBLE.format(0.2, 0.25, 285.1), "for a whole m"),
         Wrong("five percent of the work", BUBBLE.format(0.2, 0.25, 301), "5 % of the time worked"),
     ],
     "step": [
@@ -76,7 +80,7 @@ BANK = {
         Wrong("GPipe's delay for both", DELAYS.format([30, 30]), "That holds for GPipe"),
         Wrong("1F1B's delay for both", DELAYS.format([140, 140]), "That holds for 1F1B"),
         Wrong("delays swapped", DELAYS.format([140, 30]), "The two are swapped"),
-        Wrong("no ends", DELAYS.format([30, 120]), "at the two ends"),
+        Wrong("no ends", DELAYS.format([30, 120]), "With the last p something more"),
         Wrong("one direction", DELAYS.format([15, 70]), "gradients come back"),
         Wrong("one direction of GPipe", DELAYS.format([15, 140]), "waits in both directions"),
         Wrong("every message", DELAYS.format([480, 480]), "Most of them travel"),
@@ -108,7 +112,26 @@ BANK = {
         Wrong(
             "GPipe",
             'return [(kind, k) for kind in "FB" for k in range(micro_batches)]',
+            "It runs, but it is GPipe",
+        ),
+        Wrong(
+            "holds one more than fit",
+            "ahead = min(stages - stage, micro_batches)\n    ahead += most == 4 and stage == 0",
             "at most 4 are allowed",
+            AHEAD,
+        ),
+        Wrong(
+            "a forward pass before each backward pass",
+            """
+            ahead = min(stages - stage, micro_batches, most)
+            order = [("F", k) for k in range(ahead)]
+            for k in range(micro_batches):
+                if k + ahead < micro_batches:
+                    order.append(("F", k + ahead))
+                order.append(("B", k))
+            return order
+            """,
+            "a backward pass comes next",
         ),
         *in_place_of(
             AHEAD,
@@ -130,12 +153,12 @@ BANK = {
             (
                 "a forward pass too few",
                 "ahead = max(1, min(stages - stage - 1, micro_batches, most))",
-                "Stage s should hold",
+                "stage s should hold",
             ),
             (
                 "more forward passes than micro-batches",
                 "ahead = min(stages - stage, most)",
-                "micro-batch 2 is none of 0 to 1",
+                "never begin with more than `micro_batches`",
             ),
             (
                 "no limit",
@@ -199,7 +222,7 @@ BANK = {
                 "(x.T @ grads[k]) / len(inputs)",
                 "weigh the same now",
             ),
-            ("divided by all rows", "(x.T @ grads[k]) / rows", "its share of the rows"),
+            ("divided by all rows", "(x.T @ grads[k]) / rows", "of a mean already"),
         ),
     ],
     "stages": [
@@ -358,6 +381,19 @@ BANK = {
             "use the devices better",
         ),
         Wrong("interleaved", DESIGN.format("gpipe", "interleaved", 8, 2), "to use more stages"),
+        *(
+            Wrong(f"a state of {gb} GB", right.replace("70", gb), hint)
+            for right in [DESIGN.format("gpipe", "zero_bubble", 4, 2)]
+            for gb, hint in {
+                "17.5": "divided by all 64 devices",
+                "140": "there are two",
+                "560": "Inside the node",
+                "8.75": "the weights alone",
+                "35": "with four stages",
+                "70e9": "wanted in GB",
+                "40": "divided by the devices of one pipeline",
+            }.items()
+        ),
         Wrong("one stage", DESIGN.format("gpipe", "zero_bubble", 1, 2), "take one of 2, 4, 8"),
     ],
     "tail": [
@@ -371,6 +407,15 @@ BANK = {
         Wrong("1F1B holds all", TAIL.format([27, 27, 21], [6, 6, 6]), "and no more"),
         Wrong("H1 holds all", TAIL.format([27, 27, 21], [6, 4, 6]), "only as many weights' parts"),
         Wrong("H1 saves memory", TAIL.format([27, 27, 21], [6, 4, 3]), "saves no memory"),
+        Wrong("H2 for H1", TAIL.format([27, 27, 21], [6, 4, 7]), "That is H2"),
+        Wrong(
+            "all ranks",
+            TAIL.format([27, 27, 21], [(6, 6, 6, 6), (4, 3, 2, 1), (4, 4, 4, 4)]),
+            "one number for each schedule",
+        ),
+        Wrong(
+            "the trial's numbers", TAIL.format([18, 18, 14], [4, 3, 3]), "depend on the number of"
+        ),
         Wrong("the last rank", TAIL.format([27, 27, 21], [6, 1, 1]), "The first one is asked for"),
     ],
 }
@@ -398,7 +443,7 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
     ],
     "stages": [("a pair", "return total, xs", "", "return total")],
     "design": [
-        ("a list", 'never_fits = "gpipe"\ndesign = ["1f1b", 4, 2]', "it is a list of 3"),
+        ("a list", 'never_fits = "gpipe"\nstate_gb = 70\ndesign = ["1f1b", 4, 2]', "it is a list of 3"),
         ("a list for text", 'never_fits = ["gpipe"]', "take them off"),
     ],
     "tail": [("one number", "predicted_ms = 27", "A list of 3 is wanted", "predicted_ms = [27, 27, 21]")],
@@ -411,4 +456,5 @@ PROGRAMS = {"order": "one_f_one_b_order", "fault": "repaired", "stages": "train_
 RIGHT = {
     "step": [("rounded", "step_ms = 3800\nspeedup = 3.4\ndelays_ms = [30, 140]")],
     "stages": [("receives posted early", POSTED_EARLY)],
+    "design": [("in capitals", '"GPipe"', '"gpipe"')],
 }

@@ -25,7 +25,7 @@ ANSWERS: dict[str, dict[str, str]] = {
     "numbers of NumPy": {
         "state": "import numpy as np\nstate_bytes = np.float64(208e9)\ndevices = np.int64(3)",
         "free": "import numpy as np\n\n" + function("return np.int64(memory_gib) * 2**30 - 16 * np.int64(parameters)", FREE),
-        "layer": "import numpy as np\n\n" + function("s = np.array([34 * batch * sequence * hidden, 5 * batch * heads * sequence**2])\nreturn s.sum()", "layer_activations(batch, sequence, hidden, heads)"),
+        "layer": "import numpy as np\n\n" + function("s = np.array([(6 + 2 * kv_heads / heads) * hidden, 4 * ffn, heads * sequence])\nreturn np.int64(2 * batch * sequence * s.sum())", "layer_activations(batch, sequence, hidden, heads, kv_heads, ffn)"),
     },
     "numbers in tensors": {
         "state": "state_bytes = torch.tensor(208e9, dtype=torch.float64)\ndevices = torch.tensor(3)",
