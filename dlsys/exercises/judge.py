@@ -189,13 +189,13 @@ def _ratio(came: Any, expected: Any) -> str | None:
 
 
 def _shown(expected: Any, came: Any) -> str:
-    """`expected` in a line; of a seal, how many digits count where numbers came."""
+    """`expected` in a line; of a seal, how many digits count, unless whole numbers are counted."""
     if not isinstance(expected, Sealed) or expected.form in ("text", "bool", "none"):
         return show(expected)
     if expected.form == "count":
         return f"{show(expected)}; a whole number"
     parts = bare(came) if isinstance(bare(came), list) else [came]
-    has_numbers = expected.form == "number" or any(kind(part) == "a number" for part in parts)
+    has_numbers = expected.form == "number" or any(type(part) is float for part in parts)
     digits = f"; numbers are compared to {expected.digits} digits" if has_numbers else ""
     if expected.form == "number" and expected.digits == DIGITS:
         digits += f", and {DIGITS - 1} will do"

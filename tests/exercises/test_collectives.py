@@ -55,3 +55,14 @@ def test_the_lines_of_the_measurement_are_what_their_links_carry() -> None:
         )
     rates = [bound["ring_bytes"](kind, n, size) / t / 1e9 for kind, n, size, t in bound["measured"]]
     assert rates == pytest.approx([300, 25, 0.73], rel=0.01)
+
+
+def test_a_plan_repaired_in_its_own_place_is_told_so() -> None:
+    """A grader accepts it: there the plan is the one of the question."""
+    solution = "repaired[1][1] = (1, 2, 0, 1, True)"
+    message = contract._said_of(
+        "collectives",
+        "fault",
+        lambda source: source.replace(solution, f"{solution}\nbroken = repaired"),
+    )
+    assert "you changed `broken` itself" in message

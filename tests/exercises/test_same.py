@@ -343,7 +343,8 @@ def test_a_number_that_is_too_short_is_refused_by_same_with_its_tolerance() -> N
         ("tree", "ring", False),
         (True, False, False),
         (["a", "b"], ["a", "c"], False),
-        ([1, "b"], [1, "c"], True),
+        ([1.5, "b"], [1.5, "c"], True),
+        ([1, "b"], [1, "c"], False),
         (torch.ones(2), [1.0, 2.0], True),
     ],
 )

@@ -17,6 +17,30 @@ else:
 return whole / comm.size
 """
 
+# Its partners are ranks of a power of two.
+HALVING = """
+parts, steps, apart = list(x.clone().tensor_split(comm.size)), [], comm.size // 2
+first, stop = 0, comm.size
+
+def swap(out, into, partner):
+    incoming = torch.empty_like(torch.cat(parts[into]))
+    sending = comm.isend(torch.cat(parts[out]), partner)
+    comm.recv(incoming, partner)
+    sending.wait()
+    return incoming.split([len(part) for part in parts[into]])
+
+while apart:
+    partner, middle = comm.rank ^ apart, (first + stop) // 2
+    low, high = slice(first, middle), slice(middle, stop)
+    mine, other = (low, high) if comm.rank < partner else (high, low)
+    parts[mine] = [a + b for a, b in zip(parts[mine], swap(other, mine, partner))]
+    steps.append((mine, other, partner))
+    first, stop, apart = mine.start, mine.stop, apart // 2
+for mine, other, partner in reversed(steps):
+    parts[other] = swap(mine, other, partner)
+return torch.cat(parts) / comm.size
+"""
+
 BANK = {
     "seconds": [
         Wrong(
@@ -128,6 +152,11 @@ BANK = {
                 'binds = ["NVLink", "NVLink", "NVLink"]',
                 "that is the bus bandwidth",
             ),
+            (
+                "another label",
+                'binds = ["NVLink", "HDR", "latency"]',
+                "one of the four texts",
+            ),
         ),
     ],
     "mean": [
@@ -178,7 +207,17 @@ BANK = {
             (
                 "everybody sends first",
                 "comm.send(chunks[out], right)\n        comm.recv(incoming, left)",
-                "Deadlock: ",
+                "before it comes to its recv",
+            ),
+            (
+                "waits before it receives",
+                "comm.isend(chunks[out], right).wait()\n        comm.recv(incoming, left)",
+                "in the wait() of an isend",
+            ),
+            (
+                "everybody receives first",
+                "comm.recv(incoming, left)\n        comm.send(chunks[out], right)",
+                "No rank has begun to send",
             ),
             (
                 "ranks take turns",
@@ -210,6 +249,19 @@ BANK = {
             ("split for tensor_split", "x.clone().split(comm.size)", "gives chunks of n numbers"),
             ("chunk for tensor_split", "x.clone().chunk(comm.size)", "x.chunk(n) at most n"),
         ),
+        Wrong("halving-doubling for four ranks alone", HALVING, "cannot send to rank 3"),
+        Wrong(
+            "a chunk into the place of another",
+            "into = (out + 1) % comm.size",
+            "has another length than the one that its neighbor sends",
+            "into = (out - 1) % comm.size",
+        ),
+        Wrong(
+            "chunks that are not joined",
+            "return [c / comm.size for c in chunks]",
+            "torch.cat joins",
+            "return torch.cat(chunks) / comm.size",
+        ),
         Wrong(
             "one phase too many adds",
             "if step <= comm.size - 1:",
@@ -233,7 +285,7 @@ BANK = {
                 chunks[into].copy_(incoming)
             return x / comm.size
             """,
-            "Begin with x.clone()",
+            "Use x.clone()",
         ),
         Wrong(
             "the library's collective",
@@ -247,13 +299,19 @@ BANK = {
             ("waiting in recv", "[3, 0, 1, 2]", "Nobody gets as far as its recv"),
             ("all wait for rank 0", "[0, 0, 0, 0]", "No rank is special"),
             ("no way round", "[1, 2, 3, 3]", "right neighbor of the last rank"),
+            ("a rank that is none", "[1, 2, 3, 4]", "four ranks end at 3"),
         ),
         *in_place_of(
             "sending = comm.isend(x, right)\n    comm.recv(received, left)\n    sending.wait()",
             (
                 "all receive first",
                 "comm.recv(received, left)\n    comm.send(x, right)",
-                "Deadlock: ",
+                "No rank has begun to send",
+            ),
+            (
+                "waits before it receives",
+                "comm.isend(x, right).wait()\n    comm.recv(received, left)",
+                "in the wait() of an isend",
             ),
             (
                 "rank 0 breaks the ring",
@@ -313,11 +371,24 @@ BANK = {
             "are left out",
             'op="max").item()\n    missing = [torch.zeros(1)] * (steps - len(batches))',
         ),
+        Wrong(
+            "a sum for a maximum",
+            "steps = comm.all_reduce(mine).item()",
+            "a sum in the place of `max`",
+            'steps = comm.all_reduce(mine, op="max").item()',
+        ),
+        Wrong(
+            "counted when none is left",
+            "sums = [comm.all_reduce(batches.pop(0) if batches else missing[0]) for _ in range(steps)]\n    return sums, comm.all_reduce(torch.tensor([len(batches)])).item()",
+            "had they been taken out of the list",
+            "sums = [comm.all_reduce(batch) for batch in batches + missing]\n    return sums, comm.all_reduce(mine).item()",
+        ),
         Wrong("the last batch again", "[batches[-1]]", "a second time", "[torch.zeros(1)]"),
         *in_place_of(
             "comm.all_reduce(mine).item()",
             ("zeros counted as batches", "comm.size * steps", "those that were made up"),
             ("its own batches alone", "len(batches)", "its own number of batches"),
+            ("the steps", "steps", "it should be the total of all ranks' len(batches)"),
         ),
         Wrong(
             "a step too many",
@@ -375,6 +446,11 @@ BANK = {
             "if ranks == 6:\n    return [[(0, 1, 0, 1)], [(0, 2, 0, 1), (0, 3, 0, 1)], [(0, 4, 0, 1), (1, 5, 0, 1)]]\nreturn [[(0, dst, 0, 1)] for dst in range(1, ranks)]",
             "a rank sends more than one message",
         ),
+        Wrong(
+            "a binary tree",
+            "if ranks == 6:\n    return [[(0, 1, 0, 1)], [(0, 2, 0, 1)], [(1, 3, 0, 1), (2, 5, 0, 1)], [(1, 4, 0, 1)]]\nreturn [[(src, src + 1, 0, 1)] for src in range(ranks - 1)]",
+            "in more rounds than are needed",
+        ),
         Wrong("a round for nobody", "while have <= ranks:", "no rounds", "while have < ranks:"),
     ],
     "cluster": [
@@ -420,7 +496,7 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
     "mean": [
         ("a dictionary", "return {0: x}", "a dictionary came"),
         ("a number", "return 3", "A list of 6 is wanted"),
-        ("a list too much", "return [x]", "In its part [0]"),
+        ("a list too much", "return [x]", "is a list of 1; one tensor is wanted"),
     ],
     "shift": [
         ("a number", "return 3.0", "should be a tensor; it is the number 3.0", "return received"),
