@@ -51,9 +51,9 @@ def test_a_question_is_read_as_it_stands_in_the_notebook() -> None:
     assert "YOUR ANSWER HERE" in sent.blank
     assert "phases" in sent.solution
     mean = assignment.questions[2]
-    assert mean.checks[3].cost == "on_numbers(ring_mean, 4, 8)"
-    assert mean.checks[3].best == {"bytes": 48, "messages": 24, "seconds": 1.20016e-06}
-    assert [check.hidden for check in mean.checks] == [False] * 4 + [True] * 3
+    assert mean.checks[4].cost == "on_numbers(ring_mean, 4, 8)"
+    assert mean.checks[4].best == {"bytes": 48, "messages": 24, "seconds": 1.20016e-06}
+    assert [check.hidden for check in mean.checks] == [False] * 5 + [True] * 3
 
 
 def test_a_written_question_has_its_rubric_from_the_solutions_alone() -> None:
