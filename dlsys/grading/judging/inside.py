@@ -52,12 +52,19 @@ def prepare() -> None:
 
         showsyntaxerror = showtraceback
 
+    class Nowhere(dict[int, list[Any]]):
+        """For what cells print and show, which IPython would keep: a flood would fill the box."""
+
+        def __missing__(self, key: int) -> list[Any]:
+            return []
+
     config = Config()
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"
     config.InteractiveShell.colors = "nocolor"
     with tempfile.TemporaryDirectory() as folder:
         _shell = Shell.instance(config=config, ipython_dir=folder)
+    _shell.history_manager.outputs = Nowhere()
     packing.prepare()
     _shell.run_cell("", store_history=False)
 

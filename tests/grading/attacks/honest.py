@@ -53,6 +53,7 @@ ANSWERS: dict[str, dict[str, str]] = {
     "a callable object": {"free": "class Free:\n    def __call__(self, parameters, memory_gib):\n        return memory_gib * 2**30 - 16 * parameters\n\nfree_bytes = Free()"},
     "types and docs": {"free": "from __future__ import annotations\nimport typing as t\n\ndef free_bytes(parameters: t.Union[int, float], memory_gib: 'int' = 80, *, per: int = 16) -> t.Optional[int]:\n    '''Bytes.'''\n    return memory_gib * 2**30 - per * parameters"},
     "a print in a function": {"free": function("print('called with', parameters)\n" + RIGHT, FREE)},
+    "a gigabyte of prints": {"free": "for _ in range(100_000):\n    print('x' * 10_000)\n\n" + function(RIGHT, FREE)},
     "a warning in a function": {"free": "import warnings\n\n" + function("warnings.warn('careful')\n" + RIGHT, FREE)},
     "threads in a function": {"free": "from concurrent.futures import ThreadPoolExecutor\n\n" + function("with ThreadPoolExecutor(2) as pool:\n    return sum(pool.map(int, [memory_gib * 2**30, -16 * parameters]))", FREE)},
     "a process in a function": {"free": "import subprocess, sys\n\n" + function("return int(subprocess.check_output(['expr', str(memory_gib * 2**30), '-', str(16 * parameters)]))", FREE)},
