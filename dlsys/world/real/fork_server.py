@@ -16,20 +16,23 @@ from typing import Any
 
 import torch.distributed as dist
 
+# What PyTorch imports when an optimizer first steps: two seconds of each process that steps one.
+_WITH_OPTIMIZERS = "torch._dynamo"
 _starting = threading.Lock()
 
 
 @contextmanager
 def fork_server(main: Callable[..., None]) -> Iterator[Any]:
     """The context that processes start from to run `main`, forked from a server that has loaded
-    the module of `main`, and torch with it.
+    the module of `main`, torch with it, and what optimizers need where the caller has that.
 
     A child would run the caller's script again to have its `__main__`; hidden, it does not, and
     scripts need no guard.
     """
     context = multiprocessing.get_context("forkserver")
     with _starting:
-        context.set_forkserver_preload([main.__module__])
+        loaded = [_WITH_OPTIMIZERS] if _WITH_OPTIMIZERS in sys.modules else []
+        context.set_forkserver_preload([main.__module__, *loaded])
         with _environment(TORCH_CPP_LOG_LEVEL="ERROR", OBJC_DISABLE_INITIALIZE_FORK_SAFETY="YES"):
             forkserver.ensure_running()
         script = sys.modules["__main__"]
