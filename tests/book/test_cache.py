@@ -77,6 +77,7 @@ def build(source: Path, package: str = "dlsys", solutions: bool = False) -> Path
         "book_package": package,
         "book_solutions": solutions,
         "html_theme": "basic",
+        "html_static_path": ["_static"] if (source / "_static").exists() else [],
     }
     doctrees = str(out) + ".doctrees"
     with patch_docutils(), docutils_namespace():
@@ -111,6 +112,17 @@ def test_a_change_in_the_package_runs_again_exactly_the_chapters_that_import_it(
     build(source, package.name)
     assert runs(source) == {"alpha": 2, "beta": 1}, "the result of the older code is still known"
     assert "says first" in (html / "chapters/alpha.html").read_text()
+
+
+def test_a_change_of_style_alone_reaches_the_pages_and_runs_nothing(book):
+    source, package = book
+    (source / "_static").mkdir()
+    (source / "_static" / "look.css").write_text("p { color: red }")
+    html = build(source, package.name)
+    (source / "_static" / "look.css").write_text("p { color: blue }")
+    build(source, package.name)
+    assert "blue" in (html / "_static" / "look.css").read_text()
+    assert runs(source) == {"alpha": 1, "beta": 1}
 
 
 def test_the_notebook_beside_a_page_holds_its_cells_and_no_outputs(book):

@@ -54,11 +54,24 @@ def fingerprint(path: Path, notebook: NotebookNode, package: Path) -> str:
 def find_outdated(
     app: Sphinx, env: BuildEnvironment, added: set[str], changed: set[str], removed: set[str]
 ) -> list[str]:
-    """Return the pages whose fingerprint has changed since the last build (env-get-outdated)."""
+    """Return the pages whose fingerprint has changed since the last build, or all pages after a
+    change of styles and scripts, which Sphinx would not copy alone (env-get-outdated)."""
     before: dict[str, str] = getattr(env, "book_fingerprints", {})
     now = dict(_fingerprints(app, env))
+    styles, env.book_styles = getattr(env, "book_styles", ""), _styles(app)  # type: ignore[attr-defined]
     env.book_fingerprints = now  # type: ignore[attr-defined]
+    if styles != env.book_styles:  # type: ignore[attr-defined]
+        return [*env.all_docs]
     return [page for page in now if page in env.all_docs and now[page] != before.get(page)]
+
+
+def _styles(app: Sphinx) -> str:
+    digest = hashlib.sha256()
+    for folder in app.config.html_static_path:
+        for file in sorted(Path(app.confdir, folder).rglob("*.*")):
+            if file.suffix in (".css", ".js"):
+                digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
 
 
 def _fingerprints(app: Sphinx, env: BuildEnvironment) -> Iterator[tuple[str, str]]:
