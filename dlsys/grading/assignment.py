@@ -182,6 +182,7 @@ def _assignment(
     if untested:
         raise ValueError(f"answer cell {min(untested)!r} has no test cell {min(untested)}-test.")
     _check_names(released)
+    _check_imports(released, solutions)
     content = [
         [(c.id, c.type, c.source, c.role.get("points")) for c in released],
         *solutions.items(),
@@ -258,11 +259,14 @@ def _heading(source: str) -> str:
 
 def _names(cell: _Stored) -> tuple[str, ...]:
     """The names that a cell binds at its top level, in the order in which they occur."""
+    return tuple(s.get_name() for s in _symbols(cell) if s.is_assigned() or s.is_imported())
+
+
+def _symbols(cell: _Stored) -> list[symtable.Symbol]:
     try:
-        symbols = symtable.symtable(cell.source, cell.id, "exec").get_symbols()
+        return symtable.symtable(cell.source, cell.id, "exec").get_symbols()
     except SyntaxError as error:
         raise ValueError(f"cell {cell.id!r} is no plain Python: {error}.") from None
-    return tuple(s.get_name() for s in symbols if s.is_assigned() or s.is_imported())
 
 
 def _check_names(cells: list[_Stored]) -> None:
@@ -276,6 +280,27 @@ def _check_names(cells: list[_Stored]) -> None:
                     f"cell {cell.id!r} binds {name}, as {bound[name]} does; rename one of the two."
                 )
             bound[name] = f"cell {cell.id!r}"
+
+
+def _check_imports(cells: list[_Stored], solutions: Mapping[str, str]) -> None:
+    """Nothing trusted uses a name that an answer cell imports: it would be the student's."""
+    imports = {
+        symbol.get_name(): cell.id
+        for cell in cells
+        if cell.kind == ANSWER
+        for symbol in _symbols(cell)
+        if symbol.is_imported()
+    }
+    for cell in cells if imports else ():
+        if cell.kind not in (TRUSTED, TEST):
+            continue
+        tree = ast.parse(solutions.get(cell.id, cell.source))  # with the hidden checks
+        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        for name in sorted(used & imports.keys()):
+            raise ValueError(
+                f"cell {cell.id!r} uses {name}, which the blank answer cell {imports[name]!r} "
+                "imports, so that it is the student's; import it in a locked cell instead."
+            )
 
 
 def _is_module(name: str) -> bool:

@@ -127,6 +127,21 @@ ONE = {"x": ("x = ...", "x = 3", "same(x, 3)", "")}
         ("import x", ONE, "'imports' binds x, as an answer cell does"),
         (
             "import math",
+            {"x": ("import numpy as np\nx = ...", "import numpy as np\nx = 3", "same(np.mean(x), 3)", "")},
+            "'x-test' uses np, which the blank answer cell 'x' imports",
+        ),
+        (
+            "import math",
+            {"x": ("from a import b\nx = ...", "from a import b\nx = 3", "same(x, 3)", "same(b(x), 3)")},
+            "'x-test' uses b, which the blank answer cell 'x' imports",
+        ),
+        (
+            "def helper(x):\n    return [np.mean(x)]",
+            {"x": ("import numpy as np\nx = ...", "import numpy as np\nx = 3", "same(helper(x), 3)", "")},
+            "'imports' uses np, which the blank answer cell 'x' imports",
+        ),
+        (
+            "import math",
             {"x": ("x = ...", "x = 3", "same(x, 3)", "same(x, 3, vary={3: [4]})")},
             "replaces 3, which is no literal of 'x'",
         ),

@@ -106,9 +106,6 @@ class Calls:
         }
         return result, changed
 
-    def _attribute(self, thing: Any, name: str) -> Any:
-        return getattr(thing, name)
-
     def _content(self, value: Any) -> Any:
         """What a value that can be changed holds; None for others."""
         if type(value) not in (list, dict, torch.Tensor) and type(value).__name__ != "ndarray":

@@ -16,11 +16,11 @@ import socket
 import sys
 import sysconfig
 import types
-from collections.abc import Callable
 from typing import Any
 
 from dlsys.grading.boxes.sandbox import Limits
 from dlsys.grading.judging import packing
+from dlsys.grading.judging.once import ONCE, Once, reaches
 from dlsys.grading.judging.packing import Packer
 from dlsys.grading.judging.remote import Snapshot, StudentError
 from dlsys.grading.judging.wire import FOR_THE_GRADER, Channel, Closed, Garbled, TooLate
@@ -52,7 +52,7 @@ class Referee:
         self._snapshots: dict[str, Snapshot] = {}  # by question
         self._question = ""
         self._bound: set[str] = set()  # the student's names that are bound
-        self._runs: dict[str, str] = {}  # names of values that checks of a question share
+        self._once: dict[str, Once] = {}  # by question
         module = types.ModuleType("__main__")  # where pickle finds the classes of the cells
         sys.modules["__main__"] = module
         self._loaded = set(sys.modules)
@@ -63,14 +63,12 @@ class Referee:
     def question(self, question: str, names: list[str], line: int | None = None) -> None:
         """From now on, `names` are those of the snapshot at the other end of `line`."""
         self._question = question
-        for name in self._runs.values():
-            del self._names[name]
-        self._runs.clear()
+        self._names[ONCE] = self._once.setdefault(question, Once())
         end = None if line is None else socket.socket(fileno=line)
         if end is not None and question in self._snapshots:
             end.close()
         elif end is not None:
-            self._snapshots[question] = Snapshot(end, self._limits, names)
+            self._snapshots[question] = Snapshot(end, self._limits, names, self._held)
 
     def run(self, cell: str, source: str) -> str | None:
         """Run a trusted cell; what it ended with, or None."""
@@ -90,7 +88,8 @@ class Referee:
 
         try:
             self._fetch()
-            value = eval(_compiled("check", self._shared(expression), "eval"), self._names)
+            tree = ast.fix_missing_locations(_Calls().visit(ast.parse(expression, mode="eval")))
+            value = eval(_compiled("check", ast.unparse(tree), "eval"), self._names)
             return "value", cost_of(value) if cost else plain(value)
         except NotPlain as error:
             return "not plain", str(error)
@@ -120,46 +119,18 @@ class Referee:
             self._names.update(found)
             self._bound = set(found)
 
-    def _shared(self, expression: str) -> str:
-        """The expression with a name in the place of each call that an attribute is taken of, and
-        of the whole where it was one.
-
-        `run(f).results` and `run(f).seconds` are then of the same run, which is made once.
-        """
-        tree = _Attributes(self._run).visit(ast.parse(expression, mode="eval"))
-        text = ast.unparse(tree)
-        return self._runs.get(text, text)
-
-    def _run(self, call: str) -> str:
-        """The name of what a call gave in this question; it is made where it was not."""
-        if call not in self._runs:
-            value = eval(_compiled("check", call, "eval"), self._names)
-            name = f"_run_{len(self._runs)}"
-            self._names[name] = value
-            self._runs[call] = name
-        return self._runs[call]
+    def _held(self, value: Any) -> bool:
+        """Whether `value` is of the locked cells, or what a call gave: no answer changes that."""
+        return reaches([self._names, *(each.made for each in self._once.values())], value)
 
 
-_LEFT = ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda, ast.IfExp, ast.BoolOp
+class _Calls(ast.NodeTransformer):
+    """Puts `once(f, x)` in the place of each call `f(x)`."""
 
-
-class _Attributes(ast.NodeTransformer):
-    """Puts a name in the place of calls that an attribute is taken of."""
-
-    def __init__(self, name: Callable[[str], str]) -> None:
-        self._name = name
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        """A part of an expression; what has variables of its own, or may not be made, is left."""
-        return node if isinstance(node, _LEFT) else super().visit(node)
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.Attribute:
-        """One attribute: of a call, or of something in which there may be one."""
-        if not isinstance(node.value, ast.Call):
-            self.generic_visit(node)
-            return node
-        name = self._name(ast.unparse(node.value))
-        return ast.Attribute(ast.Name(name, ast.Load()), node.attr, node.ctx)
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        """One call, and those in its arguments."""
+        self.generic_visit(node)
+        return ast.Call(ast.Name(ONCE, ast.Load()), [node.func, *node.args], node.keywords)
 
 
 def _compiled(name: str, source: str, mode: str) -> Any:

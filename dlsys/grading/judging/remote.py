@@ -13,6 +13,7 @@ import io
 import socket
 import time
 import types
+from collections.abc import Callable
 from typing import Any
 
 from dlsys.grading.boxes.sandbox import Limits
@@ -46,17 +47,32 @@ class Remote:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self._snapshot.line().request("attribute", self, name)
+        raise AttributeError(
+            f"{name} of an object of type {type(self).__name__} is not looked at; numbers, text, "
+            "lists, dictionaries and arrays are, and functions are called"
+        )
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Where it is: the same for the same thing of the same process."""
+        return id(self._snapshot), id(self._line), *self._reference
 
 
 class Snapshot:
     """A question's state in the student's box: from it, one process for each caller.
 
     `names` holds the values of those names `wanted` that exist, once `renew` has fetched them.
+    What `is_held` says to be the author's stays as it is where a function changes its arguments.
     """
 
-    def __init__(self, end: socket.socket, limits: Limits, wanted: list[str]) -> None:
-        self._end, self._limits, self._wanted = end, limits, wanted
+    def __init__(
+        self,
+        end: socket.socket,
+        limits: Limits,
+        wanted: list[str],
+        is_held: Callable[[Any], bool],
+    ) -> None:
+        self._end, self._limits, self._wanted, self.is_held = end, limits, wanted, is_held
         self._lines: dict[int | None, Line] = {}
         self.names: dict[str, Any] | None = None
         self.until = 0.0
@@ -136,7 +152,8 @@ class Line:
             raise Garbled("no result of a call")
         given = {**{str(i): value for i, value in enumerate(args)}, **options}
         for name, value in answer[1].items():
-            _change(given.get(name), value)
+            if not self._snapshot.is_held(given.get(name)):
+                _change(given.get(name), value)
         return answer[0]
 
     def request(self, word: str, *details: Any) -> Any:

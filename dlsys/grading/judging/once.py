@@ -1,0 +1,84 @@
+"""In the referee's box: what a call gave, kept for whoever makes the same call again.
+
+A question's checks may say one call in many places, and a student's process keeps its state: were
+the call made twice, the result could be of the one and the cost of the other.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from dlsys.grading.judging.packing import Packer
+from dlsys.grading.judging.remote import Remote
+from dlsys.grading.judging.wire import Garbled
+
+ONCE = "_once"  # the name under which checks find the calls of their question
+
+
+class Once:
+    """Makes calls, each once: `made` has by call what it gave, or the exception it ended with."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[str, bytes], tuple[Any, Exception | None]] = {}
+        self._alive: list[Any] = []  # else the number of one in a call would be another's later
+
+    def __call__(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """What `function` gives for these arguments, or gave."""
+        call = self._call(function, args, options)
+        if call not in self.made:
+            try:
+                self.made[call] = function(*args, **options), None
+            except Exception as error:
+                self.made[call] = None, error
+        value, failed = self.made[call]
+        if failed is not None:
+            raise failed
+        return value
+
+    def _call(self, *parts: Any) -> tuple[str, bytes]:
+        """The same for the same function and equal plain values; other things are what they are."""
+        packer = Packer(self._refer)
+        try:
+            packed = packer.pack([*parts])
+        except Garbled:
+            packed = [self._refer(part) for part in parts]
+        return json.dumps(packed), b"".join(packer.arrays)
+
+    def _refer(self, value: Any) -> dict[str, Any]:
+        self._alive.append(value)
+        if isinstance(value, Remote):
+            return {"remote": value.place}
+        if isinstance(value, types.MethodType | types.BuiltinMethodType):
+            return {"method": [id(value.__self__), value.__name__]}  # one is made at each look
+        return {"id": id(value)}
+
+
+def reaches(roots: Iterable[Any], value: Any) -> bool:
+    """Whether a list, a dictionary, or the memory of an array, is in these values."""
+    wanted, seen, left = _memory(value), set[int](), list(roots)
+    while left:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if _memory(each) == wanted:
+            return True
+        if isinstance(each, list | tuple | set | frozenset):
+            left += each
+        elif isinstance(each, dict):
+            left += each.values()
+    return False
+
+
+def _memory(value: Any) -> Any:
+    """What two values have in common where a change of one is seen in the other."""
+    if hasattr(value, "untyped_storage") and not getattr(value, "is_meta", True):
+        return value.untyped_storage().data_ptr()
+    while getattr(value, "base", None) is not None and type(value).__module__ == "numpy":
+        value = value.base
+    if type(value).__module__ == "numpy" and hasattr(value, "ctypes"):
+        return value.ctypes.data
+    return "id", id(value)
