@@ -1,5 +1,7 @@
 """Boxes for student code: what cannot be done in them, what still can, and that they end."""
 
+import errno
+import fcntl
 import json
 import os
 import select
@@ -127,6 +129,17 @@ def test_a_process_cannot_get_namespaces_or_unusual_sockets(box):
     virtual_machine, packets = 40, 17
     for family in (virtual_machine, packets):
         assert ask(box, call(seccomp.SOCKET, family, socket.SOCK_STREAM)) == "EAFNOSUPPORT"
+
+
+def test_a_file_that_boxes_share_can_be_neither_locked_nor_watched(box):
+    library = "import fcntl, os; file = os.open(os.__file__, os.O_RDONLY); "
+    for lock in ("flock(file, fcntl.LOCK_SH)", "lockf(file, fcntl.LOCK_SH)"):
+        said = f"{library}\ntry: fcntl.{lock}; answer = None\nexcept OSError as e: answer = e.errno"
+        assert ask(box, said) in (errno.ENOSYS, errno.EINVAL)
+    for lock in seccomp.LOCKS:
+        assert ask(box, call(seccomp.FCNTL, 0, lock)) == "EINVAL"
+    flags = f"{library}answer = fcntl.fcntl(file, fcntl.F_GETFD)"
+    assert ask(box, flags) == fcntl.FD_CLOEXEC
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="only there are two sets of numbers")

@@ -1,8 +1,8 @@
 """Which system calls a box may make: a filter for Linux' seccomp, written out as its bytes.
 
-Everything is allowed but what leaves a box, reaches another process, takes memory that no limit
-counts or more than a share of the processors, or is a part of the kernel that programs do not need
-and attackers like. A refused call fails as in a kernel that does not have it, so that libraries
+Everything is allowed but what leaves a box, reaches another process or tells it something through
+a file that both may only read, takes memory that no limit counts or more than a share of the
+processors, or is a part of the kernel that programs do not need and attackers like. A refused call fails as in a kernel that does not have it, so that libraries
 fall back to what they did before.
 """
 
@@ -27,6 +27,11 @@ REFUSED = {
     **{"ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271)},
     **{"kcmp": (312, 272), "pidfd_getfd": (438, 438), "process_madvise": (440, 440)},
     **{"move_pages": (279, 239), "migrate_pages": (256, 238)},
+    # What a file that is only read can be marked with, for another box to see: that pages of it are
+    # in memory, that it is locked or watched.
+    **{"preadv2": (327, 286), "readahead": (187, 213), "fadvise64": (221, 223)},
+    **{"mincore": (27, 232), "cachestat": (451, 451), "flock": (73, 32)},
+    **{"inotify_init": (253, -1), "inotify_init1": (294, 26)},
     # Memory that belongs to no process, and queues that the kernel keeps.
     **{"memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194)},
     **{"semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180)},
@@ -51,6 +56,9 @@ NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, 
 SOCKET = (41, 198)
 # A box has its own network for these; others, a virtual machine's to its host, pass it by.
 FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
+FCNTL = (72, 25)
+# F_GETLK, SETLK, SETLKW, OFD_GETLK, OFD_SETLK, OFD_SETLKW, SETLEASE, GETLEASE, NOTIFY
+LOCKS = (5, 6, 7, 36, 37, 38, 1024, 1025, 1026)
 
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 OTHER_ABI = 0x40000000  # x32 calls on x86-64 have this bit, and would pass by their other numbers
@@ -58,7 +66,7 @@ OTHER_ABI = 0x40000000  # x32 calls on x86-64 have this bit, and would pass by t
 # The instructions: load a word, jump if equal, at least, or any bit set, return.
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, ERRNO = 0x7FFF0000, 0x00050000
-NUMBER, MACHINE, FIRST_ARGUMENT = 0, 4, 16  # where these stand in what a filter sees
+NUMBER, MACHINE, FIRST_ARGUMENT, SECOND = 0, 4, 16, 24  # where these stand in what a filter sees
 
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, MODE_FILTER = 38, 22, 2
 
@@ -85,11 +93,15 @@ def filter_bytes(machine: str | None = None) -> bytes:
         if numbers[column] >= 0:
             parts += [op(EQUAL, numbers[column], 0, 1), missing]
     families = [op(EQUAL, family, len(FAMILIES) - i, 0) for i, family in enumerate(FAMILIES)]
-    for call, allowed in (
-        (CLONE, [op(ANY_BIT, NEW_NAMESPACES, 0, 1), refuse(errno.EPERM)]),
-        (SOCKET, [*families, refuse(errno.EAFNOSUPPORT)]),
+    locks = [
+        op(EQUAL, lock, len(LOCKS) - i - 1, i == len(LOCKS) - 1) for i, lock in enumerate(LOCKS)
+    ]
+    for call, argument, allowed in (
+        (CLONE, FIRST_ARGUMENT, [op(ANY_BIT, NEW_NAMESPACES, 0, 1), refuse(errno.EPERM)]),
+        (SOCKET, FIRST_ARGUMENT, [*families, refuse(errno.EAFNOSUPPORT)]),
+        (FCNTL, SECOND, [*locks, refuse(errno.EINVAL)]),
     ):
-        body = [op(LOAD, FIRST_ARGUMENT), *allowed, op(RETURN, ALLOW)]
+        body = [op(LOAD, argument), *allowed, op(RETURN, ALLOW)]
         parts += [op(EQUAL, call[column], 0, len(body)), *body]
     return b"".join([*parts, op(RETURN, ALLOW)])
 

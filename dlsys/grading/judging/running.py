@@ -65,7 +65,7 @@ def run(
                 referee.close()
                 student.close()
                 _leave_out(submission.steps, question.id, "Its check broke the kernel.", ran)
-                student = _run_cells(assignment, submission, boxes, ran, until)
+                student = _run_cells(assignment, submission, boxes, ran, until, silent=hidden)
                 referee = Referee(boxes, boxes.limits, assignment, student.snapshots)
         if modules:
             ran.imported = referee.imported()
@@ -76,14 +76,24 @@ def run(
 
 
 def _run_cells(
-    assignment: Assignment, submission: Submission, boxes: Boxes, ran: Ran, until: float
+    assignment: Assignment,
+    submission: Submission,
+    boxes: Boxes,
+    ran: Ran,
+    until: float,
+    silent: bool = False,
 ) -> StudentBox:
-    """The student's box after all cells; those that broke the kernel are left out."""
+    """The student's box after all cells; those that broke the kernel are left out.
+
+    Where this is `silent`, for hidden checks were run, what cells end with is not told: they could
+    have found out what these were.
+    """
     limits = boxes.limits
     steps = list(submission.steps)
+    told = Ran() if silent else ran
     while True:
         box = StudentBox(boxes, limits, assignment.files)
-        ran.errors.clear()
+        told.errors.clear()
         for index, step in enumerate(steps):
             if index in ran.left_out:
                 continue
@@ -93,17 +103,17 @@ def _run_cells(
             except Broke as broke:
                 box.close()
                 _blame(steps, index, ran)
-                _tell(assignment, step, str(broke), ran)
+                _tell(assignment, step, str(broke), told)
                 if ran.breaks > limits.restarts or time.monotonic() > until:
                     del steps[index:]
-                    ran.notes.append(
+                    told.notes.append(
                         f"More than {limits.restarts} cells broke the kernel, or all of them took "
                         "too long; the cells after the last of these were not run."
                     )
                     until = time.monotonic() + limits.cell_seconds
                 break
             if error is not None and step.kind == ANSWER:
-                ran.errors[step.id] = error
+                told.errors[step.id] = error
         else:
             return box
 
