@@ -23,7 +23,7 @@ from dlsys.data_parallel.picture import (
 )
 from dlsys.data_parallel.plan import BucketPlan
 from dlsys.data_parallel.price import Overlap
-from dlsys.data_parallel.scaling import Scaling, amdahl_speedup, constant_fraction_speedup
+from dlsys.data_parallel.scaling import Scaling
 from dlsys.palette import GRID, GROUND, INK, LINES, ON_DARK, ON_LIGHT
 from dlsys.units import MEGA, format_bytes, format_seconds
 
@@ -146,34 +146,6 @@ def draw_bucket_tradeoff(steps: Mapping[float, Overlap], best: float | None = No
     axes.set_xlabel("bucket (MB, 10⁶ bytes)")
     axes.set_ylabel(f"time ({unit})")
     axes.legend(fontsize="small")
-    return figure
-
-
-def draw_taxes(fractions: Sequence[float] = (0.05, 0.15, 0.40), most: int = 256) -> Figure:
-    """Speedup over ranks for two meanings of one part x: of ONE rank's step, and of EVERY step.
-
-    Left n/(1+(n-1)x), which ends at 1/x; right (1-x)n, which does not end. Same axes, so that the
-    two cannot be taken for each other.
-    """
-    figure, panels = closed_figure(8.5, 4, 1, 2)
-    ranks = [2**i for i in range(most.bit_length()) if 2**i <= most]
-    for axes, speedup, title in (
-        (panels[0], amdahl_speedup, "part x of the one-rank step: n / (1 + (n-1) x)"),
-        (panels[1], constant_fraction_speedup, "part x of every step: (1-x) n"),
-    ):
-        axes.plot(ranks, ranks, label="n", **LEVEL)
-        for r, (color, style, marker) in zip(fractions, cycle(LINES), strict=False):
-            ys = [speedup(n, r) for n in ranks]
-            label = f"x = {r:.0%}: {ys[-1]:.3g} at {ranks[-1]}"
-            axes.plot(ranks, ys, color=color, linestyle=style, marker=marker, ms=4, label=label)
-        powers(axes, ranks)
-        axes.set_yscale("log", base=2)
-        axes.set_yticks(ranks, [str(n) for n in ranks])
-        axes.set_ylim(0.9, 1.2 * ranks[-1])
-        axes.set_xlabel("ranks n")
-        axes.set_ylabel("speedup over one rank")
-        axes.set_title(title, fontsize="medium")
-        axes.legend(fontsize="small", loc="upper left")
     return figure
 
 
