@@ -12,7 +12,6 @@ if TYPE_CHECKING:
         draw_compression,
         draw_overlap,
         draw_scaling,
-        draw_taxes,
     )
     from dlsys.data_parallel.explorer import explore
     from dlsys.data_parallel.local_sgd import LocalSGD

@@ -6,28 +6,28 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dlsys.data_parallel.noise import BatchTradeoff
+from dlsys.data_parallel.picture import (
+    BACKWARD,
+    EXPOSED,
+    FORWARD,
+    HIDDEN,
+    LEVEL,
+    byte_unit,
+    closed_figure,
+    powers,
+    time_unit,
+)
 from dlsys.data_parallel.plan import BucketPlan
 from dlsys.data_parallel.price import Overlap
-from dlsys.data_parallel.scaling import Scaling, amdahl_speedup, constant_fraction_speedup
-from dlsys.palette import GRID, GROUND, INK, LINES, MUTED, ON_DARK, ON_LIGHT
+from dlsys.data_parallel.scaling import Scaling
+from dlsys.palette import GRID, GROUND, INK, LINES, ON_DARK, ON_LIGHT
 from dlsys.units import MEGA, format_bytes, format_seconds
 
-# Okabe and Ito's palette; hatches and line styles tell the same things apart in grey.
-FORWARD: Mapping[str, Any] = {"facecolor": "#56B4E9", "label": "forward"}
-BACKWARD: Mapping[str, Any] = {"facecolor": "#0072B2", "label": "backward"}
-HIDDEN: Mapping[str, Any] = {"facecolor": "#009E73", "hatch": "///", "label": "all-reduce, hidden"}
-EXPOSED: Mapping[str, Any] = {
-    "facecolor": "#D55E00",
-    "hatch": "xxx",
-    "label": "all-reduce, exposed",
-}
 SHADES = ("#56B4E9", "#B4DDF4")
-LEVEL: Mapping[str, Any] = {"color": MUTED, "linewidth": 1}
 NARROW = 0.022  # of the axis: a bar that is shorter has no room for its bucket's number
 
 
@@ -37,9 +37,9 @@ def draw(plan: BucketPlan) -> Figure:
     The line is where a bucket is full: it is sent once its last gradient has reached it.
     """
     rows = [bucket.nbytes for bucket in plan.buckets]
-    figure, (axes,) = _figure(7.5, 1.2 + 0.34 * len(rows))
+    figure, (axes,) = closed_figure(7.5, 1.2 + 0.34 * len(rows))
     widest = max([*rows, 1])
-    scale, unit = _byte_unit(widest)
+    scale, unit = byte_unit(widest)
     for row, bucket in enumerate(plan.buckets):
         start = 0
         for place, (name, size) in enumerate(zip(bucket.names, bucket.sizes, strict=True)):
@@ -64,8 +64,8 @@ def draw_overlap(*steps: Overlap, names: Sequence[str] = ()) -> Figure:
 
     The part of communication after backward's end, which the step waits for, is marked.
     """
-    figure, grid = _figure(7.5, 0.8 + 1.25 * len(steps), len(steps))
-    unit, scale = _time_unit(max(step.seconds for step in steps))
+    figure, grid = closed_figure(7.5, 0.8 + 1.25 * len(steps), len(steps))
+    unit, scale = time_unit(max(step.seconds for step in steps))
     width = 1.02 * max(step.seconds for step in steps) * scale
     for place, (axes, step) in enumerate(zip(grid, steps, strict=True)):
         axes.set_xlim(0, width)
@@ -118,9 +118,9 @@ def draw_bucket_tradeoff(steps: Mapping[float, Overlap], best: float | None = No
     steps: as `bucket_tradeoff` gives them. The step lies between compute alone and compute with
     all communication after it; the best size (the shortest step's, unless given) is marked.
     """
-    figure, (axes,) = _figure(7, 4)
+    figure, (axes,) = closed_figure(7, 4)
     sizes = list(steps)
-    unit, scale = _time_unit(max(step.blocking_seconds for step in steps.values()))
+    unit, scale = time_unit(max(step.blocking_seconds for step in steps.values()))
     lines = {
         "step": [step.seconds for step in steps.values()],
         "step without overlap": [step.blocking_seconds for step in steps.values()],
@@ -149,40 +149,12 @@ def draw_bucket_tradeoff(steps: Mapping[float, Overlap], best: float | None = No
     return figure
 
 
-def draw_taxes(fractions: Sequence[float] = (0.05, 0.15, 0.40), most: int = 256) -> Figure:
-    """Speedup over ranks for two meanings of one part x: of ONE rank's step, and of EVERY step.
-
-    Left n/(1+(n-1)x), which ends at 1/x; right (1-x)n, which does not end. Same axes, so that the
-    two cannot be taken for each other.
-    """
-    figure, panels = _figure(8.5, 4, 1, 2)
-    ranks = [2**i for i in range(most.bit_length()) if 2**i <= most]
-    for axes, speedup, title in (
-        (panels[0], amdahl_speedup, "part x of the one-rank step: n / (1 + (n-1) x)"),
-        (panels[1], constant_fraction_speedup, "part x of every step: (1-x) n"),
-    ):
-        axes.plot(ranks, ranks, label="n", **LEVEL)
-        for r, (color, style, marker) in zip(fractions, cycle(LINES), strict=False):
-            ys = [speedup(n, r) for n in ranks]
-            label = f"x = {r:.0%}: {ys[-1]:.3g} at {ranks[-1]}"
-            axes.plot(ranks, ys, color=color, linestyle=style, marker=marker, ms=4, label=label)
-        _powers(axes, ranks)
-        axes.set_yscale("log", base=2)
-        axes.set_yticks(ranks, [str(n) for n in ranks])
-        axes.set_ylim(0.9, 1.2 * ranks[-1])
-        axes.set_xlabel("ranks n")
-        axes.set_ylabel("speedup over one rank")
-        axes.set_title(title, fontsize="medium")
-        axes.legend(fontsize="small", loc="upper left")
-    return figure
-
-
 def draw_scaling(curves: Mapping[str, Sequence[Scaling]]) -> Figure:
     """Speedup and efficiency over ranks, a line for each named curve of weak or strong scaling.
 
     Open markers are beyond the network wall, where communication takes longer than compute.
     """
-    figure, (left, right) = _figure(8.5, 4, 1, 2)
+    figure, (left, right) = closed_figure(8.5, 4, 1, 2)
     ranks = sorted({each.ranks for curve in curves.values() for each in curve})
     left.plot(ranks, ranks, label="n", **LEVEL)
     for (name, curve), (color, style, marker) in zip(curves.items(), cycle(LINES), strict=False):
@@ -196,7 +168,7 @@ def draw_scaling(curves: Mapping[str, Sequence[Scaling]]) -> Figure:
             for x, y in bound:
                 axes.plot(x, y, marker, ms=5, color=color, markerfacecolor=GROUND)
     for axes in (left, right):
-        _powers(axes, ranks)
+        powers(axes, ranks)
         axes.set_xlabel("ranks n")
     left.set_yscale("log", base=2)
     left.set_yticks(ranks, [str(n) for n in ranks])
@@ -209,50 +181,12 @@ def draw_scaling(curves: Mapping[str, Sequence[Scaling]]) -> Figure:
     return figure
 
 
-def draw_choice(rows: Sequence[Any], bucket: str, ranks: int) -> Figure:
-    """An explorer's rows: left, the chosen step; right, the efficiency of every row.
-
-    rows: with `bucket`, `ranks`, `efficiency`, `seconds` of the step, and of `forward`, `backward`,
-    `hidden` and `exposed`; one of them has the chosen `bucket` and `ranks`, and is marked.
-    """
-    (chosen,) = (row for row in rows if (row.bucket, row.ranks) == (bucket, ranks))
-    figure, (step, curves) = _figure(10, 4, 1, 2)
-    unit, scale = _time_unit(chosen.seconds)
-    done = chosen.forward + chosen.backward
-    for place, start, seconds, look in (
-        (1, 0.0, chosen.forward, FORWARD),
-        (1, chosen.forward, chosen.backward, BACKWARD),
-        (0, done - chosen.hidden, chosen.hidden, HIDDEN),
-        (0, done, chosen.exposed, EXPOSED),
-    ):
-        step.barh(place, seconds * scale, 0.6, start * scale, edgecolor=GROUND, **look)
-    step.set_yticks([1, 0], ["compute", "network"])
-    step.set_ylim(-0.6, 2.4)
-    step.set_xlabel(f"time ({unit})")
-    step.legend(fontsize="small", loc="upper center", ncols=2)
-    sizes = list(dict.fromkeys(row.ranks for row in rows))
-    lines: dict[str, list[float]] = {}
-    for row in rows:
-        lines.setdefault(row.bucket, []).append(100 * row.efficiency)
-    for (name, values), (color, style, marker) in zip(lines.items(), cycle(LINES), strict=False):
-        named = f"buckets: {name}"
-        curves.plot(sizes, values, color, linestyle=style, marker=marker, ms=4, label=named)
-    here = 100 * chosen.efficiency
-    curves.plot([ranks], [here], "o", color=INK, fillstyle="none", markersize=10)
-    _powers(curves, sizes)
-    curves.set_ylim(0, 105)
-    curves.set_xlabel("ranks n")
-    curves.set_ylabel("efficiency (%)")
-    curves.legend(fontsize="small")
-    return figure
-
-
 def draw_compression(
     curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], label: str = "loss"
 ) -> Figure:
     """Loss over bytes that a rank has sent, a line for each named (bytes, losses) of a run."""
-    figure, (axes,) = _figure(7, 4)
-    scale, unit = _byte_unit(max(max(sent) for sent, _ in curves.values()))
+    figure, (axes,) = closed_figure(7, 4)
+    scale, unit = byte_unit(max(max(sent) for sent, _ in curves.values()))
     for (name, (sent, losses)), (color, style, marker) in zip(
         curves.items(), cycle(LINES), strict=False
     ):
@@ -279,7 +213,7 @@ def draw_compression(
 
 def draw_batch_tradeoff(tradeoff: BatchTradeoff) -> Figure:
     """Samples over steps to one loss, for all batch sizes; the critical batch is marked."""
-    figure, (axes,) = _figure(6.5, 4)
+    figure, (axes,) = closed_figure(6.5, 4)
     b = tradeoff.critical_batch
     batches = [b * 2 ** (i / 4) for i in range(-20, 21)]
     xs, ys = [tradeoff.steps(x) for x in batches], [tradeoff.samples(x) for x in batches]
@@ -299,31 +233,3 @@ def draw_batch_tradeoff(tradeoff: BatchTradeoff) -> Figure:
     axes.set_ylabel("samples (cost)")
     axes.legend(fontsize="small")
     return figure
-
-
-def _figure(width: float, height: float, down: int = 1, across: int = 1) -> tuple[Figure, list]:
-    """A closed figure (shown where it is returned, not a second time by its cell) and its axes."""
-    figure = plt.figure(figsize=(width, height), layout="constrained")
-    plt.close(figure)
-    return figure, list(figure.subplots(down, across, squeeze=False).flat)
-
-
-def _time_unit(seconds: float) -> tuple[str, float]:
-    """The unit in which `seconds` reads well, and how many of it a second has."""
-    if seconds >= 1:
-        return "s", 1.0
-    return ("ms", 1e3) if seconds >= 1e-3 else ("µs", 1e6)
-
-
-def _byte_unit(most: float) -> tuple[float, str]:
-    """How many of the unit in which `most` reads well a byte is, and the unit's name."""
-    for size, unit in ((1e9, "GB, 10⁹ bytes"), (1e6, "MB, 10⁶ bytes"), (1e3, "kB, 10³ bytes")):
-        if most >= size:
-            return 1 / size, unit
-    return 1.0, "bytes"
-
-
-def _powers(axes: Axes, ranks: Sequence[int]) -> None:
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(list(ranks), [str(n) for n in ranks])
-    axes.grid(color=GRID)

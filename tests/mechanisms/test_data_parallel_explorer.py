@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from dlsys.data_parallel import explore, overlap, weak_scaling
-from dlsys.data_parallel.draw import draw_choice
+from dlsys.data_parallel.draw_explorer import draw_choice
 from dlsys.data_parallel.explorer import BUCKETS, RANKS, Choice
 from dlsys.hardware import LINKS
 from dlsys.transformer import CATALOGUE

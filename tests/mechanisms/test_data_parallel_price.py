@@ -33,7 +33,6 @@ from dlsys.data_parallel import (
     draw_compression,
     draw_overlap,
     draw_scaling,
-    draw_taxes,
     noise_scale,
     overlap,
     slowest_of,
@@ -729,7 +728,6 @@ def test_pictures_show_what_was_priced_with_units_and_are_closed():
     drawn = {
         "overlap": draw_overlap(step, overlap([4e6], 10.0, 4, LINK), names=["four", "one"]),
         "buckets": draw_bucket_tradeoff(bucket_tradeoff(1e6, 1.0, 4, LINK)),
-        "taxes": draw_taxes(),
         "scaling": draw_scaling(curves),
         "compression": draw_compression({"plain": ([1e6, 2e6], [2.0, 1.0])}),
         "batch": draw_batch_tradeoff(BatchTradeoff(1e3, 1e6)),
@@ -748,8 +746,9 @@ def test_pictures_drop_no_curve_however_many_there_are():
     curves = {f"run {i}": ([1e6, 2e6], [2.0, 1.0 + i]) for i in range(9)}
     figure = draw_compression(curves)
     assert figure.axes[0].get_legend_handles_labels()[1] == list(curves)
-    figure = draw_taxes([i / 10 for i in range(9)])
-    assert [len(axes.lines) for axes in figure.axes] == [10, 10]
+    figure = draw_scaling({name: weak_scaling([1, 2], 1.0, 1e6, LINK) for name in curves})
+    shown = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert [name for name in shown if name in curves] == list(curves)
 
 
 def test_prices_need_neither_torch_nor_matplotlib():
