@@ -19,6 +19,6 @@ def fold(app: Sphinx, doctree: nodes.document) -> None:
     for cell in doctree.findall(nodes.container):
         for tag, (what, words) in FOLDS.items():
             if f"tag_{tag}" in cell["classes"]:
-                cell["hide_mode"] = "all" if "tag_hide-input" in cell["classes"] else what
+                cell["hide_mode"] = what
                 cell["prompt_show"] = words
                 cell["prompt_hide"] = words.replace("Show", "Hide")
