@@ -2,8 +2,8 @@
 
 Everything is allowed but what leaves a box, reaches another process or tells it something through
 a file that both may only read, takes memory that no limit counts or more than a share of the
-processors, or is a part of the kernel that programs do not need and attackers like. A refused call fails as in a kernel that does not have it, so that libraries
-fall back to what they did before.
+processors, or is a part of the kernel that programs do not need and attackers like. A refused call
+fails as in a kernel that does not have it, so that libraries fall back to what they did before.
 """
 
 from __future__ import annotations
