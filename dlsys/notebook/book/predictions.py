@@ -21,7 +21,7 @@ def fold(app: Sphinx, doctree: nodes.document) -> None:
             if f"tag_{tag}" not in cell["classes"]:
                 continue
             if "tag_hide-input" in cell["classes"] and what == "output":
-                cell["hide_mode"] = "input+output"  # two folds, and MyST-NB's words say which is which
+                cell["hide_mode"] = "input+output"  # two folds, in MyST-NB's words
             else:
                 cell["hide_mode"] = what
                 cell["prompt_show"] = words
