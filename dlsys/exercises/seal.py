@@ -18,7 +18,7 @@ from typing import Any
 _ROUNDS = 20_000
 DIGITS = 3
 """What a number is sealed with where its question states no precision. Then one less will do."""
-LONGEST = 1000  # values in a sealed list, and in each list in it
+LONGEST = 1000  # values in a sealed list, those of lists in it among them
 
 
 def seal(value: Any, digits: int = DIGITS, *, is_count: bool = False) -> str:
@@ -64,7 +64,7 @@ class Sealed:
 
     def _is(self, value: Any, rtol: float = 1e-9) -> bool:
         # A value beside a rounding boundary may fall to either side, so both are tried.
-        if type(value) is list and len(value) > LONGEST:
+        if is_long(value):
             return False  # before three copies of it are made
         try:
             moved = [_scaled(value, factor) for factor in (1.0, 1 - rtol, 1 + rtol)]
@@ -105,6 +105,17 @@ def significant(value: float) -> int:
     return len(Decimal(repr(float(value))).normalize().as_tuple().digits)
 
 
+def is_long(value: Any) -> bool:
+    """Whether a list, or a tuple, holds more than LONGEST values, those in lists in it counted."""
+    left, found = [value], 0
+    while left and found <= LONGEST:
+        each = left.pop()
+        if type(each) in (list, tuple):
+            found += len(each)
+            left += each[: LONGEST + 1]
+    return found > LONGEST
+
+
 def _is_short(value: Any, digits: int) -> bool:
     """Whether it is a number of so many digits at most, and not 0, which rounding gives nothing."""
     if type(value) not in (int, float) or not value:
@@ -124,8 +135,11 @@ def _scaled(value: Any, factor: float) -> Any:
 
 
 def _canonical(value: Any, digits: int) -> str:
-    if type(value) in (list, tuple) and len(value) > LONGEST:
-        raise ValueError(f"A list of {len(value):,} cannot be sealed; at most {LONGEST} can.")
+    if is_long(value):
+        raise ValueError(
+            f"A list of {len(value):,} cannot be sealed; at most {LONGEST} can, those of lists in "
+            "it counted as well."
+        )
     if type(value) in (int, float):
         return f"{float(value) + 0.0:.{digits - 1}e}"  # + 0.0 turns -0.0 into 0.0
     if type(value) in (list, tuple):

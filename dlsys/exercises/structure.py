@@ -88,8 +88,8 @@ def rearranged(came: Any, expected: Any) -> str | None:
     mine, theirs = _flat(came), _flat(expected)
     if mine == theirs:
         return "The values are right, but there are other brackets around them."
-    try:
-        is_same = len(mine) > 1 and Counter(mine) == Counter(theirs)
+    try:  # as long as what is expected, and no longer: numbers can be made to collide
+        is_same = len(mine) == len(theirs) > 1 and Counter(mine) == Counter(theirs)
     except TypeError:  # dictionaries
         is_same = False
     return "The values are right, but in another order." if is_same else None

@@ -4,6 +4,7 @@ import functools
 import gc
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,18 @@ def test_an_answer_of_many_values_is_compared_and_with_a_seal_refused_at_once() 
     assert sealed(seal(many[:1000])).matches(many[:1000])
     with pytest.raises(ValueError, match="list of 1,001 cannot be sealed; at most 1000 can"):
         seal(many[:1001])
+    pairs = [[k, k] for k in range(400)]
+    assert not sealed(pair).matches(pairs)
+    with pytest.raises(ValueError, match="lists in it counted"):
+        seal(pairs)
+
+
+def test_an_answer_of_many_values_is_looked_at_once_however_many_mistakes_are_known() -> None:
+    many = [[1.234567] * 99 for _ in range(1000)]
+    hints = [(sealed(seal([1.0, k])), "known") for k in range(10)]
+    began = time.process_time()
+    assert likely_mistake(many, sealed(seal([1.0, 2.0])), [*hints, (None, "other")]) != "known"
+    assert time.process_time() - began < 1
 
 
 def test_a_list_that_holds_itself_is_a_sentence_and_no_endless_recursion() -> None:

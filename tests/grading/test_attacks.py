@@ -29,8 +29,8 @@ from tests.exercises.notebooks import ROOT, slugs
 from tests.grading.attacks import KEPT, SOLVED, SPARSE, Attack, Places, hidden, in_one, points
 
 CLASSES = (
-    *("honest", "structure", "resource", "patching", "knowing"),
-    *("ranks", "leaks", "escapes", "malformed"),
+    *("honest", "structure", "resource", "patching", "knowing", "twice"),
+    *("ranks", "leaks", "escapes", "malformed", "marks", "outside"),
 )
 BANKS = {name: importlib.import_module(f"tests.grading.attacks.{name}").BANK for name in CLASSES}
 HARDLY = importlib.import_module("tests.grading.attacks.malformed").HARDLY
@@ -223,6 +223,11 @@ def test_no_file_of_the_grades_tells_a_secret_or_a_hidden_check(graded: Graded) 
             for piece in hidden():
                 forms = piece, json.dumps(piece)[1:-1], _escaped(piece)
                 assert not any(form.encode() in text for form in forms), (path, piece)
+
+
+def test_no_file_of_the_grades_tells_what_a_cell_found_after_hidden_checks(graded: Graded) -> None:
+    for path in graded.places.out.rglob("*"):
+        assert not path.is_file() or b"found-what-was-hidden" not in path.read_bytes(), path
 
 
 def _escaped(text: str) -> str:

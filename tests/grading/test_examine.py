@@ -461,6 +461,21 @@ def test_a_hidden_check_says_neither_its_expression_nor_a_value(square: Any) -> 
         assert check.kind == "a number"
 
 
+@pytest.mark.parametrize(
+    "built", ["float(f'{n * n:.1e}')", "[n] * n", "-n * n", "1000 * n * n", "{n: n}", "str(n)"]
+)
+def test_a_hidden_check_says_nothing_that_an_answer_was_built_for(
+    boxes: Boxes, tmp_path: Path, built: str
+) -> None:
+    hints = [*SQUARE["square"][:3], "same(square(17), 289, hint={1: 'one', None: 'any other'})"]
+    for texts, said in ((SQUARE["square"], None), (tuple(hints), "any other")):
+        assignment = make(tmp_path / str(said), IMPORTS, {"square": texts})
+        prepared = prepare(assignment, boxes, seed=1)
+        answer = {"square": f"def square(n):\n    return {built}"}
+        checks = only(grade(prepared, tmp_path / str(said), boxes, answer)).checks
+        assert {check.hint for check in checks if check.hidden and not check.passed} <= {said}
+
+
 def test_what_kind_of_value_is_sealed_is_told(boxes: Boxes, tmp_path: Path) -> None:
     check = f"same(f, sealed({seal([1.0, 2.0])!r}))"
     imports = IMPORTS.replace("import same", "import same, sealed")

@@ -142,6 +142,31 @@ def test_a_file_that_boxes_share_can_be_neither_locked_nor_watched(box):
     assert ask(box, flags) == fcntl.FD_CLOEXEC
 
 
+def test_nothing_that_boxes_share_keeps_what_one_has_done_to_it(boxes):
+    """Neither the times of a device, nor the flags and the signal of an open file."""
+    mark = """
+        import fcntl, os
+        answer = []
+        for place in (*%r, 0, 1, 2):
+            try:
+                os.utime(place)
+                answer.append(place)
+            except OSError:
+                pass
+        for number in range(3):
+            answer += [fcntl.fcntl(number, 11)] if fcntl.fcntl(number, 11) else []
+            answer += ["flags"] if fcntl.fcntl(number, fcntl.F_GETFL) & os.O_APPEND else []
+        for number in range(3):
+            fcntl.fcntl(number, fcntl.F_SETFL, os.O_APPEND)
+            fcntl.fcntl(number, 10, 40)
+        os.write(1, b"x")
+        open("/dev/null", "w").write("x")
+        """
+    for _ in range(2):
+        with boxes.open(ROLE) as box:
+            assert ask(box, mark % (sandbox.DEVICES,)) == []
+
+
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="only there are two sets of numbers")
 def test_the_other_numbers_of_calls_lead_nowhere(box):
     unshare = seccomp.REFUSED["unshare"][0] | seccomp.OTHER_ABI

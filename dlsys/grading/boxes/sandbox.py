@@ -21,6 +21,7 @@ from dlsys.grading.boxes import seccomp
 
 HOME = "/home/student"
 FOLDERS = (Path(HOME), Path("/tmp"), Path("/dev/shm"))  # those to write to
+DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
 PACKAGE = Path(__file__).resolve().parents[2]  # dlsys
 # User ids that no system gives out: the process id of a box added, a number of its own for each.
 # Where few ids exist, as in some containers, there are only as many as the second range holds.
@@ -106,8 +107,8 @@ def command(program: str, limits: Limits) -> list[str]:
         bwrap += ["--perms", "0777", "--size", size, "--tmpfs", str(folder)]
     for path in seen:
         bwrap += [*_way_to(path), "--ro-bind", str(path), str(path)]
-    for device in ("null", "zero", "full", "random", "urandom"):
-        bwrap += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
+    for device in DEVICES:
+        bwrap += ["--dev-bind", device, device]
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         bwrap += ["--symlink", f"/proc/self/fd{target}", f"/dev/{name}"]
     return [*bwrap, "--proc", "/proc", "--remount-ro", "/", "--chdir", HOME]

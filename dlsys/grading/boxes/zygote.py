@@ -28,7 +28,7 @@ from dlsys.grading.boxes.sandbox import Limits, SandboxError
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # CLONE_NEWNS, NEWUTS, NEWIPC, NEWPID, NEWNET; and two that are not always there.
-MS_NOSUID, MS_NODEV, MS_REMOUNT = 2, 4, 32
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND = 1, 2, 4, 8, 32, 4096
 FILES = 20_000  # in each folder of a box; each takes about a kilobyte of the kernel's memory
 NAMESPACES, NEW_CGROUP, NEW_USER = 0x6C020000, 0x02000000, 0x10000000
 
@@ -96,6 +96,7 @@ class Zygote:
                 flags |= 0 if user is not None else NEW_USER
                 sandbox.call("setns", box, flags)
                 limit_files(limits)
+                fix_devices()
                 # A process id namespace is for the children of the one that joins it.
                 if inner := os.fork():
                     os.write(say, b"%d\n" % inner)
@@ -167,6 +168,9 @@ def become(
     tempfile.tempdir = None
     files = os.sysconf("SC_OPEN_MAX")  # before there is a lower limit
     sandbox.confine(limits, user, isolated)
+    nothing = os.open(os.devnull, os.O_RDWR)  # its own: the flags of an open file are its sharers'
+    for standard in range(3):
+        os.dup2(nothing, standard)
     os.dup2(end, 3)
     os.set_inheritable(3, False)
     os.closerange(4, files)
@@ -182,6 +186,15 @@ def limit_files(limits: Limits) -> None:
     for folder in sandbox.FOLDERS:
         flags = MS_NOSUID | MS_NODEV | MS_REMOUNT
         sandbox.call("mount", b"tmpfs", bytes(folder), b"tmpfs", flags, options)
+
+
+def fix_devices() -> None:
+    """Make the devices' files read-only, which those who write to the devices do not notice: the
+    time at which a file was touched could be read in another box."""
+    for device in sandbox.DEVICES:
+        kept = os.statvfs(device).f_flag & (MS_NOSUID | MS_NOEXEC)
+        flags = MS_REMOUNT | MS_BIND | MS_RDONLY | kept
+        sandbox.call("mount", b"none", device.encode(), b"none", flags, 0)
 
 
 def start_holder(box: list[str], limits: Limits) -> tuple[int, int]:

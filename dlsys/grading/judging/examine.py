@@ -184,6 +184,20 @@ def _question(
     )
 
 
+def _of_author(hint: str | None, check: Check) -> str | None:
+    """A hint that the author wrote; for another, the one for any answer.
+
+    What is said of how an answer is built, of its digits or length, the answer has in its hand: it
+    could tell with them what the hidden check asks.
+    """
+    if hint is None or isinstance(check.hint, str):
+        return hint and str(check.hint)
+    pairs = [*check.hint.items()] if isinstance(check.hint, Mapping) else check.hint or []
+    if any(hint == text for _, text in pairs):
+        return hint
+    return next((str(text) for wrong, text in pairs if wrong is None), None)
+
+
 def _check(
     check: Check, expected: str, word: str, came: Any, wrong: str, cost: dict[str, float] | None
 ) -> CheckResult:
@@ -195,7 +209,7 @@ def _check(
     is_value = word == "value"
     hint = likely_mistake(came, check.expected, check.hint, check.rtol) if is_value else None
     if check.hidden:
-        return CheckResult(True, False, "", expected, hint=hint)
+        return CheckResult(True, False, "", expected, hint=_of_author(hint, check))
     if is_value:
         message = complaint(expression, came, check.expected, wrong, check.hint, check.rtol)
     elif word == "late":

@@ -266,10 +266,13 @@ def _copy(error: Exception) -> Exception:
 
 
 def _student_error(names: list[Any], text: str) -> Exception:
-    """An exception of the first of these built-in types that is one, and takes a text."""
+    """An exception of the first of these built-in types that is one, and takes a text.
+
+    None is a StopIteration: it would end what the author does for each of many, with no word.
+    """
     for name in names:
         kind = vars(builtins).get(name) if type(name) is str else None
-        if isinstance(kind, type) and issubclass(kind, Exception):
+        if isinstance(kind, type) and issubclass(kind, Exception) and kind is not StopIteration:
             try:
                 return type(kind.__name__, (StudentError, kind), {})(text)
             except TypeError:

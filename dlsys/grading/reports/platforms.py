@@ -70,7 +70,6 @@ def gradescope(grade: Grade) -> str | None:
         "test_name_format": "text",
         "visibility": "visible",
         "stdout_visibility": "hidden",
-        "execution_time": round(result.seconds),
         "tests": [_test(question, points[question.id]) for question in result.questions],
     }
     if result.status != GRADED:  # no score anywhere, and the reason where tests stand
