@@ -32,7 +32,7 @@ NOTEBOOKS = $(wildcard solutions/*/*.ipynb)
 # What grades hundreds of notebooks: a step of its own.
 ATTACKS := $(patsubst %,tests/grading/test_%.py,attacks banks class)
 # What looks at the pages in a browser: another one. The last three are quick, and part of the tests as well.
-BROWSER := $(patsubst %,tests/book/test_%.py,pages predictions)
+BROWSER := $(patsubst %,tests/book/test_%.py,pages predictions lab)
 LOOK := $(BROWSER) $(patsubst %,tests/book/%.py,test_budget test_spoilers quizzes/test_shown)
 # A module is compiled once, when it is first imported, and not by every process of a test or a grader.
 unexport PYTHONDONTWRITEBYTECODE
