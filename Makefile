@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# TORCH=... names one more index to install from: of two builds of a version, pip takes the one with "+cpu" behind it.
+INSTALL += $(if $(TORCH),--extra-index-url $(TORCH))
 # Packages are compiled on all cores, and what is hardly ever imported when it is.
 RARELY := /(tests?|testing|_inductor|networkx|sympy|setuptools)/
 LAB_SETTINGS := $(VENV)/share/jupyter/lab/settings/overrides.json
