@@ -426,6 +426,7 @@ def with_cell(cell: Any) -> bytes:
 
 
 CELL = {"cell_type": "code", "id": "a", "metadata": {}, "source": "x", "outputs": []}
+OLD = {"cell_type": "heading", "level": 2, "source": "x", "metadata": {}}
 
 
 @pytest.mark.parametrize(
@@ -444,9 +445,13 @@ CELL = {"cell_type": "code", "id": "a", "metadata": {}, "source": "x", "outputs"
         (b"null", "is JSON, but no notebook"),
         (b"{}", "is JSON, but no notebook"),
         (
-            edited(nbformat=3),
-            "nbformat 3; 4 is read). Open and save it in Jupyter, or run `jupyter",
+            edited(nbformat=2),
+            "nbformat 2; 3 and 4 are read). Open and save it in Jupyter, or run `jupyter",
         ),
+        (edited(nbformat=3), "has no list of cells"),
+        (edited(nbformat=3, worksheets=[{"cells": [3]}]), "as its cell 1"),
+        (edited(nbformat=3, worksheets=[{"cells": [CELL]}]), "as its cell 1"),  # no input
+        (edited(nbformat=3, worksheets=[{"cells": [OLD] * 1001}]), "1,001 cells; at most 1,000"),
         (edited(nbformat="4"), "nbformat '4'"),
         (edited(nbformat=True), "nbformat True"),
         (edited(nbformat={"a": ["b"] * 100}), "nbformat {'a': ['b', 'b', 'b"),
