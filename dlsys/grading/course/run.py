@@ -174,7 +174,8 @@ def _sort(
         what = [each.student, result.status, result.reason, result.notes, notebook]
         rules = [assignments[each.slug].digest, plan.seed, plan.trust, asdict(plan.limits)]
         submitted = _submitted(each, *deadlines.get(each.slug, (None, None)))
-        record = Record(key_of(what, rules), result, dict(each.person), submitted)
+        key = key_of(what, rules)
+        record = Record(key, result, dict(each.person), submitted, each.listed)
         before = kept[each.slug].get(each.student)
         if before is not None and before.holds_for(record.key):
             record = replace(record, result=before.result)
