@@ -163,6 +163,16 @@ def test_transfers_delay_1f1b_more_than_gpipe():
     assert one_f_one_b(2, 8).price(120, 220, 5).makespan == 3100
 
 
+@pytest.mark.parametrize("seconds", [0.2, 5])
+@pytest.mark.parametrize(("p", "m"), [(2, 2), (2, 6), (3, 9), (4, 4), (4, 64), (8, 24), (8, 32)])
+def test_gpipe_waits_for_2_p_minus_1_transfers_and_1f1b_with_every_p_micro_batches(p, m, seconds):
+    # And 1F1B for 2(p - 2) more at the end, where no round is left to hide them.
+    waits = {gpipe(p, m): 2 * (p - 1), one_f_one_b(p, m): 2 * (p - 1) * m // p + 2 * (p - 2)}
+    for plan, transfers in waits.items():
+        later = plan.price(1, 2, transfer=seconds).makespan - plan.price(1, 2).makespan
+        assert later == pytest.approx(transfers * seconds)
+
+
 def test_below_5_percent_is_134_micro_batches_because_133_leave_exactly_5():
     assert bubble_fraction(8, 133) == 0.05
     assert min_microbatches(8, below=0.05) == 134

@@ -111,6 +111,12 @@ def test_a_rank_of_gpipe_that_sends_works_on_nothing_else(p, m):
     assert overlapped.makespan == (m + p - 1) * 3 + 2 * (p - 1) * 0.25
 
 
+def test_sends_that_block_hide_nothing_and_delay_1f1b_about_as_much_as_gpipe():
+    # Overlapped, these transfers delay GPipe by 2.8 and 1F1B by 13.6 seconds.
+    took = [plan(8, 32).price(1, 2, send=0.2).makespan for plan in (gpipe, one_f_one_b)]
+    assert took == pytest.approx([117 + 15.2, 117 + 15.0])
+
+
 def test_a_message_within_a_rank_takes_nothing():
     free = zero_bubble_v(1, 4).price(1, 2)
     assert zero_bubble_v(1, 4).price(1, 2, 9, send=9, receive=9) == free
