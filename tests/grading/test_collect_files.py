@@ -1,6 +1,7 @@
 """Files that are read though they are no plain notebook of today: packed, old, full of outputs."""
 
 import io
+import itertools
 import json
 import stat
 import time
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsys.grading.collecting import outputs, packed, reading
+from dlsys.grading.collecting import handed_in, outputs, packed, reading
 from dlsys.grading.collecting.collect import FOUND, Refused, find, read
 from dlsys.grading.collecting.handed_in import MOST_NOTEBOOKS, MOST_ZIPS
 from dlsys.grading.collecting.rebuild import rebuild
@@ -293,19 +294,42 @@ def test_among_300_stray_notebooks_the_released_name_comes_first(
     file = put(tmp_path / "ada" / where, text())
     one = only(find(tmp_path, [COLLECTIVES]))
     assert (one.status, one.path) == (FOUND, file), one.reason
-    assert one.notes[0] == (
+    assert one.notes == (
         f"Of 301 notebooks that were handed in, {MOST_NOTEBOOKS} were looked into, those with a "
-        "released name first."
+        "released name first.",
     )
 
 
-def test_a_folder_of_a_hundred_thousand_folders_is_not_walked_to_its_end(tmp_path: Path) -> None:
-    for one in range(75):
-        for two in range(75):
-            (tmp_path / "ada" / f"{one}" / f"{two}").mkdir(parents=True)
-            (tmp_path / "ada" / f"{one}" / f"{two}" / "x").mkdir()
-    put(tmp_path / "ada" / "0" / "collectives.ipynb", text())
+def test_only_so_many_bytes_are_read_for_one_student(tmp_path: Path) -> None:
+    large = json.dumps(BLANK["memory_wall"] | {"widgets": ["x" * 40_000_000]})
+    for number in range(3):
+        put(tmp_path / "ada" / f"{number}.ipynb", large)
+    put(tmp_path / "ada" / "all.zip", packing(dict.fromkeys("ab", large) | {"c.ipynb": large}))
+    put(tmp_path / "ada" / "collectives.ipynb", text())
+    found = find(tmp_path, BOTH)
+    assert by_student(found)["ada"].status == FOUND
+    assert by_student(found, "memory_wall")["ada"].status == FOUND
+    assert found[0].notes[0].startswith("Of 5 notebooks that were handed in, 3 were looked into")
+
+
+def test_folders_in_folders_are_walked_level_by_level_and_not_to_their_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in itertools.product("abcdefgh", repeat=3):
+        tmp_path.joinpath("ada", *place).mkdir(parents=True)
+    put(tmp_path / "ada" / "h" / "collectives.ipynb", text())
+    listed: list[Any] = []
+    real = handed_in._entries
+
+    def entries(*arguments: Any) -> Any:
+        found = real(*arguments)
+        listed.extend(found)
+        return found
+
+    monkeypatch.setattr(handed_in, "_entries", entries)
+    monkeypatch.setattr(handed_in, "MOST_FILES", 100)
     assert only(find(tmp_path, [COLLECTIVES])).status == FOUND
+    assert len(listed) == 1 + 100  # the student's folder, and what is in it
 
 
 def test_a_zip_file_that_changes_after_it_was_found_is_refused(tmp_path: Path) -> None:

@@ -161,9 +161,11 @@ def _found(
         return Found(student, slug, MISSING, reason=" ".join([nothing, *unknown]))
     first = mine[0]
     notes = []
-    if len(mine) > 1:
+    # What holds no answer and is called otherwise was handed in beside it, not for it.
+    several = [c for c in mine if not c.refusal or naming.slug_in(c.file.name, [slug])]
+    if len(several) > 1:
         taken = visible(first.file.name, 100)
-        notes.append(f"{len(mine)} files were handed in for this; {taken} was taken.")
+        notes.append(f"{len(several)} files were handed in for this; {taken} was taken.")
     return Found(
         student,
         slug,

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from dlsys.grading.collecting import naming, packed
 from dlsys.grading.collecting.naming import Label
-from dlsys.grading.collecting.reading import Refused, modified, read_bytes
+from dlsys.grading.collecting.reading import MOST_STORED, Refused, modified, read_bytes
 from dlsys.grading.collecting.roster import Roster
 
 TIMESTAMP = "timestamp.txt"
@@ -29,19 +29,21 @@ DEEPEST = 4  # folders in a student's folder
 MOST_FILES = 5000  # in all of these together
 MOST_ZIPS = 5  # that are opened for one student
 MOST_NOTEBOOKS = 20  # that are read
+MOST_BYTES = 100_000_000  # in these together, stored outputs included
 
 
 @dataclass(frozen=True)
 class File:
     """A file that somebody handed in. `slug` is the assignment that its folder names; `home` the
-    student's folder, where it is in one; `member` its name in the zip file at `path`; `refusal`
-    why that cannot be opened."""
+    student's folder, where it is in one; `member` its name in the zip file at `path`, and `size`
+    its bytes there; `refusal` why that cannot be opened."""
 
     path: Path
     label: Label
     slug: str | None = None
     home: Path | None = None
     member: str = ""
+    size: int | None = None
     refusal: str = ""
 
     @property
@@ -143,13 +145,30 @@ def few(
         return *strange, depth, str(file.path), file.member
 
     found = sorted((file for file in (*plain, *inside) if file.is_notebook), key=order)
-    notes = []
-    if len(found) > MOST_NOTEBOOKS:
-        notes.append(
-            f"Of {len(found)} notebooks that were handed in, {MOST_NOTEBOOKS} were looked into, "
-            "those with a released name first."
-        )
-    return found[:MOST_NOTEBOOKS] or [*inside, *plain][:MOST_NOTEBOOKS], notes
+    read = _that_fit(found)
+    if not found:
+        return [*inside, *plain][:MOST_NOTEBOOKS], []
+    if len(read) == len(found):
+        return read, []
+    return read, [
+        f"Of {len(found)} notebooks that were handed in, {len(read)} were looked into, those with "
+        "a released name first."
+    ]
+
+
+def _that_fit(files: list[File]) -> list[File]:
+    """The first of them, as many as are read for one student."""
+    sizes = accumulate(map(_bytes_to_read, files))
+    fitting = [file for file, size in zip(files, sizes, strict=True) if size <= MOST_BYTES]
+    return fitting[:MOST_NOTEBOOKS]
+
+
+def _bytes_to_read(file: File) -> int:
+    try:
+        size = file.path.lstat().st_size if file.size is None else file.size
+    except OSError:
+        return 0
+    return size if size <= MOST_STORED else 0  # else it is refused unread
 
 
 def _unpacked(file: File, slugs: Iterable[str], below: Path | None) -> list[File]:
@@ -158,11 +177,15 @@ def _unpacked(file: File, slugs: Iterable[str], below: Path | None) -> list[File
         members = packed.notebooks(file.path, below)
     except Refused as error:
         return [replace(file, refusal=str(error))]
-    named = {
-        name: next((part for part in PurePosixPath(name).parts if part in slugs), file.slug)
-        for name in members
-    }
-    return [replace(file, member=name, slug=slug) for name, slug in named.items()]
+    return [
+        replace(
+            file,
+            member=name,
+            size=size,
+            slug=next((part for part in PurePosixPath(name).parts if part in slugs), file.slug),
+        )
+        for name, size in members.items()
+    ]
 
 
 def _entries(place: Path, most: int | None = None) -> list[os.DirEntry[str]]:

@@ -31,13 +31,14 @@ def is_zip(name: str) -> bool:
     return name.casefold().endswith(".zip")
 
 
-def notebooks(path: Path, below: Path | None) -> list[str]:
-    """The names of the notebooks in a zip file, without what systems leave there.
+def notebooks(path: Path, below: Path | None) -> dict[str, int]:
+    """The names of the notebooks in a zip file, without what systems leave there, and their bytes.
 
     Zip files in it stay closed. Raises Refused where there is no notebook.
     """
     with _opened(path, below) as archive:
-        found = list(dict.fromkeys(filter(_is_notebook, archive.namelist())))
+        entries = archive.infolist()
+        found = {e.filename: e.file_size for e in entries if _is_notebook(e.filename)}
     if not found:
         shown = visible(path.name, LONGEST_NAME)
         raise Refused(
