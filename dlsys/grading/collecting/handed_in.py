@@ -4,8 +4,8 @@
     STUDENT.ipynb   STUDENT_SLUG.ipynb   SLUG_STUDENT.ipynb
     doejane_LATE_123_4567_SLUG-1.ipynb (Canvas)   Jane Doe_123_assignsubmission_file_/... (Moodle)
 
-A zip file of a student counts as a folder (`packed`). Links are listed, for somebody has handed them
-in, and never followed.
+A zip file of a student counts as a folder (`packed`). Links are listed, for somebody has handed
+them in, and never followed.
 """
 
 from __future__ import annotations
