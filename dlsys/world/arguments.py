@@ -9,7 +9,7 @@ from typing import Any
 
 from dlsys.units import count, format_bytes
 
-_UNRUN = {
+_UNRUN: dict[Callable[[object], bool], str] = {
     inspect.isgeneratorfunction: "a generator: its body holds yield",
     inspect.iscoroutinefunction: "asynchronous: it begins with async def",
     inspect.isasyncgenfunction: "an asynchronous generator: it begins with async def",

@@ -25,7 +25,7 @@ from dlsys.world.real.fork_server import heard
 from dlsys.world.real.rank_process import Start, main
 
 _PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
-_AGAIN = 0.01  # seconds between two looks at who is left
+_AGAIN = 0.02  # seconds between two looks at who is left
 
 
 def keep(line: Connection) -> None:
@@ -41,6 +41,7 @@ def keep(line: Connection) -> None:
     try:
         while len(ranks) < start.ranks and heard(line, server):
             ranks[_fork(line, start, len(ranks), work, adopts)] = len(ranks)
+            line.send((len(ranks) - 1, ("started",)))
     except (EOFError, RuntimeError):  # the word to end comes early
         pass
     except OSError as error:

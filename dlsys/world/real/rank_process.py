@@ -24,8 +24,6 @@ from dlsys.world.errors import line_of
 from dlsys.world.real.default import default_communicator
 from dlsys.world.real.session import Session
 
-_LONGEST = 1e6  # seconds; gloo counts in whole numbers, which more would overflow
-
 
 @dataclass(frozen=True)
 class Start:
@@ -148,7 +146,7 @@ def _run(home: _Home, start: Start, rank: int, work: bytes) -> tuple[str, bytes]
     os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
     torch.set_num_threads(start.threads)
     program, args = _load(work)
-    limit = timedelta(seconds=min(start.timeout, _LONGEST))
+    limit = timedelta(seconds=start.timeout)
     store = dist.TCPStore(
         "127.0.0.1", start.port, is_master=False, wait_for_workers=False, timeout=limit
     )

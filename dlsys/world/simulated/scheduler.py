@@ -138,6 +138,9 @@ class Scheduler:
             # An interrupt between the last look for one and the wait would be seen after the wait.
             while not self._finished.acquire(timeout=1):
                 pass
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(self._at_work())
+            raise
         finally:
             self._abort()
             self._generator.set_state(random)
@@ -222,6 +225,14 @@ class Scheduler:
         except RuntimeError:
             rank.thread = None
             self._fail(WorldError(_NO_THREAD.format(rank.number, len(self.ranks))))
+
+    def _at_work(self) -> str:
+        """Which rank has the baton, and where its program is."""
+        rank = self._runnable
+        if rank is None or rank.thread is None:
+            return "No rank was at work"
+        frame = sys._current_frames().get(rank.thread.ident or 0)
+        return f"rank {rank.number} of {len(self.ranks)} was at work at {line_of(frame)}"
 
     def _main(self, rank: Rank) -> None:
         if self._aborted:

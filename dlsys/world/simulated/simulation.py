@@ -45,6 +45,9 @@ def simulate(
     size. Rank r's torch generator starts from `seed + r`. Peak memory is
     counted where there is a device, or with `track_memory`.
 
+    A rank is a thread: it takes some 0.2 ms, and while it waits 64 KiB of memory; more ranks than
+    half of the machine's memory holds are refused.
+
     Raises RankError (also of the original's type) when a rank raises, DeadlockError when no rank
     can move, MismatchError when ranks call different collectives, UnwaitedError when a rank lets go
     of a handle, or writes to a tensor that is being sent.
