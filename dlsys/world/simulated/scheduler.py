@@ -213,7 +213,7 @@ class Scheduler:
     def _let(self, rank: Rank) -> None:
         """Hand the baton to `rank`; its first turn begins its thread.
 
-        So a rank that never waits is gone before the next begins: the fewest threads live at once.
+        So ranks that never wait end while others begin, and their threads do not pile up.
         """
         if rank.thread is not None:
             rank.baton.release()
