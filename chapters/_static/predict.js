@@ -68,10 +68,10 @@
     addEventListener("beforeprint", () => show(true));
     addEventListener("afterprint", () => show(open));
 
-    // The folds of these cells give way to the form.
+    // The folds of these cells give way to the form, but for that of code which its author hides.
     for (const part of [cell, ...parts.slice(1)])
       if (part.matches(".tag_predict, .tag_after-prediction"))
-        for (const each of part.querySelectorAll(":scope > details")) each.open = each.firstElementChild.hidden = true;
+        for (const each of part.querySelectorAll(":scope > details:not(.above-input)")) each.open = each.firstElementChild.hidden = true;
     fold.tabIndex = -1;
     fold.before(form);
     form.hidden = false;

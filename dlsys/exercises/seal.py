@@ -18,6 +18,7 @@ from typing import Any
 _ROUNDS = 20_000
 DIGITS = 3
 """What a number is sealed with where its question states no precision. Then one less will do."""
+LONGEST = 1000  # values in a sealed list, and in each list in it
 
 
 def seal(value: Any, digits: int = DIGITS, *, is_count: bool = False) -> str:
@@ -63,6 +64,8 @@ class Sealed:
 
     def _is(self, value: Any, rtol: float = 1e-9) -> bool:
         # A value beside a rounding boundary may fall to either side, so both are tried.
+        if type(value) is list and len(value) > LONGEST:
+            return False  # before three copies of it are made
         try:
             moved = [_scaled(value, factor) for factor in (1.0, 1 - rtol, 1 + rtol)]
             candidates = {_canonical(each, self.digits) for each in moved}
@@ -121,6 +124,8 @@ def _scaled(value: Any, factor: float) -> Any:
 
 
 def _canonical(value: Any, digits: int) -> str:
+    if type(value) in (list, tuple) and len(value) > LONGEST:
+        raise ValueError(f"A list of {len(value):,} cannot be sealed; at most {LONGEST} can.")
     if type(value) in (int, float):
         return f"{float(value) + 0.0:.{digits - 1}e}"  # + 0.0 turns -0.0 into 0.0
     if type(value) in (list, tuple):

@@ -40,6 +40,11 @@ In between.
 print("56 + 56")
 ```
 
+```{code-cell} ipython3
+:tags: [after-prediction, hide-input]
+print("4", "times", "28")
+```
+
 Not hidden.
 
 ## A choice
@@ -124,6 +129,15 @@ def test_what_tells_the_answer_is_hidden_until_there_is_a_guess_and_no_more_than
     guess(page, "28")
     assert all(texts(page, *NUMBER))
     assert texts(page, "It shrinks.") == [False], "the other prediction was answered, too"
+
+
+def test_code_that_its_author_hides_stays_folded_beside_the_answer(page):
+    guess(page, "28")
+    source = page.locator(".tag_hide-input .cell_input")
+    assert texts(page, "4 times 28") == [True]
+    assert not source.evaluate("e => e.checkVisibility()")
+    page.get_by_text("Show code cell source").click()
+    assert source.evaluate("e => e.checkVisibility()")
 
 
 @pytest.mark.parametrize(
@@ -257,7 +271,7 @@ def test_a_browser_that_stores_nothing_still_asks(site, browser):
 
 def test_without_scripts_folds_hold_the_answers(page_without_scripts):
     page = page_without_scripts
-    assert texts(page, "of four", "112 GB", "56 + 56") == [False] * 3
+    assert texts(page, "of four", "112 GB", "56 + 56", "4 times 28") == [False] * 4
     assert page.locator("form.guess").first.is_visible() is False
     page.get_by_text("Show the answer").first.click()
     assert texts(page, "of four", "112 GB", "56 + 56") == [True, True, False]

@@ -559,7 +559,7 @@ def test_a_students_own_check_says_of_each_answer_what_the_notebook_says(
         released = ROOT / "exercises/collectives/collectives.ipynb"
         blank = {cell["id"]: cell for cell in json.loads(released.read_text("utf-8"))["cells"]}
         cells["seconds"]["source"] = blank["seconds"]["source"]
-        cells["sent"]["source"] = "def ring_bytes(kind, n, nbytes):\n    return 8 * nbytes"
+        cells["sent"]["source"] = "def large_broadcast(comm, x):\n    return 8 * comm.broadcast(x)"
     mine = tmp_path / "homework.ipynb"
     mine.write_text(json.dumps(notebook), "utf-8")
     assert check.main([str(mine), "--course", str(ROOT)]) == status

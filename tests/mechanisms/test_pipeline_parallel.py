@@ -553,6 +553,17 @@ def test_every_boundary_between_ranks_is_crossed_once_per_micro_batch_and_direct
     assert crossed == run.traffic.by_pair()
 
 
+def test_the_copies_of_a_tied_matrix_exchange_their_gradients_once_in_a_step():
+    plan, each = one_f_one_b(3, 6), BATCH // 6 * TIED.sequence * TIED.hidden * 4
+    matrix = TIED.vocab * TIED.hidden * 4
+    for steps in (1, 2):
+        sent = world.simulate(pipelined, 3, args=(plan, TIED, steps)).traffic.sent
+        assert sent == [
+            steps * (n * each + ends * matrix)
+            for n, ends in zip(plan.messages, (1, 0, 1), strict=True)
+        ]
+
+
 def peak_of_rank_0(plan):
     spec = TransformerSpec(layers=2, hidden=16, heads=4, vocab=32, sequence=8)
     tokens = torch.zeros(4 * plan.m, spec.sequence, dtype=torch.long)
@@ -572,6 +583,17 @@ def test_gpipe_keeps_m_micro_batches_and_1f1b_no_more_than_p():
     assert peak_of_rank_0(one_f_one_b(2, 8)) == peak_of_rank_0(one_f_one_b(2, 16))
     # At its peak 1F1B runs a backward pass, which needs a part of another micro-batch's memory.
     assert 5 * each < few - peak_of_rank_0(one_f_one_b(2, 8)) < 6 * each
+
+
+def test_a_batch_in_smaller_parts_takes_less_memory_under_1f1b_and_not_under_gpipe():
+    def peak(plan):
+        def program(comm):
+            Pipeline(plan, split(GPT(LLAMA), plan, comm.rank), comm).step(*batch(LLAMA))
+
+        return max(world.simulate(program, 3, track_memory=True).peak_memory)
+
+    assert peak(gpipe(3, 6)) > 0.95 * peak(gpipe(3, 3))
+    assert 0.5 < peak(one_f_one_b(3, 6)) / peak(one_f_one_b(3, 3)) < 0.7
 
 
 def test_zero_bubble_keeps_the_pairs_of_a_linear_layer_until_its_weight_backward():

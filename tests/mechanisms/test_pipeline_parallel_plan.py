@@ -17,7 +17,6 @@ from dlsys.pipeline_parallel import (
     PlanError,
     breadth_first,
     bubble_fraction,
-    draw_bubbles,
     draw_comparison,
     explorer,
     gpipe,
@@ -161,6 +160,16 @@ def test_transfers_delay_1f1b_more_than_gpipe():
     )
     assert gpipe(2, 8).price(120, 220, 5).makespan == 3070
     assert one_f_one_b(2, 8).price(120, 220, 5).makespan == 3100
+
+
+@pytest.mark.parametrize("seconds", [0.2, 5])
+@pytest.mark.parametrize(("p", "m"), [(2, 2), (2, 6), (3, 9), (4, 4), (4, 64), (8, 24), (8, 32)])
+def test_gpipe_waits_for_2_p_minus_1_transfers_and_1f1b_with_every_p_micro_batches(p, m, seconds):
+    # And 1F1B for 2(p - 2) more at the end, where no round is left to hide them.
+    waits = {gpipe(p, m): 2 * (p - 1), one_f_one_b(p, m): 2 * (p - 1) * m // p + 2 * (p - 2)}
+    for plan, transfers in waits.items():
+        later = plan.price(1, 2, transfer=seconds).makespan - plan.price(1, 2).makespan
+        assert later == pytest.approx(transfers * seconds)
 
 
 def test_below_5_percent_is_134_micro_batches_because_133_leave_exactly_5():
@@ -514,7 +523,6 @@ def test_every_schedule_can_be_drawn():
         figure = plan.draw(1, 2, 0.1, memory=True, until=200)
         figure.canvas.draw()
         assert len(figure.axes) == 2
-    assert len(draw_bubbles(8).axes[0].lines) == 3 + 1 + 3
     assert len(draw_comparison([gpipe(4, 8), one_f_one_b(4, 8)]).axes[0].lines) == 2
 
 

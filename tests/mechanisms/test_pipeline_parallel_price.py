@@ -10,7 +10,6 @@ from dlsys.pipeline_parallel import (
     Plan,
     breadth_first,
     bubble_fraction,
-    draw_bubbles,
     gpipe,
     interleaved,
     message_bytes,
@@ -111,6 +110,12 @@ def test_a_rank_of_gpipe_that_sends_works_on_nothing_else(p, m):
     assert overlapped.makespan == (m + p - 1) * 3 + 2 * (p - 1) * 0.25
 
 
+def test_sends_that_block_hide_nothing_and_delay_1f1b_about_as_much_as_gpipe():
+    # Overlapped, these transfers delay GPipe by 2.8 and 1F1B by 13.6 seconds.
+    took = [plan(8, 32).price(1, 2, send=0.2).makespan for plan in (gpipe, one_f_one_b)]
+    assert took == pytest.approx([117 + 15.2, 117 + 15.0])
+
+
 def test_a_message_within_a_rank_takes_nothing():
     free = zero_bubble_v(1, 4).price(1, 2)
     assert zero_bubble_v(1, 4).price(1, 2, 9, send=9, receive=9) == free
@@ -200,7 +205,6 @@ COUNTS = {
         lambda x: bubble_fraction(x, 4),
         lambda x: min_microbatches(x, 0.05),
         lambda x: step_seconds(x, 4, 1, 2),
-        lambda x: draw_bubbles(x),
     ],
     "m (the number of micro-batches)": [
         lambda x: gpipe(4, x),
@@ -219,7 +223,6 @@ COUNTS = {
         lambda x: bubble_fraction(4, 4, x),
         lambda x: min_microbatches(4, 0.05, x),
         lambda x: step_seconds(4, 4, 1, 2, x),
-        lambda x: draw_bubbles(4, stages_per_rank=[1, x]),
     ],
     "p (the number of stages)": [lambda x: partition([1, 2, 3], x)],
     "batch": [
@@ -231,7 +234,6 @@ COUNTS = {
     "itemsize": [lambda x: message_bytes(2, 8, 16, x)],
     "stages": [lambda x: Plan("by hand", x, 1, [])],
     "micro_batches": [lambda x: Plan("by hand", 1, x, [])],
-    "most (the micro-batches to draw)": [lambda x: draw_bubbles(4, most=x)],
 }
 COUNTS_FROM_0 = {
     "rank": [lambda x: split(None, gpipe(2, 2), x)],
@@ -255,7 +257,7 @@ SECONDS = {
 }
 SECONDS_OR_NONE = {"weight_backward": [lambda x: gpipe(2, 2).price(1, 2, 0, x)]}
 POSITIVE = {
-    "below": [lambda x: min_microbatches(4, x), lambda x: draw_bubbles(4, below=x)],
+    "below": [lambda x: min_microbatches(4, x)],
     "rate, in FLOP/s,": [lambda x: stage_seconds(SPEC, PIECES, x)],
     "width": [lambda x: gpipe(2, 2).draw(width=x)],
 }

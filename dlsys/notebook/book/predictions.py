@@ -18,7 +18,11 @@ def fold(app: Sphinx, doctree: nodes.document) -> None:
     """Mark the cells for MyST-NB, as its own tags and prompts would (doctree-read)."""
     for cell in doctree.findall(nodes.container):
         for tag, (what, words) in FOLDS.items():
-            if f"tag_{tag}" in cell["classes"]:
+            if f"tag_{tag}" not in cell["classes"]:
+                continue
+            if "tag_hide-input" in cell["classes"] and what == "output":
+                cell["hide_mode"] = "input+output"  # two folds, in MyST-NB's words
+            else:
                 cell["hide_mode"] = what
                 cell["prompt_show"] = words
                 cell["prompt_hide"] = words.replace("Show", "Hide")
