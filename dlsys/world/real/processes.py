@@ -75,7 +75,8 @@ def launch(
     """
     if rank_process.is_loading:
         raise RuntimeError(_LAUNCHED_AGAIN)
-    deadline = time.monotonic() + _checked_timeout(timeout)
+    timeout = _checked_timeout(timeout)
+    deadline = time.monotonic() + timeout
     ranks = check_ranks("launch", ranks, _PROCESS)
     seed, threads = check_seed("launch", seed), count("threads", threads)
     work = _sendable(program, check_program("launch", program, args))
