@@ -43,6 +43,8 @@ def same(
     cost: Any = None,
     best: Mapping[str, float] | None = None,
     vary: Mapping[Any, Sequence[Any]] | None = None,
+    weight: float = 1,
+    needed: bool = False,
 ) -> None:
     """Print a green tick where the expression is what is expected; raise WrongAnswer otherwise.
 
@@ -56,6 +58,8 @@ def same(
         ...}; shown beside `best`, the cost of the best answer known
     vary: {a literal of the expression: [others to put in its place]}, for a grader, which draws one
         and expects what the solution then gives; without effect here
+    weight, needed: for a grader: how much of the question's points the check is worth beside the
+        others, and whether an answer that fails it earns none of them
     """
     question = _source_of_expression(sys._getframe(1)) or "the answer"
     try:
