@@ -20,7 +20,7 @@ HEAVY = {
     "keys of one hash": f"{{k * {PRIME}: 1 for k in range(3000)}}",
     "numbers beyond every float": "[10**6000, -(10**400), 1.8e308, 5e-324]",
     "numbers of one hash in lists of one": f"[[k * {PRIME}] for k in range(10_000)]",
-    "half a character": "['\\ud800', '\\udfff', {'\\ud800': 1}]",
+    "half a character in a list and in a key": "['\\ud800', '\\udfff', {'\\ud800': 1}]",
     "lists as deep as may be": "[[[[[[[[[[[[[[[[[[1.5]] * 3]]]]]]]]]]]]]]] * 9]",
     "a hundred thousand numbers in a list": "[1.5] * 100_000",
     "keys that are tuples of one hash": f"{{(k * {PRIME}, 1): 1 for k in range(3000)}}",
