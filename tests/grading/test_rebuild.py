@@ -269,6 +269,86 @@ def test_an_answer_that_was_turned_into_text_runs_all_the_same() -> None:
         assert "had been turned into text; it was run as code." in rebuilt.notes[0]
 
 
+# -- cells that lost their names ------------------------------------------------------------------
+
+
+def stripped(cells: Cells) -> None:
+    """What is left where an editor keeps neither ids nor metadata."""
+    for number, each in enumerate(cells):
+        each["metadata"] = {}
+        each["id"] = f"{number:08x}"
+
+
+def renamed(cells: Cells) -> None:
+    for number, each in enumerate(cells):
+        each["id"] = f"cell-{number}"
+        each["metadata"] = {"nbgrader": {"grade_id": f"cell-{number}"}}
+
+
+ALL = [*ANSWERS, "choice"]
+
+
+def answer_all(cells: Cells) -> None:
+    for question in COLLECTIVES.questions:
+        cell(cells, question.id)["source"] = f"{question.names[0]} = {question.id!r}"
+    cell(cells, "choice")["source"] = "answer = 'choice'"
+
+
+def told(submission: Submission) -> dict[str, str | None]:
+    return {id: text and text.partition(" = ")[2] for id, text in submission.answers.items()}
+
+
+@pytest.mark.parametrize("lose", [stripped, renamed])
+def test_cells_without_their_names_are_told_by_headings_and_order(
+    lose: Callable[[Cells], None],
+) -> None:
+    rebuilt = after(answer_all, lose)
+    expected = after(answer_all)
+    assert (rebuilt.answers, rebuilt.written) == (expected.answers, expected.written)
+    assert rebuilt.steps == expected.steps
+    (note,) = rebuilt.notes
+    assert "lost the names" in note
+    assert f"order instead: {len(ALL)}." in note
+
+
+def test_a_notebook_without_names_that_was_left_blank_is_blank() -> None:
+    rebuilt = after(stripped)
+    assert (rebuilt.answers, rebuilt.written) == (BLANK.answers, BLANK.written)
+
+
+def test_edited_questions_own_cells_and_edited_helpers_do_not_hide_an_answer() -> None:
+    rebuilt = after(
+        answer_all,
+        lambda cells: cell(cells, "sent-question").update(source="## 2. Bytes for three kinds\n\nMy notes"),
+        lambda cells: cell(cells, "sent-lines").update(source="mine = 3"),
+        lambda cells: cell(cells, "sent-test").update(source="print('passed')"),
+        insert("mean", own("trial = 1")),
+        insert("mean", own("trial = 2")),
+        insert("choice", own("print(3)")),
+        stripped,
+    )  # fmt: skip
+    assert told(rebuilt) == {id: repr(id) for id in ANSWERS}
+    assert rebuilt.written == {"choice": "answer = 'choice'"}
+    assert [s for s in rebuilt.steps if s.kind in (TRUSTED, TEST)] == TRUSTED_CELLS
+
+
+def test_without_its_heading_an_answer_is_missing_and_no_other_takes_its_place() -> None:
+    rebuilt = after(answer_all, remove("mean-question"), stripped)
+    assert told(rebuilt) == {id: repr(id) for id in ANSWERS} | {"mean": None}
+
+
+def test_a_deleted_answer_is_not_taken_from_the_next_question() -> None:
+    rebuilt = after(answer_all, remove("mean", "mean-test", "mean-numbers"), stripped)
+    assert told(rebuilt) == {id: repr(id) for id in ANSWERS} | {"mean": None}
+
+
+def test_only_cells_without_names_are_told_by_their_place() -> None:
+    lose = [lambda cells, id=id: cell(cells, id).update(metadata={}, id=f"x{id}") for id in ("mean", "mean-question")]  # fmt: skip
+    rebuilt = after(answer_all, *lose)
+    assert told(rebuilt) == {id: repr(id) for id in ANSWERS}
+    assert "order instead: 1." in rebuilt.notes[0]
+
+
 # -- whatever comes ------------------------------------------------------------------------------
 
 KEEP, DROP, TWICE, TEXTED, UNNAMED = range(5)
