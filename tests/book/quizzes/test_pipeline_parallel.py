@@ -10,17 +10,21 @@ from dlsys.pipeline_parallel import (
     message_bytes,
     min_microbatches,
     one_f_one_b,
-    step_seconds,
 )
 from tests.book.quizzes import contract
 
 GB_OF_STAGE = 48 // 8 * 0.5
+# What a hundred micro-batches more add to a step, when the pipeline is full.
+SHORT, LONG = (one_f_one_b(4, m).price([9, 9, 12, 9], [21, 21, 28, 21]) for m in (100, 200))
+ROUNDS = LONG.makespan - SHORT.makespan
+WAITED = [long - short for long, short in zip(LONG.idle, SHORT.idle, strict=True)]
+SLOW = sum(WAITED) / 4 / ROUNDS
 
 NUMBERS = {
     "larger-batch": gpipe(4, 2 * 12).price(1, 2).bubble_fraction * 100,
     "fewest": min_microbatches(4, 0.025, v=3),
     "in-flight": one_f_one_b(8, 32).peak_in_flight[5] * GB_OF_STAGE,
-    "both-passes": one_f_one_b(2, 8).price(120, 220).makespan,
+    "slow-stage": SLOW * 100,
     "stage-message": message_bytes(1, 4096, 8192) / 1e6,
 }
 
@@ -46,10 +50,13 @@ MISCONCEPTIONS = {
         "an eighth of the layers": one_f_one_b(8, 32).peak_in_flight[5] * 48 * 0.5,
         "one micro-batch. How": GB_OF_STAGE,
     },
-    "both-passes": {
-        "longer of the two": step_seconds(2, 8, 0, 220),
-        "forward pass alone": step_seconds(2, 8, 120, 0),
-        "runs both stages": step_seconds(1, 8, 240, 440),
+    "slow-stage": {
+        "fills and drains": WAITED[2],
+        "three fast ranks": WAITED[0] / ROUNDS * 100,
+        "of the time worked": SLOW / (1 - SLOW) * 100,
+        "takes longer": (40 / 30 - 1) * 100,
+        "they work": 100 - SLOW * 100,
+        "The digits": SLOW,
     },
     "stage-message": {
         "four bytes": message_bytes(1, 4096, 8192, itemsize=4) / 1e6,
