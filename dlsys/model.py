@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dlsys.annotated import checked
 from dlsys.transformer import TransformerSpec
 
 SMALL = TransformerSpec(layers=4, hidden=64, heads=8, vocab=256, sequence=64, name="small")
@@ -145,6 +146,7 @@ class GPT(nn.Module):
     is filled. Raises ValueError for a spec with parts that this model does not have.
     """
 
+    @checked
     def __init__(
         self,
         spec: TransformerSpec,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, overload
 
+from dlsys.annotated import checked
 from dlsys.plain_data import plain_data
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ class Symmetry:
     shape: tuple[int, int] | None = None
 
 
+@checked
 @plain_data
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -265,6 +267,7 @@ class Plan:
 
         check(self)
 
+    @checked
     def price(
         self, nbytes: float, link_or_cluster: Link | Cluster | None, itemsize: int | None = None
     ) -> Price:
@@ -273,6 +276,7 @@ class Plan:
 
         return price(self, nbytes, link_or_cluster, itemsize)
 
+    @checked
     def run(self, comm: Any, tensor: Any, **options: Any) -> Any:
         """Carry the plan out on real tensors: the result of `comm.<kind>(tensor, plan=self)`.
 
@@ -286,6 +290,7 @@ class Plan:
         root = {ROOTED[self.kind]: self.root} if self.kind in ROOTED else {}
         return getattr(comm, self.kind)(tensor, plan=self, **root, **options)
 
+    @checked
     def draw(self, animate: bool = False, **options: Any) -> Any:
         """A Matplotlib figure of the rounds, or an animation that plays in the page."""
         if animate:

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from dlsys.annotated import checked
+from dlsys.checks import count
 from dlsys.collectives.execution import Execution
 from dlsys.collectives.plan import Plan, Symmetry, Transfer
 from dlsys.hardware import Cluster, Link
 from dlsys.network import EventQueue, Network
-from dlsys.units import count
 
 Method = Literal["closed form", "event simulation"]
 
@@ -43,6 +44,7 @@ class Price:
     method: Method
 
 
+@checked
 def price(
     plan: Plan,
     nbytes: float,

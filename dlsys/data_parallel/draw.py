@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dlsys.annotated import checked
 from dlsys.data_parallel.noise import BatchTradeoff
 from dlsys.data_parallel.picture import (
     BACKWARD,
@@ -31,6 +32,7 @@ SHADES = ("#56B4E9", "#B4DDF4")
 NARROW = 0.022  # of the axis: a bar that is shorter has no room for its bucket's number
 
 
+@checked
 def draw(plan: BucketPlan) -> Figure:
     """A row for each bucket, sent from top to bottom, its gradients one after the other.
 
@@ -59,6 +61,7 @@ def draw(plan: BucketPlan) -> Figure:
     return figure
 
 
+@checked
 def draw_overlap(*steps: Overlap, names: Sequence[str] = ()) -> Figure:
     """A panel for each step: compute above, all-reduces below, bucket by bucket, on one time axis.
 
@@ -112,6 +115,7 @@ def _bars(
             name.set(fontsize=8, color=ON_LIGHT, bbox=patch)
 
 
+@checked
 def draw_bucket_tradeoff(steps: Mapping[float, Overlap], best: float | None = None) -> Figure:
     """Seconds of a step over the size of its buckets, with what it is made of.
 
@@ -149,6 +153,7 @@ def draw_bucket_tradeoff(steps: Mapping[float, Overlap], best: float | None = No
     return figure
 
 
+@checked
 def draw_scaling(curves: Mapping[str, Sequence[Scaling]]) -> Figure:
     """Speedup and efficiency over ranks, a line for each named curve of weak or strong scaling.
 
@@ -181,6 +186,7 @@ def draw_scaling(curves: Mapping[str, Sequence[Scaling]]) -> Figure:
     return figure
 
 
+@checked
 def draw_compression(
     curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], label: str = "loss"
 ) -> Figure:
@@ -211,6 +217,7 @@ def draw_compression(
     return figure
 
 
+@checked
 def draw_batch_tradeoff(tradeoff: BatchTradeoff) -> Figure:
     """Samples over steps to one loss, for all batch sizes; the critical batch is marked."""
     figure, (axes,) = closed_figure(6.5, 4)

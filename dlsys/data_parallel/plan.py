@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dlsys.annotated import checked
+from dlsys.checks import count, positive
 from dlsys.collectives import plan_for
 from dlsys.plain_data import plain_data
-from dlsys.units import MIB, count, positive
+from dlsys.units import MIB
 
 if TYPE_CHECKING:
     from dlsys.data_parallel.price import Overlap
@@ -122,6 +124,7 @@ class BucketPlan:
         if missing:
             raise ValueError(f"{missing[0]!r} is in no bucket: its gradient would stay local.")
 
+    @checked
     def sent(self, ranks: int, algorithm: str = "ring") -> tuple[int, ...]:
         """Bytes that each of `ranks` ranks sends in a step, as a run counts them.
 
@@ -136,6 +139,7 @@ class BucketPlan:
                 sent[m.src] += (edges[m.stop] - edges[m.first]) * bucket.itemsize
         return tuple(sent)
 
+    @checked
     def price(
         self, ranks: int, where: Where = None, backward_seconds: float = 0.0, **more: Any
     ) -> Overlap:
@@ -151,6 +155,7 @@ class BucketPlan:
         return draw(self, **options)
 
 
+@checked
 def buckets(
     sizes: Mapping[str, int] | Sequence[tuple[str, int]],
     bucket_bytes: float | None = None,

@@ -10,10 +10,11 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from dlsys import collectives
+from dlsys.annotated import checked
+from dlsys.checks import at_least, count, positive
 from dlsys.data_parallel.plan import BucketPlan, buckets
 from dlsys.hardware import Cluster
 from dlsys.network import Where
-from dlsys.units import at_least, count, positive
 
 
 def step_bytes(nbytes: float, ranks: int, all_reduces: int = 1) -> float:
@@ -45,6 +46,7 @@ def accumulation_steps(batch: int, micro_batch: int, ranks: int) -> int:
     return batch // at_once
 
 
+@checked
 @lru_cache(maxsize=1024)
 def all_reduce_seconds(nbytes: float, ranks: int, where: Where, algorithm: str = "ring") -> float:
     """Seconds of an all-reduce of `nbytes` among `ranks` ranks, as the collective's plan has it.
@@ -118,6 +120,7 @@ class Overlap:
         return 1 - self.exposed_seconds / busy if busy else 1.0
 
 
+@checked
 def overlap(
     plan_or_sizes: BucketPlan | Sequence[float],
     backward_seconds: float,
@@ -167,6 +170,7 @@ def _sizes(plan_or_sizes: BucketPlan | Sequence[float]) -> list[float]:
     return list(plan_or_sizes)
 
 
+@checked
 def bucket_tradeoff(
     gradients: float | Mapping[str, int],
     backward_seconds: float,
@@ -197,6 +201,7 @@ def bucket_tradeoff(
     }
 
 
+@checked
 def best_bucket_bytes(
     gradients: float | Mapping[str, int],
     backward_seconds: float,

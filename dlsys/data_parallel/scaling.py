@@ -9,9 +9,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from dlsys.annotated import checked
+from dlsys.checks import at_least, count, positive
 from dlsys.data_parallel.price import Overlap, equal_buckets, overlap
 from dlsys.network import Where
-from dlsys.units import at_least, count, positive
 
 BACKWARD = 2 / 3
 """Backward's part of compute: it does two matrix products where forward does one."""
@@ -63,6 +64,7 @@ class Scaling:
         return self.step.communication_seconds > self.step.compute_seconds
 
 
+@checked
 def weak_scaling(
     ranks: Sequence[int],
     compute_seconds: float,
@@ -84,6 +86,7 @@ def weak_scaling(
     return [_scaled(n, compute_seconds, n * compute_seconds, *rest) for n in sizes]
 
 
+@checked
 def strong_scaling(
     ranks: Sequence[int],
     compute_seconds: float,
@@ -135,6 +138,7 @@ def straggler_seconds(ranks: int, base_seconds: float, delay_seconds: float) -> 
     )
 
 
+@checked
 def slowest_of(ranks: int, times: Sequence[float]) -> float:
     """Expected seconds of the slowest of n ranks, each of whose times is drawn from `times`.
 

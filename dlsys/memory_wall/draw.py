@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dlsys.annotated import checked
 from dlsys.hardware import Device
 from dlsys.memory_wall.plan import RECIPES, Recipe, model_state
 from dlsys.memory_wall.price import training_seconds
@@ -88,6 +89,7 @@ def draw_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]], memory: float
     )
 
 
+@checked
 def draw_recipes(
     parameters: float,
     recipes: Sequence[str] = tuple(RECIPES),
@@ -103,6 +105,7 @@ def draw_recipes(
     return stacked(rows, device.memory if device else None)
 
 
+@checked
 def draw_zero(
     parameters: float,
     data_parallel: int,
@@ -134,6 +137,7 @@ def four_buckets(
     }
 
 
+@checked
 def draw_models(
     specs: Sequence[TransformerSpec],
     batch: int,
@@ -146,6 +150,7 @@ def draw_models(
     return stacked(rows, device.memory if device else None)
 
 
+@checked
 def draw_activations(
     spec: TransformerSpec,
     batch: int,
@@ -218,6 +223,7 @@ def draw_choice(rows: Sequence[Any], saving: str, sequence: int, device: Device)
     return figure
 
 
+@checked
 def draw_walls(
     specs: Sequence[TransformerSpec],
     device: Device,

@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass
 from numbers import Real
 
+from dlsys.annotated import checked
+from dlsys.checks import count, positive
 from dlsys.plain_data import plain_data
-from dlsys.units import Catalogue, count, positive
+from dlsys.units import Catalogue
 
 
 @plain_data
@@ -31,6 +33,7 @@ class Buckets:
         return self.weights + self.gradients + self.optimizer
 
 
+@checked
 @plain_data
 @dataclass(frozen=True)
 class Recipe(Buckets):
@@ -104,6 +107,7 @@ def named(recipe: str | Recipe) -> Recipe:
     return recipe
 
 
+@checked
 def model_state(
     parameters: float,
     recipe: str | Recipe = "mixed-adamw",
@@ -144,6 +148,7 @@ def model_state(
     )
 
 
+@checked
 def devices_needed(
     parameters: float, recipe: str | Recipe = "mixed-adamw", device_memory: float = 80e9
 ) -> int:
@@ -157,6 +162,7 @@ def devices_needed(
     return math.ceil(model_state(parameters, recipe).total / device_memory)
 
 
+@checked
 def largest_model(
     device_memory: float, recipe: str | Recipe = "mixed-adamw", devices: int = 1
 ) -> int:

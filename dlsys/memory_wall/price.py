@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dlsys.units import HOUR, at_least, count, format_flops, positive
+from dlsys.annotated import checked
+from dlsys.checks import at_least, count, positive
+from dlsys.units import HOUR, format_flops
 
 JOULES_PER_KWH = 3.6e6
 
@@ -179,6 +181,7 @@ def energy(
     return Energy(seconds * (devices * watts + hosts * host_watts) * pue)
 
 
+@checked
 def check_energy(
     claimed: Energy,
     seconds: float,

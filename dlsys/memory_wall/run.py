@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from dlsys.annotated import checked
 from dlsys.memory_wall.plan import ModelState
 
 
@@ -23,6 +24,7 @@ class MeasuredState(ModelState):
     steps: int = 0
 
 
+@checked
 def measure_state(model: nn.Module, *optimizers: torch.optim.Optimizer) -> MeasuredState:
     """Bytes (`nbytes`) of a model's parameters, gradients and optimizer state, by bucket.
 
@@ -59,6 +61,7 @@ class MixedPrecision:
     Micikevicius et al. 2018 (arXiv 1710.03740), section 3.1.
     """
 
+    @checked
     def __init__(
         self,
         model: nn.Module,
@@ -142,6 +145,7 @@ class Saved:
         return sum(sum(terms.values()) for terms in parts)
 
 
+@checked
 def measure_activations(model: nn.Module, tokens: Tensor, targets: Tensor | None = None) -> Saved:
     """Run the GPT forward and count what autograd keeps, by the module that asked to keep it.
 

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dlsys.units import unknown
+from dlsys.checks import unknown
 
 # Dark enough to carry white text, and apart from one another without colour (they differ in
 # lightness); right and wrong are said in the feedback too, so colour carries nothing alone.

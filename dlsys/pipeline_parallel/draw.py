@@ -12,11 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from dlsys.annotated import checked
+from dlsys.checks import count, positive
 from dlsys.palette import GRID, INK, LINES, MUTED, ON_DARK, ON_LIGHT
 from dlsys.pipeline_parallel.action import KINDS
 from dlsys.pipeline_parallel.plan import Plan, sizes
 from dlsys.pipeline_parallel.price import Price, Seconds, bubble_fraction, min_microbatches
-from dlsys.units import count, positive
 
 # Okabe and Ito's palette. In grey F is dark, B is light and W lies between them, hatched; the
 # later of a rank's stages are paler.
@@ -27,6 +28,7 @@ MOST_NAMED = 1500
 MOST_RANKS = 64
 
 
+@checked
 def draw(
     plan: Plan,
     forward: Seconds = 1.0,
@@ -77,6 +79,7 @@ def draw(
     return figure
 
 
+@checked
 def draw_bubbles(
     p: SupportsIndex,
     stages_per_rank: Sequence[SupportsIndex] = (1, 2, 4),
@@ -111,6 +114,7 @@ def draw_bubbles(
     return figure
 
 
+@checked
 def draw_comparison(
     plans: Sequence[Plan] | Mapping[str, Plan],
     forward: float = 1.0,

@@ -9,14 +9,16 @@ from functools import cached_property
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
+from dlsys.annotated import checked
+from dlsys.checks import count, counts
 from dlsys.pipeline_parallel.action import Action, PlanError, at, fault, refused
 from dlsys.plain_data import plain_data
-from dlsys.units import count, counts
 
 if TYPE_CHECKING:
     from dlsys.pipeline_parallel.price import Price
 
 
+@checked
 @plain_data
 @dataclass(frozen=True)
 class Plan:
@@ -86,6 +88,7 @@ class Plan:
         """
         return tuple(max(held, default=0) for held in map(self.in_flight, self.ranks))
 
+    @checked
     def in_flight(self, order: Sequence[Action]) -> list[int]:
         """The pairs held during each action of a rank's `order`."""
         frees = "W" if self.splits_backward else "B"
@@ -111,6 +114,7 @@ class Plan:
         """Every action, in an order in which one device could run them; raises as `check` does."""
         return tuple(_Traversal(self).run())
 
+    @checked
     def needs(self, action: Action) -> tuple[Action, ...]:
         """The actions that must have ended before `action` can start."""
         kind, stage, micro_batch = action
@@ -122,6 +126,7 @@ class Plan:
         last = stage == self.stages - 1
         return (forward,) if last else (forward, Action("B", stage + 1, micro_batch))
 
+    @checked
     def check(self, most_in_flight: int | Sequence[int] | None = None) -> None:
         """Prove that the plan runs every action once, in an order that ends.
 
@@ -132,6 +137,7 @@ class Plan:
 
         check(self, most_in_flight)
 
+    @checked
     def price(
         self,
         forward: float | Sequence[float],

@@ -9,9 +9,10 @@ from typing import Any, SupportsIndex
 import torch
 from torch import Tensor, nn
 
+from dlsys.annotated import checked
+from dlsys.checks import count
 from dlsys.pipeline_parallel.partition import partition, piece_flops
 from dlsys.pipeline_parallel.plan import Plan
-from dlsys.units import count
 
 _EMBEDS = ("embedding", "positions", "dropout")
 _READS_OUT = ("norm", "head")
@@ -81,6 +82,7 @@ class Stage(nn.Module):
         self._part[0].initialize(seed)
 
 
+@checked
 def split(
     model: Any,
     plan: Plan,

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from dlsys.annotated import checked
 from dlsys.hardware import Cluster
 from dlsys.palette import GRID, GROUND, INK, MUTED
 from dlsys.tensor_parallel.plan import BRANCHES, Layout, Parameter, layout
@@ -39,6 +40,7 @@ MOST_LANES = 4
 SIDE, STEP = 0.72, 0.95  # of a matrix; from one lane to the next
 
 
+@checked
 def draw_layer(plan: Layout) -> Figure:
     """One layer: a lane for each rank (4 at most), a panel for each branch.
 
@@ -118,6 +120,7 @@ def _draw_matrix(axes: Axes, parameter: Parameter, rank: int, x: float, y: float
     axes.add_patch(Rectangle((x, y), SIDE, SIDE, facecolor="none", edgecolor=INK))
 
 
+@checked
 def draw_share(
     spec: TransformerSpec,
     batch: int,
@@ -158,6 +161,7 @@ def draw_share(
     return figure
 
 
+@checked
 def draw_activations(
     spec: TransformerSpec, batch: int, degrees: Sequence[int] = (1, 2, 4, 8), dropout: bool = True
 ) -> Figure:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from dlsys import world
+from dlsys.annotated import checked
+from dlsys.checks import divisor
 from dlsys.model import GPT, at_least_float32
 from dlsys.tensor_parallel.autograd import gather
 from dlsys.tensor_parallel.copied import sum_gradients
@@ -22,7 +24,6 @@ from dlsys.tensor_parallel.linear import (
 from dlsys.tensor_parallel.plan import BRANCHES, Parameter, layout
 from dlsys.tensor_parallel.vocabulary import VocabParallelEmbedding, vocab_parallel_cross_entropy
 from dlsys.transformer import TransformerSpec
-from dlsys.units import divisor
 from dlsys.world import Communicator
 
 
@@ -45,6 +46,7 @@ class TensorParallelGPT(GPT):
     comm=None means the world that the caller is in. Raises ValueError as `layout` and GPT do.
     """
 
+    @checked
     def __init__(
         self,
         spec: TransformerSpec,

@@ -18,6 +18,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from dlsys import world
+from dlsys.annotated import checked
+from dlsys.checks import divisor
 from dlsys.tensor_parallel.autograd import (
     Finish,
     gather,
@@ -29,7 +31,6 @@ from dlsys.tensor_parallel.autograd import (
     start_sum,
 )
 from dlsys.tensor_parallel.plan import Parameter
-from dlsys.units import divisor
 from dlsys.world import Communicator
 
 
@@ -109,6 +110,7 @@ class ColumnParallelLinear(ShardedLinear):
     ValueError where t does not divide out_features.
     """
 
+    @checked
     def __init__(
         self,
         in_features: int,
@@ -152,6 +154,7 @@ class RowParallelLinear(ShardedLinear):
     caller is in. Raises ValueError where t does not divide in_features.
     """
 
+    @checked
     def __init__(
         self,
         in_features: int,

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dlsys.annotated import checked
+from dlsys.checks import UnknownNameError, count, divisor, unknown
 from dlsys.plain_data import plain_data
 from dlsys.transformer import TransformerSpec, check_spec
-from dlsys.units import UnknownNameError, count, divisor, unknown
 
 if TYPE_CHECKING:
     from dlsys.hardware import Cluster, Link
@@ -25,6 +26,7 @@ class LayoutError(ValueError):
     """A layout under which the ranks together would not compute what one device computes."""
 
 
+@checked
 @plain_data
 @dataclass(frozen=True)
 class Parameter:
@@ -153,6 +155,7 @@ class Layout:
 
         check(self)
 
+    @checked
     def price(
         self, batch: int, link_or_cluster: Link | Cluster | None = None, **options: Any
     ) -> Price:
@@ -167,11 +170,13 @@ class Layout:
 
         return draw_layer(self)
 
+    @checked
     def times(self, parameter: Parameter) -> int:
         """How many parameters of the model it stands for: one in each layer, or one."""
         return self.spec.layers if parameter.name.startswith("layers.") else 1
 
 
+@checked
 def layout(spec: TransformerSpec, tp: int, sequence_parallel: bool = False) -> Layout:
     """The cut of Megatron-LM: into a branch by columns, out of it by rows, one sum for each.
 

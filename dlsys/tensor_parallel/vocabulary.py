@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from dlsys import world
+from dlsys.annotated import checked
 from dlsys.tensor_parallel.autograd import reduce, scatter_sequence, start_sum
 from dlsys.tensor_parallel.linear import ShardedModule
 from dlsys.tensor_parallel.plan import Parameter
@@ -31,6 +32,7 @@ class VocabParallelEmbedding(ShardedModule):
     world that the caller is in. Raises ValueError where there are fewer words than ranks.
     """
 
+    @checked
     def __init__(
         self,
         num_embeddings: int,
@@ -66,6 +68,7 @@ class VocabParallelEmbedding(ShardedModule):
         return (scatter_sequence if self.sequence_parallel else reduce)(rows, self.comm)
 
 
+@checked
 def vocab_parallel_cross_entropy(
     logits: Tensor,
     targets: Tensor,

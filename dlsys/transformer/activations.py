@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
+from dlsys.annotated import checked
+from dlsys.checks import count, divisor
 from dlsys.transformer.catalogue import check_spec
 from dlsys.transformer.spec import TransformerSpec
-from dlsys.units import count, divisor
 
 Recompute = Literal["none", "selective", "full"]
 
@@ -81,6 +82,7 @@ class Activations(int):
         return self.everything + self.recomputed
 
 
+@checked
 def activations(
     spec: TransformerSpec,
     batch: int,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dlsys.annotated import checked
 from dlsys.transformer.spec import LatentAttention, MixtureOfExperts, TransformerSpec
 from dlsys.units import Catalogue
 
@@ -138,6 +139,7 @@ CATALOGUE: Catalogue[TransformerSpec] = Catalogue(
 )
 
 
+@checked
 def check_spec(spec: TransformerSpec) -> None:
     """Check that `spec` is a TransformerSpec, not a model's name, say; raises ValueError."""
     if not isinstance(spec, TransformerSpec):

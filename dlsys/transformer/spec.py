@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from dlsys.annotated import checked
+from dlsys.checks import count, counts, unknown
 from dlsys.plain_data import plain_data
-from dlsys.units import count, counts, unknown
 
 
 class Matrix(NamedTuple):
@@ -75,6 +76,7 @@ class LatentAttention:
         counts(self, *vars(self))
 
 
+@checked
 @plain_data
 @dataclass(frozen=True)
 class TransformerSpec:
@@ -159,6 +161,7 @@ class TransformerSpec:
         return odd + ["positions"] * (self.positions == "relative")
 
     @classmethod
+    @checked
     def from_config(cls, config: Mapping[str, Any]) -> TransformerSpec:
         """The spec of a Hugging Face `config.json`, read as a dict; raises ValueError.
 
@@ -201,6 +204,7 @@ class TransformerSpec:
         up, down = Matrix("ffn_up", h, f, held, used), Matrix("ffn_down", f, h, held, used)
         return [*router, up, *gate, down]
 
+    @checked
     def parameter_counts(self, active: bool = False) -> dict[str, int]:
         """Parameters by part of the model; where `active`, without experts a token does not visit.
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import cloudpickle
 
-from dlsys.units import count
+from dlsys.checks import count
 from dlsys.world.errors import MismatchError, WorldError, check_program, rank_error
 from dlsys.world.real.fork_server import fork_server, meeting_point
 from dlsys.world.real.rank_process import Start, main

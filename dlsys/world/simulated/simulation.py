@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from dlsys.checks import count
 from dlsys.hardware import Cluster, Device, Link
-from dlsys.units import count
 from dlsys.world.errors import WorldError, check_program, last_frame, line_of, rank_error
 from dlsys.world.here import here
 from dlsys.world.run import Run
