@@ -73,7 +73,7 @@ def _forms(function: Callable[..., Any]) -> Iterator[tuple[int, str, Any, Form]]
     for place, parameter in enumerate(inspect.signature(function).parameters.values()):
         loose = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         hint = parameter.annotation
-        form = _form(eval(hint, {}, names)) if isinstance(hint, str) else None
+        form = _form(eval(hint, {}, names) if isinstance(hint, str) else hint)
         if form and not form.number and not loose:
             keyword = parameter.kind is parameter.KEYWORD_ONLY
             yield 10**6 if keyword else place, parameter.name, parameter.default, form
@@ -82,6 +82,8 @@ def _forms(function: Callable[..., Any]) -> Iterator[tuple[int, str, Any, Form]]
 def _form(hint: Any) -> Form | None:
     """The form of an annotation; None where it allows anything."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if hint in (Any, object, inspect.Parameter.empty):
+        return None
     if hint in _NUMBERS:
         return Form(_NUMBERS[hint], _is_number, number=True)
     if hint is bool:  # Python's or NumPy's
@@ -101,7 +103,7 @@ def _form(hint: Any) -> Form | None:
         return _sequence(_form(parts[0]))
     if origin is Callable:
         return Form("a function", callable)
-    return _class(hint) if isinstance(hint, type) and hint is not object else None
+    return _class(hint) if isinstance(hint, type) else None
 
 
 def _one_of(forms: Sequence[Form | None]) -> Form | None:
@@ -149,7 +151,9 @@ def _mapping(form: Form | None) -> Form:
     return Form(f"a dictionary, of {form.words} each" if form else "a dictionary", fits)
 
 
-def _class(cls: type) -> Form:
+def _class(cls: type) -> Form | None:
+    if issubclass(cls, tuple):  # whose values may be written as tuples
+        return None
     name = cls.__name__
     words = f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
     example = f" such as {_EXAMPLES[name]}" if name in _EXAMPLES else ""

@@ -69,6 +69,25 @@ def counts(holder: object, *names: str, least: int = 1) -> None:
         object.__setattr__(holder, name, count(name, getattr(holder, name), least))
 
 
+def whole(name: str, value: SupportsIndex) -> int:
+    """`value`, of any integer type and any sign, as an int."""
+    if not hasattr(value, "__index__") or isinstance(value, bool):
+        refuse(name, value, "a whole number")
+    return value.__index__()
+
+
+def fraction(name: str, value: float) -> None:
+    """Check that `value` is a number from 0 to 1."""
+    if not (_finite(value) and 0 <= value <= 1):
+        refuse(name, value, "a fraction, from 0 to 1")
+
+
+def some(name: str, values: object) -> None:
+    """Check that a sequence or a dictionary is not empty."""
+    if not values:
+        refuse(name, values, "at least one")
+
+
 def flag(name: str, value: object) -> None:
     """Check that `value` is True or False, Python's or NumPy's."""
     if type(value).__name__ != "bool":

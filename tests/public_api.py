@@ -112,7 +112,8 @@ NAMES: dict[str, Any] = {
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "collectives.Plan": {"algorithm": "by hand", "ranks": 2, "chunks": 2, "rounds": [[]]},
     "collectives.Plan.bounds": {"length": 8},
-    "collectives.Plan.owner": {"chunk": 3},
+    "collectives.Plan.owner": {"chunk": 0},
+    "collectives.Plan.s*": {"rank": 0},
     "collectives.Transfer": {"src": 0, "dst": 1, "first": 0, "stop": 1},
     "collectives.candidates": {"ranks": 4},
     "collectives.best": {"ranks": 4},
@@ -251,9 +252,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "units.parse_flops": {"text": "3 TFLOP"},
 }
 # Whose methods are called.
+METER = data_parallel.NoiseMeter()
+METER.steps = 1
 OBJECTS: dict[str, Any] = {
-    "data_parallel.NoiseMeter": data_parallel.NoiseMeter(),
-    "collectives.Plan": RING,
+    "data_parallel.NoiseMeter": METER,
+    "collectives.Plan": collectives.ring_all_reduce(1),
     "data_parallel.BatchTradeoff": data_parallel.BatchTradeoff(1e3, 1e6),
     "data_parallel.BucketPlan": BUCKETS,
     "data_parallel.Int8": data_parallel.Int8(),
@@ -275,7 +278,7 @@ TORCH = "torch calls it, or says what it does not like"
 WORLD = "worlds have tests of their own"
 # What is not called, and why; patterns of names.
 NOT_CALLED = {
-    "checks.*": "it checks the arguments of all others",
+    **dict.fromkeys(("checks.*", "annotated.*"), "it checks the arguments of all others"),
     **dict.fromkeys(
         (
             *("exploring.*", "lazy.*", "network.*", "plain_data.*", "svg.*", "*.explore"),
@@ -310,6 +313,8 @@ NOT_CALLED = {
         ),
         TORCH,
     ),
+    "pipeline_parallel.Pipeline.step": "its stages say what they do not like",
+    "data_parallel.draw_overlap": "its steps come one by one; names are titles",
     "notebook.show.refusal": "it calls any function with any arguments",
     "tensor_parallel.Layout.recut": "it makes layouts that are wrong, for check() to judge",
     "world.*": WORLD,
@@ -403,9 +408,37 @@ def _calls(name: str, value: Any) -> Iterator[Public]:
 
 
 # Text that may be anything.
-FREE = {"name", "source", "why", "label", "algorithm"}
+FREE = {"kind of a catalogue", "expression", "expected", "value", "hint", "unit", "name", "source", "why", "label", "algorithm"}
 # Other words under which a sentence may speak of an argument.
-WORDS: dict[str, tuple[str, ...]] = {}
+WORDS: dict[str, tuple[str, ...]] = {
+    "kind": ("collective",),
+    "tp": ("tensor-parallel degree",),
+    "degrees": ("tensor-parallel degree",),
+    "tensor_parallel": ("tensor-parallel degree",),
+    "plan_or_sizes": ("A bucket's size",),
+    "shares": ("A share of backward",),
+    "times": ("A time in seconds",),
+    "experts_per_token": ("a token cannot visit",),
+    "kv_heads": ("key-value heads",),
+    "nics_per_node": ("network cards",),
+    "dst": ("Rank",),
+    "number_format": ("rate of",),
+    "dtypes": ("dtype",),
+    "recipes": ("recipe",),
+    "sequences": ("sequence",),
+    "slug": ("quiz",),
+    "seconds": ("hours", "FLOP/s"),
+    "flops": ("FLOP/s",),
+    "peak_flops": ("peak",),
+    "tdp": (" W ",),
+    "achieved": ("A utilization of",),
+    "achievable": ("A utilization of",),
+    "value": ("answer",),
+    "rows": ("Row ",),
+    "columns": ("columns",),
+    "most_in_flight": ("are allowed",),
+    "num_embeddings": ("words",),
+}
 IN_A_WORLD = (
     "data_parallel.DataParallel",
     "data_parallel.LocalSGD",
@@ -413,7 +446,7 @@ IN_A_WORLD = (
     "tensor_parallel.*Embedding",
     "tensor_parallel.TensorParallelGPT",
     "tensor_parallel.vocab*",
-    "tensor_parallel.[cgrs]*",
+    "tensor_parallel.[cgrsfl]*",
     "data_parallel.NoiseMeter.*",
     "collectives.Plan.run",
     "pipeline_parallel.Pipeline",

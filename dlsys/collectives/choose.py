@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, positive, unknown
+from dlsys.checks import at_least, count, positive, some, unknown
 from dlsys.collectives import halving, hierarchical, naive, ring, tree
 from dlsys.collectives.plan import KINDS, ROOTED, Plan, PlanError
 from dlsys.collectives.price import Price
@@ -124,7 +124,7 @@ def best(
 
     among: plans by name to choose from, `candidates(kind, link_or_cluster, ranks)` unless given.
     """
-    plans = candidates(kind, link_or_cluster, ranks) if among is None else among
+    plans = _among(kind, link_or_cluster, ranks, among)
     return plans[_fastest(plans, nbytes, link_or_cluster)]
 
 
@@ -142,7 +142,7 @@ def crossovers(
     to a relative width of 0.1 %.
     """
     at_least("largest", largest, 1)
-    plans = candidates(kind, link_or_cluster, ranks) if among is None else among
+    plans = _among(kind, link_or_cluster, ranks, among)
     below, name = 1.0, _fastest(plans, 1.0, link_or_cluster)
     changes = [(below, name)]
     while below < largest:
@@ -157,6 +157,15 @@ def crossovers(
             changes.append((high, name))
         below = above
     return changes
+
+
+def _among(
+    kind: str, where: Link | Cluster, ranks: int | None, among: Mapping[str, Plan] | None
+) -> Mapping[str, Plan]:
+    if among is None:
+        return candidates(kind, where, ranks)
+    some("among", among)
+    return among
 
 
 def _fastest(plans: Mapping[str, Plan], nbytes: float, where: Link | Cluster) -> str:

@@ -18,7 +18,7 @@ from matplotlib.path import Path
 from dlsys.annotated import checked
 from dlsys.checks import positive
 from dlsys.collectives.check import states
-from dlsys.collectives.choose import candidates, crossovers
+from dlsys.collectives.choose import _among, candidates, crossovers
 from dlsys.collectives.plan import REDUCING, Plan, Transfer
 from dlsys.hardware import Cluster, Link
 from dlsys.palette import GRID, INK, LINES, MUTED, ON_DARK, ON_LIGHT
@@ -188,7 +188,7 @@ def draw_crossovers(
 
     The fastest is underlaid; vertical lines mark the sizes at which another becomes the fastest.
     """
-    plans = dict(candidates(kind, link_or_cluster, ranks) if among is None else among)
+    plans = dict(_among(kind, link_or_cluster, ranks, among))
     xs = _spread(*sizes)
     figure = plt.figure(figsize=(7, 4), layout="constrained")
     plt.close(figure)

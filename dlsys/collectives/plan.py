@@ -7,9 +7,11 @@ import inspect
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, overload
 
 from dlsys.annotated import checked
+from dlsys.checks import count, flag, refuse, shown
 from dlsys.plain_data import plain_data
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ BY_ROWS = frozenset({"scatter", "gather", "all_gather", "reduce_scatter"})
 """Kinds whose buffer is cut along dimension 0, each rank owning an equal run of chunks."""
 ROOTED = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
 """Kinds with a root, and the name of the root in a communicator's method."""
+MOST_RANKS = 2**20
+"""A plan with as many ranks is still made in a second."""
 KINDS = (
     "broadcast",
     "reduce",
@@ -34,16 +38,31 @@ KINDS = (
 )
 
 
-@plain_data
-class Transfer(NamedTuple):
-    """One message: `src` sends chunks [first, stop) to `dst`, which adds them (`reduce`) or stores
-    them."""
-
+class _Transfer(NamedTuple):
     src: int
     dst: int
     first: int
     stop: int
     reduce: bool = False
+
+
+@plain_data
+class Transfer(_Transfer):
+    """One message: `src` sends chunks [first, stop) to `dst`, which adds them (`reduce`) or stores
+    them.
+
+    Raises ValueError for what is no message on any number of ranks and chunks.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, src: int, dst: int, first: int, stop: int, reduce: bool = False) -> Transfer:
+        """Checked fast where all are ints: simulations make millions."""
+        ints = type(src) is type(dst) is type(first) is type(stop) is int and type(reduce) is bool
+        if not (ints and 0 <= src != dst >= 0 <= first < stop):
+            src, dst, first, stop = _transfer(src, dst, first, stop)
+            flag("reduce", reduce)
+        return tuple.__new__(cls, (src, dst, first, stop, reduce))
 
 
 @plain_data
@@ -57,6 +76,22 @@ class Step(NamedTuple):
 def disturbed(sends: Sequence[Transfer], receives: Sequence[Transfer]) -> list[Transfer]:
     """The sends of a round whose chunks one of the same rank's receives of that round changes."""
     return [s for s in sends if any(r.first < s.stop and s.first < r.stop for r in receives)]
+
+
+def _transfer(src: int, dst: int, first: int, stop: int) -> tuple[int, int, int, int]:
+    """The numbers of a transfer as ints; raises ValueError for what can be no message."""
+    src, dst = count("src", src, 0), count("dst", dst, 0)
+    first, stop = count("first", first, 0), count("stop", stop, 1)
+    if src == dst:
+        raise ValueError(
+            f"src and dst are both {src}; a rank sends itself no message: name two different ranks."
+        )
+    if first >= stop:
+        raise ValueError(
+            f"first is {first} and stop {stop}; chunks [first, stop) are sent, so first is below "
+            "stop."
+        )
+    return src, dst, first, stop
 
 
 class PlanError(ValueError):
@@ -192,7 +227,7 @@ class Plan:
         if not isinstance(self.rounds, Rounds):  # written by hand: fix it, and claim nothing
             try:
                 rounds = tuple(tuple(map(_written, transfers)) for transfers in self.rounds)
-            except TypeError as error:
+            except (TypeError, ValueError) as error:
                 raise PlanError(
                     "rounds must be a list of rounds, each a list of Transfer(src, dst, first, "
                     "stop, reduce=False) of whole numbers, also where a round has only one "
@@ -211,6 +246,7 @@ class Plan:
     def owner(self, chunk: int) -> int:
         """The rank whose chunk it is: its share by rows, its destination in an all_to_all, the root
         of a broadcast or reduce."""
+        chunk = count("chunk", chunk, 0, self.chunks - 1)
         if self.kind == "all_to_all":
             return chunk % self.ranks
         if self.kind in ("broadcast", "reduce"):
@@ -231,6 +267,7 @@ class Plan:
     def share(self, rank: int) -> range:
         """The chunks of `rank`, where every rank has equally many; those that begin with it, in an
         all_to_all."""
+        rank = count("rank", rank, 0, self.ranks - 1)
         return range(rank * self.chunks // self.ranks, (rank + 1) * self.chunks // self.ranks)
 
     def bounds(self, length: int) -> list[int]:
@@ -239,11 +276,12 @@ class Plan:
         For all_to_all `length` counts the rows that each rank passes, and row i*length is the
         first of rank i, so that block j of every rank has the same size.
         """
+        length = count("length", length, 0)
         return [k * length // self.pieces for k in range(self.chunks + 1)]
 
     def steps(self, rank: int) -> tuple[Step, ...]:
         """What `rank` sends and receives, round by round; rounds without it are left out."""
-        return self._steps[rank]
+        return self._steps[count("rank", rank, 0, self.ranks - 1)]
 
     @functools.cached_property
     def _steps(self) -> list[tuple[Step, ...]]:
@@ -282,6 +320,8 @@ class Plan:
 
         Raises ValueError where the communicator is of another size.
         """
+        if not hasattr(comm, "size"):
+            refuse("comm", comm, "a communicator, such as a rank program is called with")
         if comm.size != self.ranks:
             raise ValueError(
                 f"This plan is for {self.ranks} ranks and the communicator has {comm.size}: "
@@ -304,9 +344,9 @@ class Plan:
 
 def _written(transfer: Sequence[Any]) -> Transfer:
     """A transfer that somebody wrote by hand; raises TypeError where it is none."""
-    made = Transfer(*transfer)
-    src, dst, first, stop = map(operator.index, made[:4])
-    return Transfer(src, dst, first, stop, made.reduce)
+    if type(transfer) is Transfer:  # checked already
+        return transfer
+    return Transfer(*transfer)
 
 
 P = ParamSpec("P")
@@ -320,6 +360,7 @@ def builder(build: Callable[P, Plan]) -> Callable[P, Plan]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> Plan:
         bound = bind(*args, **kwargs)
         bound.apply_defaults()
+        sizes: dict[str, int] = {}
         for name, value in bound.arguments.items():
             least = 0 if name == "root" else 1
             whole = hasattr(value, "__index__") and not isinstance(value, bool)
@@ -329,6 +370,12 @@ def builder(build: Callable[P, Plan]) -> Callable[P, Plan]:
                     f"from {least}."
                 )
             bound.arguments[name] = operator.index(value)
+            sizes[name] = 1 if name in ("root", "chunks") else operator.index(value)
+            if prod(sizes.values()) > MOST_RANKS:
+                raise ValueError(
+                    f"{build.__name__}({name}={shown(value)}): {name} makes the ranks more than "
+                    f"{MOST_RANKS:,}, which is the most that plans are made for."
+                )
         return cached(*bound.args, **bound.kwargs)
 
     return checked

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from dlsys.annotated import checked
-from dlsys.checks import count, positive
+from dlsys.checks import count, positive, whole
 from dlsys.data_parallel.hooks import OneRank, Then
 from dlsys.data_parallel.price import step_bytes
 from dlsys.data_parallel.run import GradientBucket
@@ -73,6 +73,7 @@ class TopK(Compression):
 
     def kept(self, elements: int) -> int:
         """How many of a bucket's `elements` are sent."""
+        elements = count("elements", elements, least=0)
         return min(elements, max(1, round(self.fraction * elements)))
 
     @checked
@@ -124,6 +125,7 @@ class Int8(Compression):
     @checked
     def sent_bytes(self, shapes: Shapes, ranks: int, itemsize: int = 4) -> float:
         """Bytes that a rank sends for a bucket, on average; `itemsize` is no matter."""
+        count("itemsize", itemsize)
         return step_bytes(sum(map(math.prod, shapes)), ranks) + 8 * (ranks - 1)
 
     def __call__(self, comm: Communicator, bucket: GradientBucket) -> Handle:
@@ -184,7 +186,7 @@ class LowRank(Compression):
     def __init__(self, rank: int, error_feedback: bool = True, seed: int = 0) -> None:
         super().__init__(error_feedback)
         self.rank = count("rank", rank)
-        self.seed = seed
+        self.seed = whole("seed", seed)
         self.factors: dict[tuple[int, int], Tensor] = {}
 
     @checked

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dlsys.annotated import checked
+from dlsys.checks import refuse, some
 from dlsys.data_parallel.noise import BatchTradeoff
 from dlsys.data_parallel.picture import (
     BACKWARD,
@@ -67,6 +68,7 @@ def draw_overlap(*steps: Overlap, names: Sequence[str] = ()) -> Figure:
 
     The part of communication after backward's end, which the step waits for, is marked.
     """
+    some("steps", steps)
     figure, grid = closed_figure(7.5, 0.8 + 1.25 * len(steps), len(steps))
     unit, scale = time_unit(max(step.seconds for step in steps))
     width = 1.02 * max(step.seconds for step in steps) * scale
@@ -122,6 +124,10 @@ def draw_bucket_tradeoff(steps: Mapping[float, Overlap], best: float | None = No
     steps: as `bucket_tradeoff` gives them. The step lies between compute alone and compute with
     all communication after it; the best size (the shortest step's, unless given) is marked.
     """
+    some("steps", steps)
+    found = min(steps, key=lambda size: steps[size].seconds) if best is None else best
+    if isinstance(found, list) or found not in steps:
+        refuse("best", best, f"one of the sizes in steps: {', '.join(f'{s:g}' for s in steps)}")
     figure, (axes,) = closed_figure(7, 4)
     sizes = list(steps)
     unit, scale = time_unit(max(step.blocking_seconds for step in steps.values()))
@@ -135,7 +141,6 @@ def draw_bucket_tradeoff(steps: Mapping[float, Overlap], best: float | None = No
         axes.plot([s / MEGA for s in sizes], shown, color=color, linestyle=style, label=label)
     compute = next(iter(steps.values())).compute_seconds * scale
     axes.axhline(compute, label="compute alone", **LEVEL)
-    found = min(steps, key=lambda size: steps[size].seconds) if best is None else best
     axes.plot(
         found / MEGA,
         steps[found].seconds * scale,
@@ -159,6 +164,7 @@ def draw_scaling(curves: Mapping[str, Sequence[Scaling]]) -> Figure:
 
     Open markers are beyond the network wall, where communication takes longer than compute.
     """
+    some("curves", curves)
     figure, (left, right) = closed_figure(8.5, 4, 1, 2)
     ranks = sorted({each.ranks for curve in curves.values() for each in curve})
     left.plot(ranks, ranks, label="n", **LEVEL)
@@ -191,6 +197,7 @@ def draw_compression(
     curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], label: str = "loss"
 ) -> Figure:
     """Loss over bytes that a rank has sent, a line for each named (bytes, losses) of a run."""
+    some("curves", curves)
     figure, (axes,) = closed_figure(7, 4)
     scale, unit = byte_unit(max(max(sent) for sent, _ in curves.values()))
     for (name, (sent, losses)), (color, style, marker) in zip(

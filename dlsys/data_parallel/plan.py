@@ -185,7 +185,7 @@ def buckets(
     pairs = list(sizes.items()) if isinstance(sizes, Mapping) else list(sizes)
     parameters: dict[str, tuple[str, int, str]] = {}
     for name, size in pairs:
-        dtype = dtypes[name] if isinstance(dtypes, Mapping) else dtypes
+        dtype = dtypes.get(name) if isinstance(dtypes, Mapping) else dtypes
         if name in parameters:
             raise ValueError(f"{name!r} is given twice; a tied parameter has one gradient.")
         nbytes = count(f"The size of {name!r} in bytes", size, least=0)

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dlsys.annotated import checked
+from dlsys.checks import positive, some
 from dlsys.hardware import Device
 from dlsys.memory_wall.plan import RECIPES, Recipe, model_state
 from dlsys.memory_wall.price import training_seconds
@@ -237,6 +238,8 @@ def draw_walls(
     Years are 6 N D / (peak x utilization), with D = `tokens_per_parameter` x N tokens (20 is the
     compute-optimal ratio of Hoffmann et al. 2022).
     """
+    some("specs", specs)
+    positive("tokens_per_parameter", tokens_per_parameter)
     figure = plt.figure(figsize=(7, 7), layout="constrained")
     plt.close(figure)  # shown where it is returned, not a second time by its cell
     memory, time = figure.subplots(2, 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Real
 
 from dlsys.annotated import checked
-from dlsys.checks import count, positive
+from dlsys.checks import count, counts, positive
 from dlsys.plain_data import plain_data
 from dlsys.units import Catalogue
 
@@ -46,6 +46,9 @@ class Recipe(Buckets):
 
     why: str
     scale_block: int = 0
+
+    def __post_init__(self) -> None:
+        counts(self, "weights", "gradients", "master", "moments", "scale_block", least=0)
 
 
 RECIPES: Catalogue[Recipe] = Catalogue(
@@ -134,7 +137,7 @@ def model_state(
     positive("parameters", parameters)
     held = math.ceil(parameters)
     share = -(-held // count("data_parallel", data_parallel))  # -(-a // b) rounds a / b up
-    if zero_stage not in (0, 1, 2, 3):
+    if isinstance(zero_stage, bool | float) or zero_stage not in (0, 1, 2, 3):
         raise ValueError(f"zero_stage is {zero_stage!r}; ZeRO has stages 0 (off), 1, 2 and 3.")
     each = named(recipe)
     # Figure 1 of the paper: each stage divides one bucket more.

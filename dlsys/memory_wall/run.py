@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from dlsys.annotated import checked
+from dlsys.checks import refuse
 from dlsys.memory_wall.plan import ModelState
+from dlsys.tensors import token_ids
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,12 @@ def measure_activations(model: nn.Module, tokens: Tensor, targets: Tensor | None
     size is counted without memory. A module that ORDER does not know gives its own name as term.
     Args: `tokens` and `targets` (b, s), as for the model. Returns bytes.
     """
+    token_ids("tokens", tokens)
+    if targets is not None:
+        token_ids("targets", targets)
+        if targets.shape != tokens.shape:
+            shape = tuple(targets.shape)
+            refuse("targets", f"of shape {shape}", f"of the shape of tokens, {tuple(tokens.shape)}")
     names: list[str] = [""]
     saved: list[tuple[str, int, Tensor]] = []
     calls: Counter[str] = Counter()

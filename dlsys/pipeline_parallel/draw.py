@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from dlsys.annotated import checked
-from dlsys.checks import count, positive
+from dlsys.checks import count, positive, refuse, some
 from dlsys.palette import GRID, INK, LINES, MUTED, ON_DARK, ON_LIGHT
 from dlsys.pipeline_parallel.action import KINDS
 from dlsys.pipeline_parallel.plan import Plan, sizes
@@ -98,6 +98,8 @@ def draw_bubbles(
         v = sizes(p, v=v)[2]
         name = f"{v} stage{'s' * (v > 1)} per rank"
         shown = [m for m in ms if v == 1 or m >= p]
+        if not shown:
+            refuse("most", most, f"at least p, {p}, from where interleaving begins")
         shares = [100 * bubble_fraction(p, m, v) for m in shown]
         axes.plot(shown, shares, color=color, linestyle=style, label=name)
         fewest = min_microbatches(p, below, v)
@@ -128,6 +130,7 @@ def draw_comparison(
     that holds the most: (stage, micro-batch) pairs divided by stages per rank.
     """
     named = plans if isinstance(plans, Mapping) else {plan.name: plan for plan in plans}
+    some("plans", named)
     figure, (axes,) = _figure((7, 4))
     for (name, plan), (color, _, marker) in zip(named.items(), LINES * len(named), strict=False):
         cost = plan.price(forward, backward, transfer, weight_backward)

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import SupportsIndex
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, positive
+from dlsys.checks import at_least, count, positive, some
 from dlsys.transformer import TransformerSpec
 
 _NO_WEIGHTS = ("scores", "position_scores", "weighted_sum")
@@ -26,6 +26,7 @@ def partition(costs: Sequence[float], p: SupportsIndex) -> tuple[range, ...]:
     p, pieces = count("p (the number of stages)", p), len(costs)
     for piece, cost in enumerate(costs):
         at_least(f"The cost of piece {piece}", cost, 0)
+    some("costs", costs)
     if pieces < p:
         raise ValueError(
             f"{pieces} pieces are too few for {p} stages, each of which needs one; the nearest "

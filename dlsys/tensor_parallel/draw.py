@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from dlsys.annotated import checked
+from dlsys.checks import some
 from dlsys.hardware import Cluster
 from dlsys.palette import GRID, GROUND, INK, MUTED
 from dlsys.tensor_parallel.plan import BRANCHES, Layout, Parameter, layout
@@ -134,6 +135,7 @@ def draw_share(
     One line where every collective is a ring, one where each has the cheapest algorithm, which on
     several nodes is the hierarchical one. `rate` as for `Layout.price`.
     """
+    some("degrees", degrees)
     figure = plt.figure(figsize=(7, 4), layout="constrained")
     plt.close(figure)  # shown where it is returned, not a second time by its cell
     axes = figure.subplots()

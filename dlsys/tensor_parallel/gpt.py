@@ -23,6 +23,7 @@ from dlsys.tensor_parallel.linear import (
 )
 from dlsys.tensor_parallel.plan import BRANCHES, Parameter, layout
 from dlsys.tensor_parallel.vocabulary import VocabParallelEmbedding, vocab_parallel_cross_entropy
+from dlsys.tensors import device_of
 from dlsys.transformer import TransformerSpec
 from dlsys.world import Communicator
 
@@ -61,6 +62,7 @@ class TensorParallelGPT(GPT):
     ) -> None:
         comm = world.current() if comm is None else comm
         plan = layout(spec, comm.size, sequence_parallel)
+        device = device_of(device)
         super().__init__(spec, dropout, flash, seed, "meta", dtype)
         self.comm, self.layout, self.sequence_parallel = comm, plan, sequence_parallel
         words = plan["embedding.weight" if spec.tied else "head.weight"]
@@ -76,7 +78,7 @@ class TensorParallelGPT(GPT):
             self._seed_dropout()
         self._sum_gradients()
         self.to(dtype)
-        if torch.device(device).type != "meta":
+        if device.type != "meta":
             self.to_empty(device=device)
         if spec.tied:
             self.head.weight = self.embedding.weight

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlsys.annotated import checked
-from dlsys.checks import UnknownNameError, count, divisor, unknown
+from dlsys.checks import UnknownNameError, count, counts, divisor, unknown
 from dlsys.plain_data import plain_data
 from dlsys.transformer import TransformerSpec, check_spec
 
@@ -44,6 +44,13 @@ class Parameter:
     dimension: int | None = None
     pieces: int = 1
     summed: int = 1
+
+    def __post_init__(self) -> None:
+        counts(self, "ranks", "pieces", "summed")
+        shape = [count(f"shape[{i}]", size, least=0) for i, size in enumerate(self.shape)]
+        object.__setattr__(self, "shape", tuple(shape))
+        if self.dimension is not None:
+            count("dimension", self.dimension, 0, len(shape) - 1)
 
     def bounds(self, rank: int) -> tuple[int, int]:
         """First and stop of what `rank` holds in `dimension`; (0, 1) where nothing is cut."""
@@ -90,10 +97,11 @@ class Collective(NamedTuple):
 
     def itemsize(self, activations: int = 2) -> int:
         """Bytes of one number, where one of the activations has so many."""
-        return max(activations, self.least_itemsize)
+        return max(count("activations", activations), self.least_itemsize)
 
     def nbytes(self, batch: int, itemsize: int = 2) -> int:
         """Bytes of the full buffer for `batch` sequences, with activations of `itemsize` bytes."""
+        batch, itemsize = count("batch", batch), count("itemsize", itemsize)
         return (batch if self.batched else 1) * self.elements * self.itemsize(itemsize)
 
 

@@ -17,9 +17,11 @@ from torch.nn import functional as F
 
 from dlsys import world
 from dlsys.annotated import checked
+from dlsys.checks import count, refuse, whole
 from dlsys.tensor_parallel.autograd import reduce, scatter_sequence, start_sum
-from dlsys.tensor_parallel.linear import ShardedModule
+from dlsys.tensor_parallel.linear import MOST_FEATURES, ShardedModule
 from dlsys.tensor_parallel.plan import Parameter
+from dlsys.tensors import dense
 from dlsys.world import Communicator
 
 
@@ -42,6 +44,8 @@ class VocabParallelEmbedding(ShardedModule):
         sequence_parallel: bool = False,
     ) -> None:
         comm = world.current() if comm is None else comm
+        count("num_embeddings", num_embeddings, most=MOST_FEATURES)
+        count("embedding_dim", embedding_dim, most=MOST_FEATURES)
         if num_embeddings < comm.size:
             raise ValueError(
                 f"{num_embeddings} words cannot be shared by {comm.size} ranks; use at most "
@@ -83,11 +87,37 @@ def vocab_parallel_cross_entropy(
     F.cross_entropy it stays finite for logits of any size.
     """
     comm = world.current() if comm is None else comm
-    if vocab is None:
-        vocab = comm.size * logits.shape[-1]
+    _check_loss(logits, targets)
+    ignore_index = whole("ignore_index", ignore_index)
+    vocab = comm.size * logits.shape[-1] if vocab is None else count("vocab", vocab)
+    first, stop = (rank * vocab // comm.size for rank in (comm.rank, comm.rank + 1))
+    if stop - first != logits.shape[-1]:
+        raise ValueError(
+            f"logits has {logits.shape[-1]} columns on rank {comm.rank}; of a vocab of {vocab} words "
+            f"rank r of {comm.size} has r*{vocab}//{comm.size} to (r+1)*{vocab}//{comm.size}: "
+            f"{stop - first}."
+        )
     kept = targets != ignore_index
+    odd = kept & ((targets < 0) | (targets >= vocab))
+    if not odd.is_meta and odd.any():
+        raise ValueError(
+            f"targets has {targets[odd][0].item()}; a target is a word, from 0 to {vocab - 1}, or "
+            f"ignore_index, {ignore_index}."
+        )
     losses = _TokenLosses.apply(logits, targets.masked_fill(~kept, 0), vocab, comm)
     return losses.masked_fill(~kept, 0.0).sum() / kept.sum()
+
+
+def _check_loss(logits: Tensor, targets: Tensor) -> None:
+    """Check that there are logits of numbers, and one target for each token."""
+    dense("logits", logits)
+    dense("targets", targets)
+    shape = tuple(logits.shape)
+    if not (logits.is_floating_point() and logits.dim() and logits.numel()):
+        refuse("logits", f"of shape {shape} and {logits.dtype}", "numbers (..., words), not empty")
+    if targets.shape != logits.shape[:-1] or targets.dtype not in (torch.int64, torch.int32):
+        what = f"of shape {tuple(targets.shape)} and {targets.dtype}"
+        refuse("targets", what, f"of shape {shape[:-1]}, as logits has tokens, and of torch.int64")
 
 
 def _of_others(words: Tensor, first: int, stop: int, vocab: int) -> Tensor:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dlsys.annotated import checked
-from dlsys.checks import count, counts, unknown
+from dlsys.checks import at_least, count, counts, unknown
 from dlsys.plain_data import plain_data
 
 
@@ -173,7 +173,8 @@ class TransformerSpec:
 
     def is_sparse(self, layer: int) -> bool:
         """Whether `layer` (from 0) is a mixture of experts."""
-        if not 0 <= layer < self.layers:
+        layer = count("layer", layer, least=0)
+        if layer >= self.layers:
             raise ValueError(f"There is no layer {layer}; layers are 0 to {self.layers - 1}.")
         return self.moe is not None and layer >= self.moe.dense_layers
 
@@ -294,6 +295,7 @@ class TransformerSpec:
         Kaplan et al. 2020, section 2.1. It counts the token embedding, a look-up, as a product
         (the head, where tied) and leaves out scores and weighted sum.
         """
+        at_least("tokens", tokens, 0)
         return 6.0 * self.active_parameters() * tokens
 
     def _weights(self, matrix: Matrix, active: bool) -> int:
