@@ -30,6 +30,7 @@ _EXAMPLES = {
     "Module": "torch.nn.Linear(4, 4)",
     "Overlap": "overlap(sizes, seconds, ranks, link)",
     "Tensor": "torch.ones(4)",
+    "Recipe": "RECIPES['mixed-adamw']",
     "TransformerSpec": "CATALOGUE['gpt3-175b']",
 }
 
@@ -108,8 +109,10 @@ def _form(hint: Any) -> Form | None:
 
 def _one_of(forms: Sequence[Form | None]) -> Form | None:
     known = [form for form in forms if form is not None]
-    if len(known) < len(forms) or len(known) == 1:
-        return known[0] if len(forms) == 1 else None
+    if len(forms) == 1:
+        return forms[0]
+    if len(known) < len(forms) or any(form.number for form in known):
+        return None
     return Form(
         _listed(form.words for form in known), lambda value: any(f.fits(value) for f in known)
     )
@@ -127,7 +130,8 @@ def _row(forms: Sequence[Form | None]) -> Form:
     def fits(value: Any) -> bool:
         if not isinstance(value, tuple | list) or len(value) != len(forms):
             return False
-        return all(form is None or form.fits(v) for form, v in zip(forms, value, strict=True))
+        pairs = zip(forms, value, strict=True)
+        return all(form is None or form.number or form.fits(v) for form, v in pairs)
 
     words = _listed((form.words if form else "any value" for form in forms), "and")
     return Form(f"a tuple of {len(forms)}: {words}", fits)
@@ -138,15 +142,20 @@ def _sequence(form: Form | None) -> Form:
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             return False
         # Only what is written down is looked into: a plan's rounds are made as they are asked for.
-        within = value if form and type(value) in (list, tuple) else ()
-        return all(map(form.fits, within)) if form else True
+        within = value if inner and type(value) in (list, tuple) else ()
+        return all(map(inner.fits, within)) if inner else True
+
+    inner = None if form and form.number else form  # numbers on their own are left to the function
 
     return Form(f"a sequence, of {form.words} each" if form else "a sequence", fits)
 
 
 def _mapping(form: Form | None) -> Form:
     def fits(value: Any) -> bool:
-        return isinstance(value, Mapping) and all(map(form.fits, value.values()) if form else ())
+        within = value.values() if isinstance(value, Mapping) and inner else ()
+        return isinstance(value, Mapping) and all(map(inner.fits, within) if inner else ())
+
+    inner = None if form and form.number else form
 
     return Form(f"a dictionary, of {form.words} each" if form else "a dictionary", fits)
 

@@ -27,7 +27,12 @@ class UnknownNameError(KeyError, ValueError):
 
 def refuse(name: str, value: object, allowed: str) -> NoReturn:
     """Raise the ValueError that says what came as `name`, and what must."""
-    raise ValueError(f"{name} is {shown(value)}; it must be {allowed}.")
+    refuse_what(name, shown(value), allowed)
+
+
+def refuse_what(name: str, what: str, allowed: str) -> NoReturn:
+    """`refuse` for a value that is told in words, as a tensor is."""
+    raise ValueError(f"{name} is {what}; it must be {allowed}.")
 
 
 def shown(value: object, most: int = 80) -> str:
@@ -85,7 +90,7 @@ def fraction(name: str, value: float) -> None:
 def some(name: str, values: object) -> None:
     """Check that a sequence or a dictionary is not empty."""
     if not values:
-        refuse(name, values, "at least one")
+        raise ValueError(f"{name} is {shown(values)}; it must have at least one.")
 
 
 def flag(name: str, value: object) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatch
 from functools import cache
 from types import ModuleType
@@ -275,7 +275,7 @@ OBJECTS: dict[str, Any] = {
 GIVEN = "functions of the package make it, out of what they have checked"
 INSIDE = "a part of what the package is built of, called by itself alone"
 TORCH = "torch calls it, or says what it does not like"
-WORLD = "worlds have tests of their own"
+WORLD = "worlds have tests of their own: tests/world"
 # What is not called, and why; patterns of names.
 NOT_CALLED = {
     **dict.fromkeys(("checks.*", "annotated.*"), "it checks the arguments of all others"),
@@ -313,12 +313,78 @@ NOT_CALLED = {
         ),
         TORCH,
     ),
+    "units.Catalogue": INSIDE,
+    "tensors.*": "it checks the arguments of all others",
+    **dict.fromkeys(("pipeline_parallel.Plan.in_flight", "pipeline_parallel.Plan.needs"), INSIDE),
     "pipeline_parallel.Pipeline.step": "its stages say what they do not like",
+    "data_parallel.NoiseMeter.estimate": "one rank, as here, has no noise scale",
     "data_parallel.draw_overlap": "its steps come one by one; names are titles",
     "notebook.show.refusal": "it calls any function with any arguments",
     "tensor_parallel.Layout.recut": "it makes layouts that are wrong, for check() to judge",
     "world.*": WORLD,
 }
+
+
+# Text that may be anything.
+FREE = {
+    "kind of a catalogue",
+    "expression",
+    "expected",
+    "value",
+    "hint",
+    "unit",
+    "name",
+    "source",
+    "why",
+    "label",
+    "algorithm",
+}
+# Other words under which a sentence may speak of an argument.
+WORDS: dict[str, tuple[str, ...]] = {
+    "kind": ("collective",),
+    "tp": ("tensor-parallel degree",),
+    "degrees": ("tensor-parallel degree",),
+    "tensor_parallel": ("tensor-parallel degree",),
+    "plan_or_sizes": ("A bucket's size",),
+    "shares": ("A share of backward",),
+    "times": ("A time in seconds",),
+    "experts_per_token": ("a token cannot visit",),
+    "kv_heads": ("key-value heads",),
+    "nics_per_node": ("network cards",),
+    "dst": ("Rank",),
+    "number_format": ("rate of",),
+    "dtypes": ("dtype",),
+    "recipes": ("recipe",),
+    "sequences": ("sequence",),
+    "slug": ("quiz",),
+    "seconds": ("hours", "FLOP/s", "times as long"),
+    "costs": ("The cost of piece",),
+    "ranks": ("Rank 0 has",),
+    "full_state": ("The state",),
+    "flops": ("FLOP/s",),
+    "peak_flops": ("peak",),
+    "tdp": (" W ",),
+    "achieved": ("A utilization of",),
+    "achievable": ("A utilization of",),
+    "value": ("answer",),
+    "rows": ("Row ",),
+    "columns": ("columns",),
+    "most_in_flight": ("are allowed",),
+    "num_embeddings": ("words",),
+}
+# What needs a communicator.
+IN_A_WORLD = (
+    "data_parallel.DataParallel",
+    "data_parallel.LocalSGD",
+    "tensor_parallel.*Linear",
+    "tensor_parallel.*Embedding",
+    "tensor_parallel.TensorParallelGPT",
+    "tensor_parallel.vocab*",
+    "tensor_parallel.[cgrsfl]*",
+    "data_parallel.NoiseMeter.*",
+    "collectives.Plan.run",
+    "pipeline_parallel.Pipeline",
+)
 
 
 class Public(NamedTuple):
@@ -327,23 +393,21 @@ class Public(NamedTuple):
     name: str
     call: Callable[..., Any]
 
-    def arguments(self) -> dict[str, Any]:
-        """A right value for each parameter that has one; the rest is missing."""
-        said = {
-            k: v
-            for name, given in ARGUMENTS.items()
-            if fnmatch(self.name, name)
-            for k, v in given.items()
+    def said(self) -> dict[str, Any]:
+        """A right value for each parameter that has one, or what makes it; the rest is missing."""
+        of_it = [given for name, given in ARGUMENTS.items() if fnmatch(self.name, name)]
+        given = NAMES | {
+            name: parameter.default
+            for name, parameter in self.parameters().items()
+            if parameter.default is not parameter.empty
         }
-        found = {}
-        for name, parameter in self.parameters().items():
-            if name in said:
-                found[name] = said[name]
-            elif parameter.default is not parameter.empty:
-                found[name] = parameter.default
-            elif name in NAMES:
-                found[name] = NAMES[name]
-        return {k: v.make() if isinstance(v, Later) else v for k, v in found.items()}
+        for each in of_it:
+            given |= each
+        return {name: given[name] for name in self.parameters() if name in given}
+
+    def arguments(self) -> dict[str, Any]:
+        """Right values, for one call."""
+        return {k: v.make() if isinstance(v, Later) else v for k, v in self.said().items()}
 
     def parameters(self) -> dict[str, inspect.Parameter]:
         """By name, without *args and **options."""
@@ -357,6 +421,11 @@ def public() -> tuple[Public, ...]:
     """Every public function, class and method that takes anything, in the order of their names."""
     found = {each.name: each for name, value in _named(dlsys) for each in _calls(name, value)}
     return tuple(found[name] for name in sorted(found) if found[name].parameters())
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether one of the patterns is one of this name."""
+    return any(fnmatch(name, pattern) for pattern in patterns)
 
 
 def reason(name: str) -> str | None:
@@ -405,49 +474,3 @@ def _calls(name: str, value: Any) -> Iterator[Public]:
             yield Public(f"{name}.{method}", function)
         else:
             yield Public(f"{name}.{method}", getattr(value if owner is None else owner, method))
-
-
-# Text that may be anything.
-FREE = {"kind of a catalogue", "expression", "expected", "value", "hint", "unit", "name", "source", "why", "label", "algorithm"}
-# Other words under which a sentence may speak of an argument.
-WORDS: dict[str, tuple[str, ...]] = {
-    "kind": ("collective",),
-    "tp": ("tensor-parallel degree",),
-    "degrees": ("tensor-parallel degree",),
-    "tensor_parallel": ("tensor-parallel degree",),
-    "plan_or_sizes": ("A bucket's size",),
-    "shares": ("A share of backward",),
-    "times": ("A time in seconds",),
-    "experts_per_token": ("a token cannot visit",),
-    "kv_heads": ("key-value heads",),
-    "nics_per_node": ("network cards",),
-    "dst": ("Rank",),
-    "number_format": ("rate of",),
-    "dtypes": ("dtype",),
-    "recipes": ("recipe",),
-    "sequences": ("sequence",),
-    "slug": ("quiz",),
-    "seconds": ("hours", "FLOP/s"),
-    "flops": ("FLOP/s",),
-    "peak_flops": ("peak",),
-    "tdp": (" W ",),
-    "achieved": ("A utilization of",),
-    "achievable": ("A utilization of",),
-    "value": ("answer",),
-    "rows": ("Row ",),
-    "columns": ("columns",),
-    "most_in_flight": ("are allowed",),
-    "num_embeddings": ("words",),
-}
-IN_A_WORLD = (
-    "data_parallel.DataParallel",
-    "data_parallel.LocalSGD",
-    "tensor_parallel.*Linear",
-    "tensor_parallel.*Embedding",
-    "tensor_parallel.TensorParallelGPT",
-    "tensor_parallel.vocab*",
-    "tensor_parallel.[cgrsfl]*",
-    "data_parallel.NoiseMeter.*",
-    "collectives.Plan.run",
-    "pipeline_parallel.Pipeline",
-)

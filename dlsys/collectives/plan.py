@@ -81,7 +81,7 @@ def disturbed(sends: Sequence[Transfer], receives: Sequence[Transfer]) -> list[T
 def _transfer(src: int, dst: int, first: int, stop: int) -> tuple[int, int, int, int]:
     """The numbers of a transfer as ints; raises ValueError for what can be no message."""
     src, dst = count("src", src, 0), count("dst", dst, 0)
-    first, stop = count("first", first, 0), count("stop", stop, 1)
+    first, stop = count("first", first, 0), count("stop", stop, 0)
     if src == dst:
         raise ValueError(
             f"src and dst are both {src}; a rank sends itself no message: name two different ranks."

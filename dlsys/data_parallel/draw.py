@@ -126,7 +126,7 @@ def draw_bucket_tradeoff(steps: Mapping[float, Overlap], best: float | None = No
     """
     some("steps", steps)
     found = min(steps, key=lambda size: steps[size].seconds) if best is None else best
-    if isinstance(found, list) or found not in steps:
+    if not isinstance(found, int | float) or found not in steps:
         refuse("best", best, f"one of the sizes in steps: {', '.join(f'{s:g}' for s in steps)}")
     figure, (axes,) = closed_figure(7, 4)
     sizes = list(steps)

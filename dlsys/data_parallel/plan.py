@@ -139,7 +139,6 @@ class BucketPlan:
                 sent[m.src] += (edges[m.stop] - edges[m.first]) * bucket.itemsize
         return tuple(sent)
 
-    @checked
     def price(
         self, ranks: int, where: Where = None, backward_seconds: float = 0.0, **more: Any
     ) -> Overlap:

@@ -110,7 +110,7 @@ def draw_recipes(
 def draw_zero(
     parameters: float,
     data_parallel: int,
-    recipe: str | Recipe = "mixed-adamw",
+    recipe: Recipe | str = "mixed-adamw",
     device: Device | None = None,
 ) -> Figure:
     """Model state on one of `data_parallel` devices under ZeRO stages 0 to 3."""
@@ -123,7 +123,7 @@ def draw_zero(
 
 
 def four_buckets(
-    spec: TransformerSpec, batch: int, recipe: str | Recipe = "mixed-adamw", **options: Any
+    spec: TransformerSpec, batch: int, recipe: Recipe | str = "mixed-adamw", **options: Any
 ) -> dict[str, int]:
     """Bytes of the four buckets on one device; `options` are those of `activations`.
 
@@ -142,7 +142,7 @@ def four_buckets(
 def draw_models(
     specs: Sequence[TransformerSpec],
     batch: int,
-    recipe: str | Recipe = "mixed-adamw",
+    recipe: Recipe | str = "mixed-adamw",
     device: Device | None = None,
     **options: Any,
 ) -> Figure:
@@ -156,7 +156,7 @@ def draw_activations(
     spec: TransformerSpec,
     batch: int,
     sequences: Sequence[int] = SEQUENCES,
-    recipe: str | Recipe = "mixed-adamw",
+    recipe: Recipe | str = "mixed-adamw",
     device: Device | None = None,
     dropout: bool = True,
 ) -> Figure:
@@ -228,7 +228,7 @@ def draw_choice(rows: Sequence[Any], saving: str, sequence: int, device: Device)
 def draw_walls(
     specs: Sequence[TransformerSpec],
     device: Device,
-    recipe: str | Recipe = "mixed-adamw",
+    recipe: Recipe | str = "mixed-adamw",
     tokens_per_parameter: float = 20.0,
     utilization: float = 0.4,
     number_format: str = "bf16",

@@ -99,21 +99,15 @@ class ModelState(Buckets):
     """The buckets of model state in bytes on one device."""
 
 
-def named(recipe: str | Recipe) -> Recipe:
-    """The recipe itself, or the one in RECIPES with that name; raises ValueError for neither."""
-    if isinstance(recipe, str):
-        return RECIPES[recipe]
-    if not isinstance(recipe, Recipe):
-        raise ValueError(
-            f"recipe is {recipe!r}; it must be a Recipe or a name in RECIPES: 'mixed-adamw', say."
-        )
-    return recipe
+def named(recipe: Recipe | str) -> Recipe:
+    """The recipe itself, or the one in RECIPES with that name; raises UnknownNameError."""
+    return RECIPES[recipe] if isinstance(recipe, str) else recipe
 
 
 @checked
 def model_state(
     parameters: float,
-    recipe: str | Recipe = "mixed-adamw",
+    recipe: Recipe | str = "mixed-adamw",
     zero_stage: int = 0,
     data_parallel: int = 1,
 ) -> ModelState:
@@ -153,7 +147,7 @@ def model_state(
 
 @checked
 def devices_needed(
-    parameters: float, recipe: str | Recipe = "mixed-adamw", device_memory: float = 80e9
+    parameters: float, recipe: Recipe | str = "mixed-adamw", device_memory: float = 80e9
 ) -> int:
     """The fewest devices whose memories together hold the model state, perfectly divided.
 
@@ -167,7 +161,7 @@ def devices_needed(
 
 @checked
 def largest_model(
-    device_memory: float, recipe: str | Recipe = "mixed-adamw", devices: int = 1
+    device_memory: float, recipe: Recipe | str = "mixed-adamw", devices: int = 1
 ) -> int:
     """The most parameters whose model state fits `devices` devices of `device_memory` bytes.
 

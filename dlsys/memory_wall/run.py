@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from dlsys.annotated import checked
-from dlsys.checks import refuse
+from dlsys.checks import refuse_what
 from dlsys.memory_wall.plan import ModelState
-from dlsys.tensors import token_ids
+from dlsys.tensors import of_shape, token_ids
 
 
 @dataclass(frozen=True)
@@ -160,8 +160,9 @@ def measure_activations(model: nn.Module, tokens: Tensor, targets: Tensor | None
     if targets is not None:
         token_ids("targets", targets)
         if targets.shape != tokens.shape:
-            shape = tuple(targets.shape)
-            refuse("targets", f"of shape {shape}", f"of the shape of tokens, {tuple(tokens.shape)}")
+            refuse_what(
+                "targets", of_shape(targets), f"of the shape of tokens, {tuple(tokens.shape)}"
+            )
     names: list[str] = [""]
     saved: list[tuple[str, int, Tensor]] = []
     calls: Counter[str] = Counter()

@@ -92,7 +92,6 @@ class Plan:
         """
         return tuple(max(held, default=0) for held in map(self.in_flight, self.ranks))
 
-    @checked
     def in_flight(self, order: Sequence[Action]) -> list[int]:
         """The pairs held during each action of a rank's `order`."""
         frees = "W" if self.splits_backward else "B"
@@ -118,7 +117,6 @@ class Plan:
         """Every action, in an order in which one device could run them; raises as `check` does."""
         return tuple(_Traversal(self).run())
 
-    @checked
     def needs(self, action: Action) -> tuple[Action, ...]:
         """The actions that must have ended before `action` can start."""
         kind, stage, micro_batch = action

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dlsys.annotated import checked
 from dlsys.checks import UnknownNameError, count, counts, divisor, unknown
 from dlsys.plain_data import plain_data
-from dlsys.transformer import TransformerSpec, check_spec
+from dlsys.transformer import TransformerSpec
 
 if TYPE_CHECKING:
     from dlsys.hardware import Cluster, Link
@@ -208,7 +208,6 @@ def layout(spec: TransformerSpec, tp: int, sequence_parallel: bool = False) -> L
 
 def check_degree(spec: TransformerSpec, tp: int, sequence_parallel: bool) -> int:
     """`tp` as an int; raises ValueError where it cannot cut the spec, as `layout` says."""
-    check_spec(spec)
     if spec.beyond_gpt:
         odd = ", ".join(spec.beyond_gpt).replace("positions", "relative positions")
         raise ValueError(f"{spec.name or 'The spec'} has {odd}; GPT has no such part.")

@@ -17,11 +17,11 @@ from torch.nn import functional as F
 
 from dlsys import world
 from dlsys.annotated import checked
-from dlsys.checks import count, refuse, whole
+from dlsys.checks import count, refuse_what, whole
 from dlsys.tensor_parallel.autograd import reduce, scatter_sequence, start_sum
 from dlsys.tensor_parallel.linear import MOST_FEATURES, ShardedModule
 from dlsys.tensor_parallel.plan import Parameter
-from dlsys.tensors import dense
+from dlsys.tensors import dense, of_shape
 from dlsys.world import Communicator
 
 
@@ -93,8 +93,8 @@ def vocab_parallel_cross_entropy(
     first, stop = (rank * vocab // comm.size for rank in (comm.rank, comm.rank + 1))
     if stop - first != logits.shape[-1]:
         raise ValueError(
-            f"logits has {logits.shape[-1]} columns on rank {comm.rank}; of a vocab of {vocab} words "
-            f"rank r of {comm.size} has r*{vocab}//{comm.size} to (r+1)*{vocab}//{comm.size}: "
+            f"logits has {logits.shape[-1]} columns on rank {comm.rank}; of a vocab of {vocab} "
+            f"words rank r of {comm.size} has r*{vocab}//{comm.size} to (r+1)*{vocab}//{comm.size}: "
             f"{stop - first}."
         )
     kept = targets != ignore_index
@@ -112,12 +112,15 @@ def _check_loss(logits: Tensor, targets: Tensor) -> None:
     """Check that there are logits of numbers, and one target for each token."""
     dense("logits", logits)
     dense("targets", targets)
-    shape = tuple(logits.shape)
     if not (logits.is_floating_point() and logits.dim() and logits.numel()):
-        refuse("logits", f"of shape {shape} and {logits.dtype}", "numbers (..., words), not empty")
+        refuse_what("logits", of_shape(logits), "numbers (..., words), not empty")
     if targets.shape != logits.shape[:-1] or targets.dtype not in (torch.int64, torch.int32):
-        what = f"of shape {tuple(targets.shape)} and {targets.dtype}"
-        refuse("targets", what, f"of shape {shape[:-1]}, as logits has tokens, and of torch.int64")
+        tokens = tuple(logits.shape[:-1])
+        refuse_what(
+            "targets",
+            of_shape(targets),
+            f"of shape {tokens}, as logits has tokens, and of torch.int64",
+        )
 
 
 def _of_others(words: Tensor, first: int, stop: int, vocab: int) -> Tensor:

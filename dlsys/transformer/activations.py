@@ -8,7 +8,6 @@ from typing import Literal
 
 from dlsys.annotated import checked
 from dlsys.checks import count, divisor
-from dlsys.transformer.catalogue import check_spec
 from dlsys.transformer.spec import TransformerSpec
 
 Recompute = Literal["none", "selective", "full"]
@@ -127,7 +126,6 @@ def activations(
 
     Source: Korthikanti et al. 2022 (arXiv 2205.05198), sections 4 and 5.
     """
-    check_spec(spec)
     batch = count("batch", batch)
     if recompute not in ("none", "selective", "full"):
         raise ValueError(f"recompute is {recompute!r}; it must be 'none', 'selective' or 'full'.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dlsys.annotated import checked
 from dlsys.transformer.spec import LatentAttention, MixtureOfExperts, TransformerSpec
 from dlsys.units import Catalogue
 
@@ -137,11 +136,3 @@ CATALOGUE: Catalogue[TransformerSpec] = Catalogue(
         ),
     },
 )
-
-
-@checked
-def check_spec(spec: TransformerSpec) -> None:
-    """Check that `spec` is a TransformerSpec, not a model's name, say; raises ValueError."""
-    if not isinstance(spec, TransformerSpec):
-        example = spec if isinstance(spec, str) and spec in CATALOGUE else "gpt3-175b"
-        raise ValueError(f"spec is {spec!r}; give a TransformerSpec: CATALOGUE[{example!r}], say.")
