@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import functools
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,7 +51,7 @@ def checked(called: _Called) -> _Called:
         for place, name, default, form in forms():
             value = args[place] if place < len(args) else named.get(name, default)
             if value is not default and not form.fits(value):
-                refuse(name, value, form.words)
+                refuse(name, value, _said_to(value, form.words))
         return called(*args, **named)
 
     @functools.cache
@@ -181,6 +182,13 @@ def _is_any(value: Any, allowed: Sequence[Any]) -> bool:
 def _listed(words: Iterable[str], last: str = "or") -> str:
     *first, end = words
     return f"{', '.join(first)} {last} {end}" if first else end
+
+
+def _said_to(value: Any, words: str) -> str:
+    """The words with `value` in their example, where it looks like a name of a catalogue."""
+    if isinstance(value, str) and re.fullmatch(r"[a-z]+[a-z.-]*\d[\w.-]*", value):
+        return re.sub(r"([A-Z]+)\['[\w.-]+'\]", rf"\1['{value}']", words)
+    return words
 
 
 class _Named(type):

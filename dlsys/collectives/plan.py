@@ -7,11 +7,10 @@ import inspect
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, overload
 
 from dlsys.annotated import checked
-from dlsys.checks import count, flag, refuse, shown
+from dlsys.checks import count, flag, refuse
 from dlsys.plain_data import plain_data
 
 if TYPE_CHECKING:
@@ -24,8 +23,6 @@ BY_ROWS = frozenset({"scatter", "gather", "all_gather", "reduce_scatter"})
 """Kinds whose buffer is cut along dimension 0, each rank owning an equal run of chunks."""
 ROOTED = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
 """Kinds with a root, and the name of the root in a communicator's method."""
-MOST_RANKS = 2**20
-"""A plan with as many ranks is still made in a second."""
 KINDS = (
     "broadcast",
     "reduce",
@@ -38,7 +35,10 @@ KINDS = (
 )
 
 
-class _Transfer(NamedTuple):
+@plain_data
+class Fields(NamedTuple):
+    """What a transfer holds."""
+
     src: int
     dst: int
     first: int
@@ -47,7 +47,7 @@ class _Transfer(NamedTuple):
 
 
 @plain_data
-class Transfer(_Transfer):
+class Transfer(Fields):
     """One message: `src` sends chunks [first, stop) to `dst`, which adds them (`reduce`) or stores
     them.
 
@@ -231,7 +231,7 @@ class Plan:
                 raise PlanError(
                     "rounds must be a list of rounds, each a list of Transfer(src, dst, first, "
                     "stop, reduce=False) of whole numbers, also where a round has only one "
-                    f"({error})."
+                    f"({str(error).rstrip('.')})."
                 ) from None
             object.__setattr__(self, "rounds", rounds)
             object.__setattr__(self, "symmetry", None)
@@ -360,7 +360,6 @@ def builder(build: Callable[P, Plan]) -> Callable[P, Plan]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> Plan:
         bound = bind(*args, **kwargs)
         bound.apply_defaults()
-        sizes: dict[str, int] = {}
         for name, value in bound.arguments.items():
             least = 0 if name == "root" else 1
             whole = hasattr(value, "__index__") and not isinstance(value, bool)
@@ -370,12 +369,6 @@ def builder(build: Callable[P, Plan]) -> Callable[P, Plan]:
                     f"from {least}."
                 )
             bound.arguments[name] = operator.index(value)
-            sizes[name] = 1 if name in ("root", "chunks") else operator.index(value)
-            if prod(sizes.values()) > MOST_RANKS:
-                raise ValueError(
-                    f"{build.__name__}({name}={shown(value)}): {name} makes the ranks more than "
-                    f"{MOST_RANKS:,}, which is the most that plans are made for."
-                )
         return cached(*bound.args, **bound.kwargs)
 
     return checked

@@ -83,10 +83,6 @@ def price(
             f"{where.devices_per_node}) and the plan {plan.ranks} ranks: build the plan for "
             f"{where.size}."
         )
-    if not (where is None or isinstance(where, Link | Cluster)):
-        raise ValueError(
-            f"link_or_cluster: a plan is priced on a Link or a Cluster, not on {where!r}."
-        )
     closed = None if method == "event simulation" else _closed_form(plan, nbytes, where, itemsize)
     if closed is not None:
         return closed

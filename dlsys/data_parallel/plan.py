@@ -131,7 +131,10 @@ class BucketPlan:
         Chunks are whole elements, so ranks differ where a bucket's elements do not divide by
         `ranks`; where they do, each sends 2(n-1)/n of `nbytes` round a ring.
         """
-        plan, sent = plan_for("all_reduce", count("ranks", ranks), algorithm), [0] * ranks
+        plan, sent = (
+            plan_for("all_reduce", count("ranks", ranks, most=10_000), algorithm),
+            [0] * ranks,
+        )
         messages = [transfer for transfers in plan.rounds for transfer in transfers]
         for bucket in self.buckets:
             edges = plan.bounds(bucket.nbytes // bucket.itemsize)
@@ -184,7 +187,7 @@ def buckets(
     pairs = list(sizes.items()) if isinstance(sizes, Mapping) else list(sizes)
     parameters: dict[str, tuple[str, int, str]] = {}
     for name, size in pairs:
-        dtype = dtypes.get(name) if isinstance(dtypes, Mapping) else dtypes
+        dtype = dtypes.get(name, "none for it") if isinstance(dtypes, Mapping) else dtypes
         if name in parameters:
             raise ValueError(f"{name!r} is given twice; a tied parameter has one gradient.")
         nbytes = count(f"The size of {name!r} in bytes", size, least=0)

@@ -94,8 +94,7 @@ def vocab_parallel_cross_entropy(
     if stop - first != logits.shape[-1]:
         raise ValueError(
             f"logits has {logits.shape[-1]} columns on rank {comm.rank}; of a vocab of {vocab} "
-            f"words rank r of {comm.size} has r*{vocab}//{comm.size} to (r+1)*{vocab}//{comm.size}: "
-            f"{stop - first}."
+            f"words that {comm.size} ranks share it has {stop - first}."
         )
     kept = targets != ignore_index
     odd = kept & ((targets < 0) | (targets >= vocab))

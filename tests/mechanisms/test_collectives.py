@@ -510,7 +510,9 @@ def test_a_plan_whose_parts_do_not_fit_together_is_refused_when_it_is_made():
         Plan("all_gather", "x", 4, 6, [])
     with pytest.raises(PlanError, match=r"chunks is 4\.0; it must be a whole number"):
         Plan("all_reduce", "x", 4, 4.0, [])
-    with pytest.raises(PlanError, match=r"a list of Transfer.*'float' object"):
+    with pytest.raises(
+        PlanError, match=r"a list of Transfer.*dst is 1.0; it must be a whole number"
+    ):
         Plan("broadcast", "x", 2, 1, [[(0, 1.0, 0, 1)]])
     with pytest.raises(PlanError, match="a list of rounds, each a list of Transfer"):
         Plan("broadcast", "x", 2, 1, [Transfer(0, 1, 0, 1)])
