@@ -357,6 +357,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "recipes": ("recipe",),
     "sequences": ("sequence",),
     "slug": ("quiz",),
+    "token": ("is not a seal",),
     "seconds": ("hours", "FLOP/s", "times as long"),
     "costs": ("The cost of piece",),
     "ranks": ("Rank 0 has",),

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from dlsys.annotated import checked
-from dlsys.checks import count, refuse, shown
+from dlsys.checks import count, shown
 
 _ROUNDS = 20_000
 DIGITS = 3
@@ -97,7 +97,7 @@ def sealed(token: str) -> Sealed:
     """The expected value written by `seal`; raises ValueError for anything else."""
     parts = token.split("$")
     if len(parts) not in (3, 4) or not parts[0].isdigit():
-        refuse("token", token, "a seal; make one with seal(value, digits=3)")
+        raise ValueError(f"{token!r} is not a seal; make one with seal(value, digits=3).")
     return Sealed(int(parts[0]), *parts[1:])
 
 

@@ -84,7 +84,8 @@ def vocab_parallel_cross_entropy(
 
     logits (..., V/t); targets (...), integers below V or `ignore_index`, and `vocab` V (None: the
     ranks have equally many words) the same on every rank -> the loss, the same on every rank. Like
-    F.cross_entropy it stays finite for logits of any size.
+    F.cross_entropy it stays finite for logits of any size. Raises ValueError for shapes that do not
+    fit and for a target that is no word.
     """
     comm = world.current() if comm is None else comm
     _check_loss(logits, targets)
