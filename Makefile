@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# TORCH=... names one more index to install from: of two builds of a version, pip takes the one with "+cpu" behind it.
+INSTALL += $(if $(TORCH),--extra-index-url $(TORCH))
 # Packages are compiled on all cores, and what is hardly ever imported when it is.
 RARELY := /(tests?|testing|_inductor|networkx|sympy|setuptools)/
 LAB_SETTINGS := $(VENV)/share/jupyter/lab/settings/overrides.json
@@ -30,7 +32,7 @@ NOTEBOOKS = $(wildcard solutions/*/*.ipynb)
 # What grades hundreds of notebooks: a step of its own.
 ATTACKS := $(patsubst %,tests/grading/test_%.py,attacks banks class)
 # What looks at the pages in a browser: another one. The last three are quick, and part of the tests as well.
-BROWSER := $(patsubst %,tests/book/test_%.py,pages predictions)
+BROWSER := $(patsubst %,tests/book/test_%.py,pages predictions lab)
 LOOK := $(BROWSER) $(patsubst %,tests/book/%.py,test_budget test_spoilers quizzes/test_shown)
 # A module is compiled once, when it is first imported, and not by every process of a test or a grader.
 unexport PYTHONDONTWRITEBYTECODE
@@ -83,7 +85,7 @@ look: book
 	@$(BIN)/python -m pytest $(PARALLEL) $(LOOK)
 
 lab: $(INSTALLED) $(LAB_SETTINGS)
-	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/chapters/intro.md $$(test $$(id -u) -ne 0 || echo --allow-root)
+	@$(BIN)/jupyter lab --log-level=ERROR --LabApp.log_level=ERROR --notebook-dir=. --LabApp.default_url=/lab/tree/chapters/intro.md $$(test $$(id -u) -ne 0 || echo --allow-root)
 
 serve: book
 	@$(BIN)/python -c 'import socket; socket.create_server(("127.0.0.1", $(PORT)))' 2>/dev/null || \
@@ -140,3 +142,5 @@ $(LAB_SETTINGS): Makefile $(INSTALLED)
 	@mkdir -p $(@D)
 	@echo '{"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Jupytext Notebook"}},' > $@
 	@echo ' "@jupyterlab/apputils-extension:notification": {"checkForUpdates": false, "fetchNews": "false"}}' >> $@
+	@mkdir -p $(VENV)/etc/jupyter
+	@echo '# nbgrader warns where there is no such file.' > $(VENV)/etc/jupyter/nbgrader_config.py

@@ -194,7 +194,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "pipeline_parallel.Plan.in_flight": {"order": GPIPE.ranks[0]},
     "pipeline_parallel.Plan.needs": {"action": GPIPE.ranks[0][0]},
     "pipeline_parallel.draw_comparison": {"plans": [GPIPE]},
-    "pipeline_parallel.draw_bubbles": {"most": 16, "stages_per_rank": [1, 2]},
     "pipeline_parallel.message_bytes": {},
     "pipeline_parallel.numbered": {"script": [("F", 0), ("B", 0)]},
     "pipeline_parallel.partition": {"costs": [1.0, 2.0, 3.0]},

@@ -1,13 +1,16 @@
 """The project's layout: one slug names a chapter everywhere, and the parts stay as independent as promised."""
 
 import importlib
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, metadata, requires
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from packaging.requirements import Requirement
@@ -190,6 +193,43 @@ def test_a_missing_or_too_old_python_gets_a_sentence(tmp_path):
         )
         assert done.returncode
         assert "This book needs Python 3.11 or later" in done.stderr
+
+
+def _index(folder: Path, version: str) -> str:
+    """A package index with one build of torch, and nothing in that."""
+    place = folder / version / "torch"
+    place.mkdir(parents=True)
+    wheel, info = f"torch-{version}-py3-none-any.whl", f"torch-{version}.dist-info"
+    with ZipFile(place / wheel, "w") as archive:
+        archive.writestr(
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n"
+        )
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{info}/RECORD", "")
+    (place / "index.html").write_text(f'<a href="{wheel.replace("+", "%2B")}">{wheel}</a>')
+    return place.parent.as_uri()
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_a_smaller_build_of_torch_is_installed_by_a_word(tmp_path):
+    version = re.search(r"^torch==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]
+    usual, small = _index(tmp_path, version), _index(tmp_path, f"{version}+cpu")
+    told = subprocess.run(
+        ["make", "--dry-run", "--always-make", ".venv/installed", f"TORCH={small}"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    [line] = [line for line in told.stdout.splitlines() if "--editable" in line]
+    options = shlex.split(line.rpartition(" install ")[2].partition(" --no-compile")[0])
+    subprocess.run(
+        [sys.executable, "-m", "pip", "download", "torch", "--no-deps", *options,
+         "--index-url", usual, "--dest", tmp_path / "here"],
+        cwd=ROOT, env={**os.environ, "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}, check=True,
+    )  # fmt: skip
+    assert [file.name for file in (tmp_path / "here").iterdir()] == [
+        f"torch-{version}+cpu-py3-none-any.whl"
+    ]
 
 
 def test_every_command_of_the_makefile_is_explained():

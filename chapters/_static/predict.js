@@ -29,7 +29,7 @@
 
   document.querySelectorAll(".tag_predict form.guess").forEach((form, number) => {
     const [cell, answer] = [form.closest(".cell"), form.nextElementSibling];
-    const fold = cell.querySelector("details");
+    const fold = cell.querySelector("details:not(.above-input)");
     const parts = [fold, ...following(cell)];
     const [input, toggle, status] = ["input", "[type=button]", "output"].map((name) => form.querySelector(name));
     const field = form.elements.guess;

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least
+from dlsys.checks import at_least, flag
 from dlsys.exercises.cost import amounts, cost_line, cost_of
 from dlsys.exercises.judge import approval, complaint, difference
 from dlsys.exercises.plain import NotPlain, plain
@@ -45,6 +45,8 @@ def same(
     cost: Any = None,
     best: Mapping[str, float] | None = None,
     vary: Mapping[Any, Sequence[Any]] | None = None,
+    weight: float = 1,
+    needed: bool = False,
 ) -> None:
     """Print a green tick where the expression is what is expected; raise WrongAnswer otherwise.
 
@@ -58,9 +60,13 @@ def same(
         ...}; shown beside `best`, the cost of the best answer known
     vary: {a literal of the expression: [others to put in its place]}, for a grader, which draws one
         and expects what the solution then gives; without effect here
+    weight, needed: for a grader: how much of the question's points the check is worth beside the
+        others, and whether an answer that fails it earns none of them
     """
     at_least("rtol", rtol, 0)
     at_least("atol", atol, 0)
+    at_least("weight", weight, 0)
+    flag("needed", needed)
     _check_words(hint, cost, best, vary)
     question = _source_of_expression(sys._getframe(1)) or "the answer"
     try:

@@ -4,11 +4,12 @@ An object with an obliging `__eq__` would be equal to everything, so nothing is 
 is plain: exact types are checked, and subclasses, whose methods are the student's, are refused.
 """
 
+import math
 import sys
 from dataclasses import dataclass
 from typing import Any
 
-MOST_VALUES = 1_000_000
+MOST_VALUES = 100_000  # in an answer; a grader compares them in a tenth of a second
 DEEPEST = 20
 _KINDS = {"b": "boolean", "i": "integer", "u": "integer", "f": "floating", "U": "text"}
 
@@ -26,12 +27,27 @@ class Array:
     values: Any
 
 
-def plain(value: Any, where: str = "the answer", depth: int = 0) -> Any:
+def plain(value: Any, where: str = "the answer") -> Any:
     """`value` as bool, int, float, str, None, list, dict or `Array`; tuples become lists.
 
     Raises NotPlain, with `where` naming the part, for every other type (complex numbers, sets,
-    generators, functions, classes of one's own, subclasses of the plain types).
+    generators, functions, classes of one's own, subclasses of the plain types), and for more than
+    MOST_VALUES values.
     """
+    made = _plain(value, where, 0)
+    _check_length(_count(made), where)
+    return made
+
+
+def _count(made: Any) -> int:
+    """How many values there are in a plain one; empty lists count, for they take time as well."""
+    if isinstance(made, Array):
+        return math.prod(made.shape)
+    inside = made.values() if isinstance(made, dict) else made if isinstance(made, list) else ()
+    return 1 + sum(map(_count, inside))
+
+
+def _plain(value: Any, where: str, depth: int) -> Any:
     kind = type(value)
     if value is None or value is ... or kind in (bool, int, float, str):
         return value
@@ -39,12 +55,12 @@ def plain(value: Any, where: str = "the answer", depth: int = 0) -> Any:
         raise NotPlain(f"{where} is nested more than {DEEPEST} levels deep.")
     if kind is list or kind is tuple:
         _check_length(len(value), where)
-        return [plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
+        return [_plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
     if kind is dict:
         _check_length(len(value), where)
         keys = [_key(key, where, depth) for key in value]
         items = zip(keys, value.values(), strict=True)
-        return {key: plain(item, f"{where}[{_written(key)}]", depth + 1) for key, item in items}
+        return {key: _plain(item, f"{where}[{_written(key)}]", depth + 1) for key, item in items}
     array = _numpy(value, where) or _torch(value, where)
     if array is None:
         raise NotPlain(_sentence(kind, where))

@@ -21,6 +21,7 @@ from dlsys.checks import count, shown
 _ROUNDS = 20_000
 DIGITS = 3
 """What a number is sealed with where its question states no precision. Then one less will do."""
+LONGEST = 1000  # values in a sealed list, and in each list in it
 
 
 @checked
@@ -66,6 +67,8 @@ class Sealed:
 
     def _is(self, value: Any, rtol: float = 1e-9) -> bool:
         # A value beside a rounding boundary may fall to either side, so both are tried.
+        if type(value) is list and len(value) > LONGEST:
+            return False  # before three copies of it are made
         try:
             moved = [_scaled(value, factor) for factor in (1.0, 1 - rtol, 1 + rtol)]
             candidates = {_canonical(each, self.digits) for each in moved}
@@ -125,6 +128,8 @@ def _scaled(value: Any, factor: float) -> Any:
 
 
 def _canonical(value: Any, digits: int) -> str:
+    if type(value) in (list, tuple) and len(value) > LONGEST:
+        raise ValueError(f"A list of {len(value):,} cannot be sealed; at most {LONGEST} can.")
     if type(value) in (int, float):
         return f"{float(value) + 0.0:.{digits - 1}e}"  # + 0.0 turns -0.0 into 0.0
     if type(value) in (list, tuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -10,7 +11,7 @@ from typing import Any
 
 from dlsys.exercises import Sealed, plain, sealed
 
-_LITERALS = ("rtol", "atol", "hint", "best", "vary")
+_LITERALS = ("rtol", "atol", "hint", "best", "vary", "weight", "needed")
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class Check:
 
     `expression` and `cost` are source text; `expected` is plain, or `Sealed`; `hint` is as `same`
     takes it. `vary` maps a literal of the expression to the values to draw in its place;
-    the expectation of a drawn check is what the solution gives.
+    the expectation of a drawn check is what the solution gives. Of a question's points a check is
+    worth its `weight` beside the others'; who fails one that is `needed` gets none of them.
     """
 
     expression: str
@@ -31,6 +33,8 @@ class Check:
     best: Mapping[str, float] | None = None
     hidden: bool = False
     vary: Mapping[Any, Sequence[Any]] | None = None
+    weight: float = 1
+    needed: bool = False
 
 
 def checks_of(source: str) -> tuple[Check, ...]:
@@ -77,6 +81,7 @@ def _check(statement: ast.stmt, source: str, hidden: bool) -> Check:
     except (TypeError, ValueError) as error:  # NotPlain and an unhashable key are TypeErrors
         raise ValueError(f"line {call.lineno}: {error}") from None
     _check_domains(check, call)
+    _check_share(check, call)
     return check
 
 
@@ -177,6 +182,13 @@ def _literals(node: ast.AST) -> Iterator[tuple[str, str]]:
     else:
         for child in ast.iter_child_nodes(node):
             yield from _literals(child)
+
+
+def _check_share(check: Check, call: ast.Call) -> None:
+    if type(check.weight) not in (int, float) or not 0 < check.weight < math.inf:
+        raise ValueError(f"line {call.lineno}: weight is {check.weight!r}; give a number above 0.")
+    if type(check.needed) is not bool:
+        raise ValueError(f"line {call.lineno}: needed is {check.needed!r}; give True or False.")
 
 
 def _check_domains(check: Check, call: ast.Call) -> None:

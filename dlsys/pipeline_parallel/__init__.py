@@ -6,7 +6,7 @@ from dlsys import lazy
 
 if TYPE_CHECKING:
     from dlsys.pipeline_parallel.action import Action, PlanError, numbered
-    from dlsys.pipeline_parallel.draw import draw_bubbles, draw_comparison
+    from dlsys.pipeline_parallel.draw import draw_comparison
     from dlsys.pipeline_parallel.explorer import explore
     from dlsys.pipeline_parallel.partition import (
         partition,

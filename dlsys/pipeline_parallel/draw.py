@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, SupportsIndex
+from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
@@ -13,11 +13,11 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from dlsys.annotated import checked
-from dlsys.checks import count, positive, refuse, some
-from dlsys.palette import GRID, INK, LINES, MUTED, ON_DARK, ON_LIGHT
+from dlsys.checks import positive, some
+from dlsys.palette import GRID, INK, LINES, ON_DARK, ON_LIGHT
 from dlsys.pipeline_parallel.action import KINDS
-from dlsys.pipeline_parallel.plan import Plan, sizes
-from dlsys.pipeline_parallel.price import Price, Seconds, bubble_fraction, min_microbatches
+from dlsys.pipeline_parallel.plan import Plan
+from dlsys.pipeline_parallel.price import Price, Seconds
 
 # Okabe and Ito's palette. In grey F is dark, B is light and W lies between them, hatched; the
 # later of a rank's stages are paler.
@@ -76,43 +76,6 @@ def draw(
         f"{plan.m} micro-batch{'es' * (plan.m > 1)}, "
         f"{cost.makespan:.4g} s, {cost.bubble_fraction:.1%} idle".replace("%", " %")
     )
-    return figure
-
-
-@checked
-def draw_bubbles(
-    p: SupportsIndex,
-    stages_per_rank: Sequence[SupportsIndex] = (1, 2, 4),
-    most: SupportsIndex = 256,
-    below: float = 0.05,
-) -> Figure:
-    """The idle share over the number of micro-batches, a line for each number of stages per rank.
-
-    A thin line marks the share `below`, and dots the fewest micro-batches that get under it.
-    Interleaving begins at m = p, below which ranks also wait between their stages.
-    """
-    p, most = sizes(p)[0], count("most (the micro-batches to draw)", most)
-    figure, (axes,) = _figure((7, 4))
-    ms = sorted({round(most ** (i / 60)) for i in range(61)})
-    for v, (color, style, _) in zip(stages_per_rank, LINES * len(stages_per_rank), strict=False):
-        v = sizes(p, v=v)[2]
-        name = f"{v} stage{'s' * (v > 1)} per rank"
-        shown = [m for m in ms if v == 1 or m >= p]
-        if not shown:
-            refuse("most", most, f"at least p, {p}, from where interleaving begins")
-        shares = [100 * bubble_fraction(p, m, v) for m in shown]
-        axes.plot(shown, shares, color=color, linestyle=style, label=name)
-        fewest = min_microbatches(p, below, v)
-        if shown[0] <= fewest <= most:
-            axes.plot(fewest, 100 * bubble_fraction(p, fewest, v), "o", color=color)
-    axes.axhline(100 * below, color=MUTED, linewidth=0.8)
-    axes.set_xscale("log", base=2)
-    axes.set_xlabel("micro-batches m")
-    axes.set_ylabel("idle share of the step (%)")
-    axes.set_ylim(bottom=0)
-    axes.set_title(f"The bubble of {p} ranks")
-    axes.grid(color=GRID)
-    axes.legend()
     return figure
 
 

@@ -21,6 +21,9 @@ from dlsys.collectives import Plan, plan_for
 from dlsys.collectives.plan import REDUCING, ROOTED
 from dlsys.world.call import Call, Handle, Into, in_words, reduction
 
+TAGS = 2**30
+"""Tags of messages are below it; a world of real processes has others of its own above."""
+
 
 class Communicator(ABC):
     """A group of ranks, seen by one of them.
@@ -36,28 +39,31 @@ class Communicator(ABC):
     # -- point to point --------------------------------------------------------------------------
 
     def send(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> None:
-        """Send `tensor` to rank `dst`; returns when that rank has received it."""
+        """Send `tensor` to rank `dst`; returns when that rank has received it.
+
+        A receive takes the sends of its `tag`, a whole number below 2**30, in their order.
+        """
         dst = self._peer("send to", dst)
         self._check_tensor("send", tensor)
-        self._isend(tensor, dst, tag).wait()
+        self._isend(tensor, dst, _checked_tag(tag)).wait()
 
     def recv(self, tensor: torch.Tensor, src: int, tag: int = 0) -> torch.Tensor:
         """Receive from rank `src` into `tensor`, which must have the shape and dtype sent."""
         src = self._peer("receive from", src)
         self._check_tensor("recv", tensor)
-        return self._irecv(tensor, src, tag).wait()
+        return self._irecv(tensor, src, _checked_tag(tag)).wait()
 
     def isend(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> Handle:
         """Start to send; call `wait()` before you write to `tensor`, and before you return."""
         dst = self._peer("send to", dst)
         self._check_tensor("isend", tensor)
-        return self._isend(tensor, dst, tag)
+        return self._isend(tensor, dst, _checked_tag(tag))
 
     def irecv(self, tensor: torch.Tensor, src: int, tag: int = 0) -> Handle:
         """Start to receive; `wait()` returns `tensor`, filled: until then nothing is in it."""
         src = self._peer("receive from", src)
         self._check_tensor("irecv", tensor)
-        return self._irecv(tensor, src, tag)
+        return self._irecv(tensor, src, _checked_tag(tag))
 
     # -- collectives -----------------------------------------------------------------------------
     # Every one takes `plan`: a Plan of this kind and size, or the name of an algorithm ("ring",
@@ -268,3 +274,11 @@ class Communicator(ABC):
             )
         if kind in ROOTED and plan.root != root:
             raise ValueError(f"{kind} got root {root} but a plan whose root is {plan.root}")
+
+
+def _checked_tag(tag: Any) -> int:
+    """`tag`, of any integer type, as an int; ValueError where it is none, or out of bounds."""
+    whole = type(tag) is int or (hasattr(tag, "__index__") and not isinstance(tag, bool))
+    if not whole or not 0 <= tag < TAGS:
+        raise ValueError(f"tag {tag!r} is not allowed: tags are whole numbers from 0 to 2**30 - 1")
+    return int(tag)

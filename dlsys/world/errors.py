@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import os
 import sysconfig
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
@@ -72,31 +71,18 @@ def last_frame(trace: TracebackType) -> FrameType:
     return trace.tb_frame
 
 
-def rank_error(message: str, cause: BaseException) -> RankError:
-    """A RankError that is also an instance of its cause's type, where Python allows that."""
-    error = RankError(message)
+def rank_error(message: str, cause: BaseException) -> BaseException:
+    """A RankError that is also an instance of its cause's type, where Python allows that; of an
+    interrupt another interrupt, which the caller is to hear of as one."""
+    error: BaseException = RankError(message)
+    if isinstance(cause, KeyboardInterrupt):
+        error = KeyboardInterrupt(message)
     if isinstance(cause, Exception):  # not SystemExit, say, which must not end the caller
         with suppress(TypeError):  # some types do not combine
             both = (RankError, type(cause))
             error = type("RankError", both, {"__str__": lambda self: message})(message)
     error.__cause__ = cause
     return error
-
-
-def check_program(world: str, program: Callable[..., object], args: Sequence[object]) -> None:
-    """Raise TypeError unless `program(comm, *args)` can be called; `world` is who will do so."""
-    if not callable(program):
-        raise TypeError(f"{world} got {program!r}; it takes a function program(comm, ...)")
-    try:
-        signature = inspect.signature(program)
-    except ValueError:  # some built-in functions have none
-        return
-    try:
-        signature.bind(None, *args)
-    except TypeError as error:
-        name = getattr(program, "__name__", "program")
-        given = ", ".join(["comm", *(f"args[{i}]" for i in range(len(args)))])
-        raise TypeError(f"{world} cannot call {name}({given}): {error}") from None
 
 
 def members_text(ranks: Sequence[int]) -> str:

@@ -107,8 +107,9 @@ def test_the_options_that_a_container_needs_are_those_that_the_grader_asks_for(
 def test_statuses_of_the_command_are_those_that_it_ends_with() -> None:
     said = re.search(r"\*\*The command ends\*\*.*?\n\n", PAGE, re.S)
     assert said
-    assert re.findall(r"\d", said[0]) == ["0", "1", "2", "3"]
-    assert (cli.OK, cli.SOME_NOT_GRADED, cli.USAGE, cli.NO_SANDBOX) == (0, 1, 2, 3)
+    codes = (cli.OK, cli.SOME_NOT_GRADED, cli.USAGE, cli.NO_SANDBOX, cli.INTERRUPTED)
+    assert [int(number) for number in re.findall(r"\d+", said[0])] == [*codes]
+    assert codes == (0, 1, 2, 3, 130)
 
 
 # -- what it says of numbers and files -----------------------------------------------------------
@@ -119,7 +120,9 @@ def test_limits_are_the_defaults() -> None:
     parts = {name: default.partition(" ") for name, default, _ in rows("Limit")}
     said = {name: float(number) * units[unit] for name, (number, _, unit) in parts.items()}
     assert said == {each.name: getattr(Limits(), each.name) for each in fields(Limits)}
-    assert f"larger than {reading.MOST_BYTES / 1e6:g} MB" in PAGE
+    assert f"larger than {reading.MOST_BYTES / 1e6:g} MB without" in PAGE
+    assert f"{reading.MOST_STORED / 1e6:g} MB with them" in PAGE
+    assert f"memory-gib` is at least {cli.LEAST_GIB:g}" in PAGE
     assert "recognized to three digits" in PAGE
     assert HINT_RTOL == 1e-3
 

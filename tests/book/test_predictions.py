@@ -273,7 +273,7 @@ def test_without_scripts_folds_hold_the_answers(page_without_scripts):
     page = page_without_scripts
     assert texts(page, "of four", "112 GB", "56 + 56", "4 times 28") == [False] * 4
     assert page.locator("form.guess").first.is_visible() is False
-    page.get_by_text("Show the answer").first.click()
+    page.get_by_text("Show the output").first.click()
     assert texts(page, "of four", "112 GB", "56 + 56") == [True, True, False]
 
 

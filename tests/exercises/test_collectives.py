@@ -4,6 +4,7 @@ import pytest
 
 from dlsys.collectives import ring_all_reduce, tree_all_reduce
 from dlsys.collectives.choose import crossovers, plan_for
+from dlsys.collectives.price import bus_factor
 from dlsys.hardware import LINKS, dgx_a100
 from tests.exercises import contract
 from tests.exercises.notebooks import model_answer, solved
@@ -53,7 +54,12 @@ def test_the_lines_of_the_measurement_are_what_their_links_carry() -> None:
         assert plan_for(kind, ranks).price(nbytes, where).seconds == pytest.approx(
             seconds, rel=0.01
         )
-    rates = [bound["ring_bytes"](kind, n, size) / t / 1e9 for kind, n, size, t in bound["measured"]]
+    shares = [bus_factor(kind, n) for kind, n, _, _ in bound["measured"]]
+    assert shares == [2 * 7 / 8, 31 / 32, 2 * 31 / 32]
+    rates = [
+        share * nbytes / seconds / 1e9
+        for share, (_, _, nbytes, seconds) in zip(shares, bound["measured"], strict=True)
+    ]
     assert rates == pytest.approx([300, 25, 0.73], rel=0.01)
 
 

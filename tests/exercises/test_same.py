@@ -127,12 +127,25 @@ DEEP_KEY: dict[Any, int] = {functools.reduce(lambda key, _: (key,), range(5_000)
         (np.array([AlwaysEqual()]), "array of object"),
         (torch.empty(2, dtype=torch.uint1), "numbers cannot be read"),
         (DEEP_KEY, "a key that is nested more than 20 levels"),
+        ([0] * 100_001, "holds 100,001 values; at most 100,000 are compared"),
+        ([[0]] * 50_001, "holds 100,003 values; at most 100,000 are compared"),
+        ([np.zeros((400, 126)), {1: np.zeros(50_000)}], "holds 100,402 values; at most 100,000"),
     ],
 )
 def test_an_answer_that_is_not_plain_is_refused_with_advice(came: Any, words: str) -> None:
     with pytest.raises(WrongAnswer) as caught:
         same(came, [1, 2])
     assert words in str(caught.value)
+
+
+def test_an_answer_of_many_values_is_compared_and_with_a_seal_refused_at_once() -> None:
+    many = list(range(99_999))
+    same(many, many[:])
+    pair = seal([1.0, 2.0])
+    assert not sealed(pair).matches(many)
+    assert sealed(seal(many[:1000])).matches(many[:1000])
+    with pytest.raises(ValueError, match="list of 1,001 cannot be sealed; at most 1000 can"):
+        seal(many[:1001])
 
 
 def test_a_list_that_holds_itself_is_a_sentence_and_no_endless_recursion() -> None:

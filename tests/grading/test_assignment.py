@@ -47,9 +47,9 @@ def test_a_question_is_read_as_it_stands_in_the_notebook() -> None:
     assert seconds.checks[0].expression == "sent_bytes"
     assert isinstance(seconds.checks[0].expected, Sealed)
     assert any(isinstance(wrong, Sealed) for wrong in seconds.checks[0].hint)
-    assert sent.checks[0].expression == 'ring_bytes("all_reduce", 32, 12e9)'
+    assert sent.checks[0].expression == "from_rank_0(large_broadcast, 4, 8).results"
     assert "YOUR ANSWER HERE" in sent.blank
-    assert "phases" in sent.solution
+    assert "comm.scatter(x)" in sent.solution
     mean = assignment.questions[2]
     assert mean.checks[4].cost == "on_numbers(ring_mean, 4, 8)"
     assert mean.checks[4].best == {"bytes": 48, "messages": 24, "seconds": 1.20016e-06}
@@ -119,6 +119,10 @@ ONE = {"x": ("x = ...", "x = 3", "same(x, 3)", "")}
         ("import math", {"x": ("x = ...", "x = 3", "same(x, 1 + 2)", "")}, "'1 + 2' is no literal"),
         ("import math", {"x": ("x = ...", "x = 3", "same(x, 3, tol=1)", "")}, "by name rtol, atol"),
         ("import math", {"x": ("x = ...", "x = 3", "same(x, {1, 2})", "")}, "sorted"),
+        ("import math", {"x": ("x = ...", "x = 3", "same(x, 3, weight=0)", "")}, "weight is 0; give a number above 0"),
+        ("import math", {"x": ("x = ...", "x = 3", "same(x, 3, weight=1e999)", "")}, "weight is inf"),
+        ("import math", {"x": ("x = ...", "x = 3", "same(x, 3, weight=True)", "")}, "weight is True"),
+        ("import math", {"x": ("x = ...", "x = 3", "same(x, 3, needed=1)", "")}, "needed is 1; give True or False"),
         ("import math", {"x": ("x = ...", "x = 3", "same(x, sealed('3'))", "")}, "is not a seal"),
         ("import math", {"x": ("x = ...", "x = 3", "same(x, {**y})", "")}, "is no literal"),
         ("import math", {"x": ("x = ...", "x = 3", "same(x, 3", "")}, "x-test, line 1 is no Python"),

@@ -123,6 +123,17 @@ def test_a_notebook_without_ids_belongs_by_nbgraders_names(tmp_path: Path) -> No
     assert by_student(find(tmp_path, BOTH))["ada"].status == FOUND
 
 
+def test_a_notebook_that_lost_all_names_belongs_by_its_headings(tmp_path: Path) -> None:
+    notebook = json.loads(text("memory_wall", answers=3))
+    for number, cell in enumerate(notebook["cells"]):
+        cell |= {"id": str(number), "metadata": {}}
+    put(tmp_path / "ada" / "homework.ipynb", json.dumps(notebook))
+    assert by_student(find(tmp_path, BOTH), "memory_wall")["ada"].status == FOUND
+    blank = json.loads(text("memory_wall"))["cells"][0] | {"source": "YOUR ANSWER HERE", "id": "x"}
+    put(tmp_path / "bob" / "x.ipynb", json.dumps(notebook | {"cells": [blank | {"metadata": {}}]}))
+    assert by_student(find(tmp_path, BOTH), "memory_wall")["bob"].status == REFUSED
+
+
 @pytest.mark.parametrize(
     ("files", "taken"),
     [
@@ -372,6 +383,8 @@ def test_files_of_one_student_under_several_names_come_together(tmp_path: Path) 
     ]
     assert found[0].person == {"name": "Jane Doe", "canvas_id": "123"}
     assert "No student on the roster" in found[2].notes[0]
+    assert [one.listed for one in found] == [True, True, False, False]
+    assert all(one.listed for one in find(tmp_path, BOTH))  # without a roster everybody is
 
 
 # -- when ----------------------------------------------------------------------------------------
@@ -414,6 +427,89 @@ def test_a_timestamp_that_was_uploaded_with_the_notebook_does_not_count(tmp_path
     assert only(find(tmp_path, BOTH)).submitted == datetime.fromtimestamp(1_700_000_000, UTC)
 
 
+OLD_DATE = datetime.fromtimestamp(1_700_000_000, UTC)
+EARLY = "2001-01-01 00:00:00 UTC"
+
+
+@pytest.mark.parametrize(
+    ("note", "notebook"),
+    [
+        ("ada/timestamp.txt", "ada/collectives.ipynb"),
+        ("ada/timestamp.txt", "ada/collectives/collectives.ipynb"),
+        ("ada/work/timestamp.txt", "ada/work/collectives.ipynb"),
+        ("ada/collectives/mine/timestamp.txt", "ada/collectives/mine/collectives.ipynb"),
+        ("collectives/ada/timestamp.txt", "collectives/ada/collectives.ipynb"),
+        ("collectives/ada/collectives/timestamp.txt", "collectives/ada/collectives/a.ipynb"),
+        ("timestamp.txt", "ada.ipynb"),
+    ],
+)
+def test_a_timestamp_in_no_place_of_the_platforms_does_not_count(
+    note: str, notebook: str, tmp_path: Path
+) -> None:
+    put(tmp_path / note, EARLY)
+    os.utime(put(tmp_path / notebook, text()), (1_700_000_000, 1_700_000_000))
+    assert by_student(find(tmp_path, BOTH))["ada"].submitted == OLD_DATE
+
+
+def test_a_nested_copy_with_an_early_timestamp_does_not_beat_the_platforms(tmp_path: Path) -> None:
+    late = datetime(2026, 12, 2, 1, 0, tzinfo=UTC)
+    put(tmp_path / "ada" / "collectives" / "timestamp.txt", "2026-12-02 01:00:00 UTC")
+    put(tmp_path / "ada" / "collectives" / "collectives.ipynb", text(answers=0))
+    for inner in ("collectives", "a/b"):
+        put(tmp_path / "ada" / "collectives" / inner / "timestamp.txt", EARLY)
+        put(tmp_path / "ada" / "collectives" / inner / "collectives.ipynb", text(answers=9))
+    assert by_student(find(tmp_path, BOTH))["ada"].submitted == late
+
+
+# -- other chapters ------------------------------------------------------------------------------
+
+DATA_PARALLEL = load(ROOT, "data_parallel")
+OTHERS = [load(ROOT, slug, solutions=False) for slug in ("collectives", "memory_wall")]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["ada/collectives.ipynb", "ada/homework.ipynb", "ada.ipynb", "ada/data_parallel.ipynb"],
+)
+def test_a_notebook_of_another_chapter_is_missing_and_never_graded(
+    path: str, tmp_path: Path
+) -> None:
+    assert {q.id for q in DATA_PARALLEL.questions} & {q.id for q in COLLECTIVES.questions}
+    put(tmp_path / path, text(answers=9))
+    one = only(find(tmp_path, [DATA_PARALLEL], others=OTHERS))
+    assert (one.slug, one.status, one.path) == ("data_parallel", MISSING, None)
+    assert one.reason == "Nothing was handed in for this, only for collectives."
+
+
+def test_the_name_of_another_chapter_is_no_part_of_a_students(tmp_path: Path) -> None:
+    put(tmp_path / "ada_collectives.ipynb", text())
+    put(tmp_path / "collectives" / "bob.ipynb", text())
+    found = find(tmp_path, [DATA_PARALLEL], others=OTHERS)
+    assert {one.student: one.status for one in found} == {"ada": MISSING, "bob": MISSING}
+
+
+def test_what_cannot_be_read_is_refused_unless_it_is_called_as_another_chapter(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path / "ada" / "collectives.ipynb", "{")
+    put(tmp_path / "bob" / "work.ipynb", "{")
+    found = by_student(find(tmp_path, [DATA_PARALLEL], others=OTHERS), "data_parallel")
+    assert {name: one.status for name, one in found.items()} == {"ada": MISSING, "bob": REFUSED}
+
+
+@pytest.mark.parametrize("name", ["roster.csv", "class.zip", "class"])
+def test_a_file_that_is_no_notebook_is_no_folder_of_submissions(name: str, tmp_path: Path) -> None:
+    file = put(tmp_path / name, "student\nada\n")
+    with pytest.raises(ValueError, match=r"is no folder of submissions.*--roster"):
+        find(file, BOTH)
+
+
+def test_another_file_of_a_student_on_the_roster_is_theirs(tmp_path: Path) -> None:
+    put(tmp_path / "ada.pdf", "%PDF")
+    one = only(find(tmp_path, [COLLECTIVES], [Student("ada")]))
+    assert (one.student, one.status) == ("ada", REFUSED)
+
+
 # -- reading -------------------------------------------------------------------------------------
 
 
@@ -426,6 +522,7 @@ def with_cell(cell: Any) -> bytes:
 
 
 CELL = {"cell_type": "code", "id": "a", "metadata": {}, "source": "x", "outputs": []}
+OLD = {"cell_type": "heading", "level": 2, "source": "x", "metadata": {}}
 
 
 @pytest.mark.parametrize(
@@ -444,9 +541,13 @@ CELL = {"cell_type": "code", "id": "a", "metadata": {}, "source": "x", "outputs"
         (b"null", "is JSON, but no notebook"),
         (b"{}", "is JSON, but no notebook"),
         (
-            edited(nbformat=3),
-            "nbformat 3; 4 is read). Open and save it in Jupyter, or run `jupyter",
+            edited(nbformat=2),
+            "nbformat 2; 3 and 4 are read). Open and save it in Jupyter, or run `jupyter",
         ),
+        (edited(nbformat=3), "has no list of cells"),
+        (edited(nbformat=3, worksheets=[{"cells": [3]}]), "as its cell 1"),
+        (edited(nbformat=3, worksheets=[{"cells": [CELL]}]), "as its cell 1"),  # no input
+        (edited(nbformat=3, worksheets=[{"cells": [OLD] * 1001}]), "1,001 cells; at most 1,000"),
         (edited(nbformat="4"), "nbformat '4'"),
         (edited(nbformat=True), "nbformat True"),
         (edited(nbformat={"a": ["b"] * 100}), "nbformat {'a': ['b', 'b', 'b"),

@@ -23,12 +23,14 @@ from hypothesis import strategies as st
 from dlsys.grading.assignment import Assignment, load
 from dlsys.grading.boxes.sandbox import Limits, libraries_are_open
 from dlsys.grading.commands import check, cli, export
+from dlsys.grading.commands.display import summary
 from dlsys.grading.course.grade import NOT_ISOLATED, Grade
 from dlsys.grading.course.late import LatePenalty, parse_due, parse_rate
-from dlsys.grading.course.records import load_all
+from dlsys.grading.course.records import Run, load_all
 from dlsys.grading.course.run import Class, Notebook, Opener, Plan, Progress, grade
 from dlsys.grading.project import find_root, known
 from dlsys.grading.reports import platforms, tables
+from dlsys.grading.reports.everything import Reports, write_reports
 from dlsys.grading.reports.explain import explain
 from dlsys.grading.reports.statistics import items
 from dlsys.grading.result import (
@@ -187,6 +189,60 @@ def test_a_name_that_is_a_formula_does_not_run_in_a_spreadsheet():
     assert [tables.cell(v) for v in (-2.5, -1e-9, 3, None)] == ["-2.5", "0", "3", ""]
 
 
+def test_reasons_hold_what_was_noted_of_a_notebook_and_of_its_student(tmp_path):
+    result = graded("eve", 2, 1, notes=["Not on the roster.", "A check had been changed."])
+    tables.write_grades(tmp_path / "grades.csv", [Grade(result)], {"collectives": an_assignment()})
+    (row,) = rows_of((tmp_path / "grades.csv").read_text("utf-8"))
+    assert (row["status"], row["reason"]) == (
+        GRADED,
+        "Not on the roster. A check had been changed.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"w0": 9.0}, ["Given by hand for '9. Why?': 9 of 4 points."]),
+        ({"q0": 2.5}, ["Given by hand for '1. q0': 2.5 of 2 points."]),
+        ({"q1": -1.0, "w0": 4.0}, ["Given by hand for '1. q1': -1 of 2 points."]),
+        ({"w0": 4.0, "q0": 0.0, "unknown": 9.0}, []),
+    ],
+)
+def test_points_beyond_the_maximum_are_flagged_and_counted(given, said, tmp_path):
+    grade = Grade(graded("ada", 2, 1, written=[essay()]), by_hand=given)
+    assert grade.beyond == said
+    tables.write_grades(tmp_path / "grades.csv", [grade], {"collectives": an_assignment()})
+    (row,) = rows_of((tmp_path / "grades.csv").read_text("utf-8"))
+    assert row["reason"] == " ".join(said)
+    shown = shown_summary(tmp_path, [grade])
+    assert all(f"ada (collectives): {sentence}" in shown for sentence in said)
+    assert ("Given by hand" in shown) == bool(said)
+
+
+def shown_summary(out: Path, grades: list[Grade], assignment: Assignment | None = None) -> str:
+    stream = io.StringIO()
+    result = Class({"collectives": assignment or an_assignment()}, [], Run(1), 0, [])
+    summary(out, result, Reports(grades, items(each.result for each in grades)), stream)
+    return stream.getvalue()
+
+
+def test_the_mean_is_without_what_waits_for_a_person(tmp_path):
+    assignment = replace(an_assignment(), written=load(ROOT, "collectives").written)
+    asked = replace(essay(), id=assignment.written[0].id, points=3.0)
+    grades = [
+        Grade(graded("ada", 2, 2, written=[asked])),
+        Grade(graded("bob", 2, 1, written=[asked]), by_hand={asked.id: 3.0}),
+        Grade(graded("eve", 1, 1, written=[replace(asked, answered=False)])),
+    ]
+    said = " ".join(shown_summary(tmp_path, grades, assignment).split())
+    assert "collectives 3 0 0 0 3.0 4" in said
+    assert "mean and maximum above are without these questions" in said
+    grades[0] = replace(grades[0], by_hand={asked.id: 3.0})
+    said = " ".join(shown_summary(tmp_path, grades, assignment).split())
+    assert "collectives 3 0 0 0 5.0 7" in said  # 7, 6 and 2
+    assert "without these" not in said
+
+
 # -- platforms -----------------------------------------------------------------------------------
 
 
@@ -205,6 +261,26 @@ def test_platforms_get_whole_grades_and_no_row_for_whoever_has_none():
     assert list(ada)[:5] == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
     (ada,) = rows_of(platforms.moodle(grades, assignment))
     assert (ada["Email address"], ada[assignment.title]) == ("ada@school.example", "3.5")
+
+
+def test_who_is_not_on_the_roster_is_named_and_in_no_platforms_table(tmp_path):
+    assignment = an_assignment()
+    grades = [Grade(graded("ada", 2, 1)), Grade(graded("eve", 2, 2), listed=False)]
+    assert [row["Student"] for row in rows_of(platforms.canvas(grades, assignment))][1:] == ["ada"]
+    assert [row["ID number"] for row in rows_of(platforms.moodle(grades, assignment))] == ["ada"]
+    said = "Not on the roster, and so not in canvas/ and moodle/: eve."
+    assert said in shown_summary(tmp_path, grades)
+    assert "Not on the roster" not in shown_summary(tmp_path, grades[:1])
+
+
+def test_what_the_roster_knows_of_a_student_is_what_platforms_find_them_by():
+    assignment = an_assignment()
+    person = {"login": "ada1", "sis_id": "s7", "moodle_id": "31", "section": "A"}
+    (_, row) = rows_of(platforms.canvas([Grade(graded("ada", 2, 1), person)], assignment))
+    assert (row["SIS User ID"], row["SIS Login ID"], row["Section"]) == ("s7", "ada1", "A")
+    (row,) = rows_of(platforms.moodle([Grade(graded("ada", 2, 1), person)], assignment))
+    assert (row["ID number"], row["Username"]) == ("s7", "ada1")
+    assert row["Identifier"] == "Participant 31"
 
 
 def test_gradescope_shows_what_students_wrote_as_text():
@@ -252,6 +328,26 @@ def test_the_commonest_mistakes_count_students_and_not_checks():
     (item,) = items(results)
     assert item.mistakes == (("Forgot the master weights.", 2), ("GB for GiB.", 1))
     assert (item.unanswered, item.discrimination) == (1, None)
+
+
+def test_a_written_question_has_statistics_once_nobody_waits(tmp_path):
+    answers = [essay(), essay(), essay(), essay(answered=False)]
+    results = [
+        graded(student, earned, written=[answer])
+        for student, earned, answer in zip("abcd", (2, 1, 2, 0), answers, strict=True)
+    ]
+    given = {("a", "collectives"): {"w0": 4.0}, ("b", "collectives"): {"w0": 2.0}}
+    waiting = items(results, given)[-1]
+    assert (waiting.id, waiting.students, waiting.unanswered) == ("w0", 4, 1)
+    assert (waiting.difficulty, waiting.discrimination) == (None, None)
+    given[("c", "collectives")] = {"w0": 4.0}
+    judged = items(results, given)[-1]
+    assert judged.difficulty == pytest.approx(10 / 16)  # 4, 2, 4 and 0 of 4
+    assert judged.discrimination == pytest.approx(1)  # (4, 2, 4, 0) is twice (2, 1, 2, 0)
+    tables.write_items(tmp_path / "items.csv", [waiting, judged], "isolated")
+    first, second = rows_of((tmp_path / "items.csv").read_text("utf-8"))
+    assert (first["question"], first["difficulty"], first["not_answered"]) == ("w0", "", "1")
+    assert (second["points"], second["difficulty"]) == ("4", "0.625")
 
 
 # -- a class -------------------------------------------------------------------------------------
@@ -370,8 +466,47 @@ def test_who_handed_in_nothing_is_missing_and_graded_as_soon_as_there_is_somethi
     result = run(tmp_path, Watched(), roster=roster)
     assert statuses(result) == {"ada": GRADED, "bob": MISSING}
     assert {record.person.get("email") for record in result.records} == {"ada@school.example", None}
+    hand_in(tmp_path / "in", "eve")
+    strangers = run(tmp_path, Watched(), roster=roster).records
+    assert {each.result.student for each in strangers if not each.listed} == {"eve"}
+    shutil.rmtree(tmp_path / "in" / "eve")
     hand_in(tmp_path / "in", "bob")
     assert statuses(run(tmp_path, Watched(), roster=roster)) == {"ada": GRADED, "bob": GRADED}
+
+
+def test_a_notebook_of_a_chapter_that_is_not_asked_for_is_missing_and_not_graded(tmp_path):
+    hand_in(tmp_path / "in", "ada")
+    hand_in(tmp_path / "in", "bob", slug="data_parallel")
+    watched = Watched()
+    result = run(tmp_path, watched, slug="data_parallel")
+    assert (statuses(result), watched.seen) == ({"ada": MISSING, "bob": GRADED}, ["bob"])
+    reasons = {record.result.student: record.result.reason for record in result.records}
+    assert reasons["ada"] == "Nothing was handed in for this, only for collectives."
+
+
+def test_a_chapter_that_is_broken_does_not_stop_the_others(tmp_path):
+    course = tmp_path / "course"
+    for folder in ("exercises", "solutions"):
+        shutil.copytree(ROOT / folder / "collectives", course / folder / "collectives")
+    (course / "exercises" / "broken").mkdir()
+    (course / "exercises" / "broken" / "broken.ipynb").write_text("{")
+    hand_in(tmp_path / "in", "ada")
+    quiet = {"progress": lambda *_: None, "finish": lambda _: None}
+    paths = course, tmp_path / "in", ["collectives"], tmp_path / "out"
+    assert grade(*paths, plan=Plan(), opener=Watched(), **quiet).graded == 1
+
+
+def test_a_notebook_in_a_zip_file_is_graded_and_graded_again_when_it_changes(tmp_path):
+    hand_in(tmp_path / "work", "ada")
+    (tmp_path / "in" / "ada").mkdir(parents=True)
+    for graded_now in (1, 0):
+        with zipfile.ZipFile(tmp_path / "in" / "ada" / "a.zip", "w") as archive:
+            archive.write(tmp_path / "work" / "ada" / "collectives.ipynb", "b/c.ipynb")
+        assert run(tmp_path, Watched()).graded == graded_now
+    hand_in(tmp_path / "work", "ada", text="print(1)")
+    with zipfile.ZipFile(tmp_path / "in" / "ada" / "a.zip", "w") as archive:
+        archive.write(tmp_path / "work" / "ada" / "collectives.ipynb", "b/c.ipynb")
+    assert run(tmp_path, Watched()).graded == 1
 
 
 def test_a_submission_that_is_gone_is_set_aside_and_nothing_else_is_touched(tmp_path):
@@ -458,8 +593,6 @@ def test_every_report_takes_points_given_by_hand_and_a_second_run_keeps_them(tmp
     pytest.importorskip("nbgrader", reason="nbgrader is not installed")
     from nbgrader.api import Gradebook
 
-    from dlsys.grading.reports.everything import Reports, write_reports
-
     out, real = tmp_path / "out", load(ROOT, "collectives")
     (asked,) = real.written
 
@@ -511,6 +644,19 @@ def test_a_command_with_a_wrong_argument_gets_a_sentence_and_2(tmp_path, capsys)
     ):
         assert cli.main([*common, *more]) == 2
         assert words in capsys.readouterr().err
+    for option, value, words in (
+        ("--memory-gib", "0.001", "argument --memory-gib: 0.001 is less than 0.5"),
+        ("--cell-seconds", "soon", "argument --cell-seconds: 'soon' is no number above 0"),
+        ("--check-seconds", "nan", "argument --check-seconds: 'nan' is no number above 0"),
+        ("--jobs", "half", "argument --jobs: 'half' is no whole number from 1"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*common, option, value])
+        assert ended.value.code == 2
+        assert words in capsys.readouterr().err
+    (tmp_path / "roster.csv").write_text("student\nada\n")
+    assert cli.main([str(tmp_path / "roster.csv"), *common[1:]]) == 2
+    assert "roster.csv is no folder of submissions, and no notebook" in capsys.readouterr().err
     for submissions, out in (("nothing", "out"), ("in", "in/ada/collectives.ipynb/out")):
         assert cli.main([str(tmp_path / submissions), "--out", str(tmp_path / out)]) == 2
         assert capsys.readouterr().err.count("\n") == 1
@@ -559,7 +705,7 @@ def test_a_students_own_check_says_of_each_answer_what_the_notebook_says(
         released = ROOT / "exercises/collectives/collectives.ipynb"
         blank = {cell["id"]: cell for cell in json.loads(released.read_text("utf-8"))["cells"]}
         cells["seconds"]["source"] = blank["seconds"]["source"]
-        cells["sent"]["source"] = "def ring_bytes(kind, n, nbytes):\n    return 8 * nbytes"
+        cells["sent"]["source"] = "def large_broadcast(comm, x):\n    return 8 * comm.broadcast(x)"
     mine = tmp_path / "homework.ipynb"
     mine.write_text(json.dumps(notebook), "utf-8")
     assert check.main([str(mine), "--course", str(ROOT)]) == status
@@ -607,7 +753,9 @@ def test_the_autograder_is_the_same_bytes_each_time_and_holds_one_assignment():
     assert modes["setup.sh"] == modes["run_autograder"] == 0o755
     assert "course/exercises/collectives/collectives.ipynb" in names
     assert "course/solutions/collectives/collectives.ipynb" in names
-    assert not [n for n in names if "memory_wall/memory_wall.ipynb" in n or "__pycache__" in n]
+    others = [name for name in names if "memory_wall/memory_wall" in name or "__pycache__" in name]
+    assert others == ["course/exercises/memory_wall/memory_wall.ipynb"]  # to be told apart by
+    assert len(names) == len(set(names))
     assert "@" not in script.replace('"$@"', "")
 
 

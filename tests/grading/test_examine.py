@@ -423,6 +423,28 @@ def test_points_are_shared_among_checks(square: Any) -> None:
     assert (partly.earned, partly.status) == (1.5, PARTLY)
 
 
+@pytest.mark.parametrize(
+    ("answer", "earned"),
+    [
+        ("n * n", 2),
+        ("n * n if n != 5 else 0", 2 * 6 / 7),
+        ("n * n if n != 2 else 0", 2 * 5 / 7),
+        ("n * n if n != 3 else 0", 0),  # what is needed is not there
+    ],
+)
+def test_a_check_may_weigh_more_than_another_or_be_needed(
+    boxes: Boxes, tmp_path: Path, answer: str, earned: float
+) -> None:
+    checks = "same(square(5), 25)\nsame(square(2), 4, weight=2)\nsame(square(3), 9, needed=True)"
+    hidden = "same(square(7), 49, weight=3, vary={7: [7]})"
+    made = ("def square(n):\n    ...", "def square(n):\n    return n * n", checks, hidden)
+    prepared = prepare(make(tmp_path, IMPORTS, {"square": made}), boxes, seed=1)
+    source = f"def square(n):\n    return {answer}"
+    assert only(grade(prepared, tmp_path, boxes, {"square": source})).earned == pytest.approx(
+        earned
+    )
+
+
 def test_knowing_the_numbers_of_the_notebook_by_heart_earns_nothing(square: Any) -> None:
     known = square("def square(n):\n    return {3: 9, 2: 4}.get(n)")
     assert [check.passed for check in known.checks] == [True, True, False, False]

@@ -121,7 +121,7 @@ def test_edited_deleted_and_relabelled_checks_are_put_back() -> None:
     assert rebuilt.notes[0] == (
         "The check of '1. Sixteen V100' had been changed; the original was used."
     )
-    assert "check of '2. Bytes for three kinds' was missing" in rebuilt.notes[1]
+    assert "check of '2. A broadcast of two others' was missing" in rebuilt.notes[1]
 
 
 def test_an_edited_locked_cell_runs_before_the_original_so_that_its_imports_are_kept() -> None:
@@ -186,7 +186,7 @@ def test_a_missing_answer_is_none_and_said() -> None:
     assert rebuilt.written["choice"] is None
     assert not [step for step in rebuilt.steps if step == (ANSWER, "sent")]
     assert rebuilt.notes == (
-        "The answer cell of '2. Bytes for three kinds' is missing.",
+        "The answer cell of '2. A broadcast of two others' is missing.",
         "The answer cell of '9. A tree or a ring?' is missing.",
     )
 
@@ -194,17 +194,17 @@ def test_a_missing_answer_is_none_and_said() -> None:
 def test_of_copies_the_cell_in_its_own_place_counts_and_the_others_run_as_own_cells() -> None:
     original = cell(RELEASED["cells"], "sent")
     rebuilt = after(
-        answer("sent", "ring_bytes = 1"),
-        insert("sent", copied(original, source="ring_bytes = 2")),
-        insert("sent-test", copied(original, source="ring_bytes = 3")),
+        answer("sent", "large_broadcast = 1"),
+        insert("sent", copied(original, source="large_broadcast = 2")),
+        insert("sent-test", copied(original, source="large_broadcast = 3")),
     )
-    assert rebuilt.answers["sent"] == "ring_bytes = 1"
+    assert rebuilt.answers["sent"] == "large_broadcast = 1"
     steps = [step.source for step in rebuilt.steps]
-    at = steps.index("ring_bytes = 1")
-    assert steps[at - 1] == "ring_bytes = 2"
-    assert steps[at + 1] == "ring_bytes = 3"
+    at = steps.index("large_broadcast = 1")
+    assert steps[at - 1] == "large_broadcast = 2"
+    assert steps[at + 1] == "large_broadcast = 3"
     assert rebuilt.notes == (
-        "There are several answer cells for '2. Bytes for three kinds'; one of them counts.",
+        "There are several answer cells for '2. A broadcast of two others'; one of them counts.",
     )
 
 
@@ -230,7 +230,7 @@ def test_a_split_answer_cell_runs_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["def ring_bytes(kind, ranks, n):\n    return 3", "ring_bytes = f"]
+    "source", ["def large_broadcast(comm, x):\n    return 3", "large_broadcast = f"]
 )
 @pytest.mark.parametrize("kept", [True, False])
 def test_an_answer_in_a_new_cell_below_the_blank_one_counts(source: str, kept: bool) -> None:
@@ -239,13 +239,13 @@ def test_an_answer_in_a_new_cell_below_the_blank_one_counts(source: str, kept: b
     assert rebuilt.answers["sent"] == source
     assert Step(FREE, "own-1", source) in rebuilt.steps
     assert rebuilt.notes[-1] == (
-        "The answer to '2. Bytes for three kinds' was found in a cell beside its own."
+        "The answer to '2. A broadcast of two others' was found in a cell beside its own."
     )
 
 
 @pytest.mark.parametrize(
     "source",
-    ["print(ring_bytes('all_reduce', 2, 3))", "x = 3", "if x:\n    ring_bytes = 3", "f(ring_bytes=3)"],
+    ["print(large_broadcast(comm, x))", "x = 3", "if x:\n    large_broadcast = 3", "f(large_broadcast=3)"],
 )  # fmt: skip
 def test_a_trial_below_a_blank_answer_is_no_answer(source: str) -> None:
     assert after(insert("sent-test", own(source))).answers["sent"] == BLANK.answers["sent"]
@@ -267,6 +267,86 @@ def test_an_answer_that_was_turned_into_text_runs_all_the_same() -> None:
         )
         assert Step(ANSWER, "sent", "x = 3") in rebuilt.steps
         assert "had been turned into text; it was run as code." in rebuilt.notes[0]
+
+
+# -- cells that lost their names ------------------------------------------------------------------
+
+
+def stripped(cells: Cells) -> None:
+    """What is left where an editor keeps neither ids nor metadata."""
+    for number, each in enumerate(cells):
+        each["metadata"] = {}
+        each["id"] = f"{number:08x}"
+
+
+def renamed(cells: Cells) -> None:
+    for number, each in enumerate(cells):
+        each["id"] = f"cell-{number}"
+        each["metadata"] = {"nbgrader": {"grade_id": f"cell-{number}"}}
+
+
+ALL = [*ANSWERS, "choice"]
+
+
+def answer_all(cells: Cells) -> None:
+    for question in COLLECTIVES.questions:
+        cell(cells, question.id)["source"] = f"{question.names[0]} = {question.id!r}"
+    cell(cells, "choice")["source"] = "answer = 'choice'"
+
+
+def told(submission: Submission) -> dict[str, str | None]:
+    return {id: text and text.partition(" = ")[2] for id, text in submission.answers.items()}
+
+
+@pytest.mark.parametrize("lose", [stripped, renamed])
+def test_cells_without_their_names_are_told_by_headings_and_order(
+    lose: Callable[[Cells], None],
+) -> None:
+    rebuilt = after(answer_all, lose)
+    expected = after(answer_all)
+    assert (rebuilt.answers, rebuilt.written) == (expected.answers, expected.written)
+    assert rebuilt.steps == expected.steps
+    (note,) = rebuilt.notes
+    assert "lost the names" in note
+    assert f"order instead: {len(ALL)}." in note
+
+
+def test_a_notebook_without_names_that_was_left_blank_is_blank() -> None:
+    rebuilt = after(stripped)
+    assert (rebuilt.answers, rebuilt.written) == (BLANK.answers, BLANK.written)
+
+
+def test_edited_questions_own_cells_and_edited_helpers_do_not_hide_an_answer() -> None:
+    rebuilt = after(
+        answer_all,
+        lambda cells: cell(cells, "sent-question").update(source="## 2. Bytes for three kinds\n\nMy notes"),
+        lambda cells: cell(cells, "sent-lines").update(source="mine = 3"),
+        lambda cells: cell(cells, "sent-test").update(source="print('passed')"),
+        insert("mean", own("trial = 1")),
+        insert("mean", own("trial = 2")),
+        insert("choice", own("print(3)")),
+        stripped,
+    )  # fmt: skip
+    assert told(rebuilt) == {id: repr(id) for id in ANSWERS}
+    assert rebuilt.written == {"choice": "answer = 'choice'"}
+    assert [s for s in rebuilt.steps if s.kind in (TRUSTED, TEST)] == TRUSTED_CELLS
+
+
+def test_without_its_heading_an_answer_is_missing_and_no_other_takes_its_place() -> None:
+    rebuilt = after(answer_all, remove("mean-question"), stripped)
+    assert told(rebuilt) == {id: repr(id) for id in ANSWERS} | {"mean": None}
+
+
+def test_a_deleted_answer_is_not_taken_from_the_next_question() -> None:
+    rebuilt = after(answer_all, remove("mean", "mean-test", "mean-numbers"), stripped)
+    assert told(rebuilt) == {id: repr(id) for id in ANSWERS} | {"mean": None}
+
+
+def test_only_cells_without_names_are_told_by_their_place() -> None:
+    lose = [lambda cells, id=id: cell(cells, id).update(metadata={}, id=f"x{id}") for id in ("mean", "mean-question")]  # fmt: skip
+    rebuilt = after(answer_all, *lose)
+    assert told(rebuilt) == {id: repr(id) for id in ANSWERS}
+    assert "order instead: 1." in rebuilt.notes[0]
 
 
 # -- whatever comes ------------------------------------------------------------------------------

@@ -210,6 +210,30 @@ def test_a_value_that_is_too_deep_is_refused_on_either_side() -> None:
         unpack(deep, memoryview(b""), refuse)
 
 
+MODULUS = sys.hash_info.modulus  # numbers that are equal to this one are of one hash
+
+
+@pytest.mark.parametrize("kind", ["dict", "set", "frozenset"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [n * MODULUS for n in range(100)],
+        [{"tuple": [1, n * MODULUS]} for n in range(100)],
+        [*range(1000), *(7 + n * MODULUS for n in range(60))],
+    ],
+)
+def test_keys_that_were_made_to_collide_are_refused(kind: str, keys: list[Any]) -> None:
+    body = [[key, 0] for key in keys] if kind == "dict" else keys
+    with pytest.raises(Garbled, match="collide"):
+        unpack({kind: body}, memoryview(b""), refuse)
+
+
+def test_many_keys_that_nobody_chose_arrive_and_of_equal_ones_the_last() -> None:
+    many = {n * 1024: n / 7 for n in range(50_000)} | {str(n): n for n in range(1000)}
+    assert across(many) == many
+    assert unpack({"dict": [[1, 2], [1, 3]]}, memoryview(b""), refuse) == {1: 3}
+
+
 @pytest.fixture
 def ends() -> Any:
     mine, theirs = socket.socketpair()
@@ -247,6 +271,9 @@ def test_a_file_descriptor_travels_to_a_box(ends: Any) -> None:
         struct.pack("!IQ", 4, 0) + b"\xff\xfe{}",
         struct.pack("!IQ", 3, 0) + b"{]}",
         struct.pack("!IQ", 900, 0) + b"[" * 900,
+        struct.pack("!IQ", 100, 0)
+        + json.dumps({str(n): 0 for n in range(11, 22)})[:-1].encode()
+        + b" }",
     ],
 )
 def test_a_frame_that_is_none_is_garbled(ends: Any, frame: bytes) -> None:

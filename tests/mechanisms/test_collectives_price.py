@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from dlsys import collectives
 from dlsys.collectives import (
+    Plan,
+    Transfer,
     best,
     bidirectional_all_reduce,
     candidates,
@@ -415,6 +417,16 @@ def test_a_kilobyte_on_eight_ranks_takes_three_latencies_by_recursive_doubling()
     assert (found.rounds, found.bytes_per_rank, found.messages) == (3, 3e3, 24)
     halving = halving_doubling_all_reduce(8).price(1e3, LINKS["infiniband-ndr"])
     assert halving.seconds == pytest.approx(16.235e-6, rel=1e-12)
+
+
+def test_many_messages_started_at_once_pay_one_latency_so_the_chooser_leaves_such_plans_out():
+    link, others = LINKS["infiniband-ndr"], range(1, 48)
+    at_once = Plan("all_gather", "all at once", 48, 48, [[
+        Transfer(r, (r + k) % 48, r, r + 1) for k in others for r in range(48)]])  # fmt: skip
+    at_once.check()
+    assert at_once.price(48e3, link).seconds == pytest.approx(3.64e-6, rel=1e-9)
+    chosen = best("all_reduce", 1e3, link, 48).price(1e3, link)
+    assert chosen.seconds == pytest.approx(19.04e-6, rel=1e-9)
 
 
 def test_two_ranks_swap_their_buffers_at_every_size():

@@ -17,7 +17,6 @@ from dlsys.pipeline_parallel import (
     PlanError,
     breadth_first,
     bubble_fraction,
-    draw_bubbles,
     draw_comparison,
     explorer,
     gpipe,
@@ -524,7 +523,6 @@ def test_every_schedule_can_be_drawn():
         figure = plan.draw(1, 2, 0.1, memory=True, until=200)
         figure.canvas.draw()
         assert len(figure.axes) == 2
-    assert len(draw_bubbles(8).axes[0].lines) == 3 + 1 + 3
     assert len(draw_comparison([gpipe(4, 8), one_f_one_b(4, 8)]).axes[0].lines) == 2
 
 

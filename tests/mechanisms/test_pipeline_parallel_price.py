@@ -10,7 +10,6 @@ from dlsys.pipeline_parallel import (
     Plan,
     breadth_first,
     bubble_fraction,
-    draw_bubbles,
     gpipe,
     interleaved,
     message_bytes,
@@ -208,7 +207,6 @@ COUNTS = {
         lambda x: bubble_fraction(x, 4),
         lambda x: min_microbatches(x, 0.05),
         lambda x: step_seconds(x, 4, 1, 2),
-        lambda x: draw_bubbles(x),
     ],
     "m (the number of micro-batches)": [
         lambda x: gpipe(4, x),
@@ -227,7 +225,6 @@ COUNTS = {
         lambda x: bubble_fraction(4, 4, x),
         lambda x: min_microbatches(4, 0.05, x),
         lambda x: step_seconds(4, 4, 1, 2, x),
-        lambda x: draw_bubbles(4, stages_per_rank=[1, x]),
     ],
     "p (the number of stages)": [lambda x: partition([1, 2, 3], x)],
     "batch": [
@@ -239,7 +236,6 @@ COUNTS = {
     "itemsize": [lambda x: message_bytes(2, 8, 16, x)],
     "stages": [lambda x: Plan("by hand", x, 1, [])],
     "micro_batches": [lambda x: Plan("by hand", 1, x, [])],
-    "most (the micro-batches to draw)": [lambda x: draw_bubbles(4, most=x)],
 }
 COUNTS_FROM_0 = {
     "rank": [lambda x: split(None, gpipe(2, 2), x)],
@@ -263,7 +259,7 @@ SECONDS = {
 }
 SECONDS_OR_NONE = {"weight_backward": [lambda x: gpipe(2, 2).price(1, 2, 0, x)]}
 POSITIVE = {
-    "below": [lambda x: min_microbatches(4, x), lambda x: draw_bubbles(4, below=x)],
+    "below": [lambda x: min_microbatches(4, x)],
     "rate, in FLOP/s,": [lambda x: stage_seconds(SPEC, PIECES, x)],
     "width": [lambda x: gpipe(2, 2).draw(width=x)],
 }

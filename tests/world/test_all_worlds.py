@@ -10,6 +10,7 @@ import functools
 import inspect
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 
@@ -71,7 +72,7 @@ def tags_tell_letters_apart(comm):
     if comm.rank == 0:
         handles = [comm.isend(torch.full((2,), float(tag)), 1, tag) for tag in (5, 3, 0)]
         return [handle.wait() for handle in handles]
-    return [comm.recv(torch.empty(2), 0, tag).tolist() for tag in (0, 3, 5)]
+    return [comm.recv(torch.empty(2), 0, tag).tolist() for tag in (0, np.int64(3), 5)]
 
 
 def letters_of_every_kind(comm):
@@ -263,12 +264,17 @@ def random_numbers(comm):
     return first, torch.rand(2)
 
 
+BAD_TAGS = ("a", None, -1, 2**30, 1.0, True, [0])
+
+
 def errors_at_the_call(comm):
     """Bad input is refused before anything is sent, so the program can go on."""
-    words = []
+    words, other = [], (comm.rank + 1) % comm.size
     for call in (
         lambda: comm.isend(torch.ones(1), comm.rank),
         lambda: comm.irecv(torch.ones(1), comm.size),
+        *(lambda tag=tag: comm.isend(torch.ones(1), other, tag) for tag in BAD_TAGS),
+        *(lambda tag=tag: comm.recv(torch.ones(1), other, tag) for tag in BAD_TAGS),
         lambda: comm.all_reduce([1.0]),
         lambda: comm.all_reduce(torch.ones(1), op="average"),
         lambda: comm.all_reduce(torch.ones(1, dtype=torch.int64), op="mean"),

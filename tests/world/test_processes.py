@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from dlsys.collectives import (
 )
 from dlsys.hardware import Link
 from dlsys.world.alpha_beta import SIZES, Sample, fit
+from dlsys.world.real import fork_server
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -462,6 +464,168 @@ def test_no_process_outlives_a_script_that_is_stopped(how):
     assert out == ""
     assert script.returncode == -how
     assert err.count("Traceback") == (how == signal.SIGINT)
+
+
+def is_there(number):
+    """Whether a process has this number; one that has ended and waits to be asked how has not."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(condition):
+    until = time.monotonic() + 30
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.02)
+    return condition()
+
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc, and adopts orphans")
+
+
+@on_linux
+@pytest.mark.parametrize("how", ["return", "fail"])
+def test_what_ranks_started_ends_with_the_run_also_daemons(how, tmp_path):
+    script = start(PROGRAMS / "leave_processes.py", how, tmp_path / "all", stdin=subprocess.PIPE)
+    while (line := script.stdout.readline()) != "over\n":
+        assert line, script.communicate()
+        assert line == "running\n" or ("exited with code 3" in line and how == "fail")
+    numbers = (tmp_path / "all").read_text().split()
+    assert len(numbers) == 8
+    assert not [n for n in numbers if is_there(n)]
+    _, err = script.communicate("", timeout=60)
+    assert (script.returncode, err) == (0, "")
+
+
+@on_linux
+def test_what_ranks_started_ends_when_python_is_killed(tmp_path):
+    script = start(PROGRAMS / "leave_processes.py", "wait", tmp_path / "all")
+    assert script.stdout.readline() == "running\n"
+    numbers = (tmp_path / "all").read_text().split()
+    assert len(numbers) == 8
+    assert all(map(is_there, numbers))
+    script.kill()
+    script.wait()
+    assert wait_until(lambda: not any(map(is_there, numbers)))
+    script.communicate(timeout=60)  # the server, too, has let go of what is printed to
+
+
+@on_linux
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_the_server_ends_with_python_also_when_a_process_that_python_forked_lives_on(how):
+    program = """
+import os, subprocess, sys, time
+from dlsys import world
+from dlsys.world.real import fork_server
+world.launch(lambda comm: None, 1)
+child = os.fork()
+if child == 0:
+    time.sleep(600)
+print(fork_server._server.process.pid, child, flush=True)
+time.sleep(600)
+"""
+    script = start("-c", program)
+    server, child = script.stdout.readline().split()
+    try:
+        assert is_there(server)
+        script.send_signal(how)
+        script.wait()
+        assert wait_until(lambda: not is_there(server))
+    finally:
+        os.kill(int(child), signal.SIGKILL)
+    script.communicate()
+
+
+@on_linux
+def test_a_rank_whose_child_holds_its_pipe_is_still_seen_to_die():
+    def program(comm):
+        if comm.rank == 1:
+            if os.fork() == 0:
+                time.sleep(600)
+            os._exit(3)
+        comm.barrier()
+
+    begun = time.monotonic()
+    error = failure(program, 2, check=False, timeout=30)
+    assert "rank 1 of 2 exited with code 3" in str(error)
+    assert time.monotonic() - begun < 20
+
+
+def test_a_process_that_python_forks_launches_by_a_server_of_its_own():
+    world.launch(lambda comm: None, 1)
+    program = """
+import os
+from dlsys import world
+world.launch(lambda comm: None, 1)
+if os.fork() == 0:
+    print(world.launch(lambda comm: comm.rank, 2).results, flush=True)
+else:
+    os.wait()
+    print(world.launch(lambda comm: comm.rank, 2).results, flush=True)
+"""
+    out, err = start("-c", program).communicate(timeout=120)
+    assert (out, err) == ("[0, 1]\n[0, 1]\n", "")
+
+
+def test_after_its_server_was_killed_a_launch_starts_another_one():
+    world.launch(lambda comm: None, 1)
+    server = fork_server._server.process
+    server.kill()
+    server.wait()
+    assert world.launch(lambda comm: comm.rank, 2).results == [0, 1]
+
+
+def test_the_time_limit_counts_from_the_call():
+    world.launch(lambda comm: None, 1)
+    begun = time.monotonic()
+    error = failure(lambda comm: comm.barrier(), 300, timeout=1.0)
+    assert 1.0 <= time.monotonic() - begun < 6.0  # with a second for what ranks are doing
+    assert isinstance(error, TimeoutError)
+    assert "while 300 of 300 ranks still ran" in str(error)
+    assert "  and 284 more ranks" in str(error)
+
+
+def test_a_rank_that_cannot_get_its_pipe_is_named():
+    program = """
+import resource
+from dlsys import world
+world.launch(lambda comm: None, 1)
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+world.launch(lambda comm: None, 100)
+"""
+    _, err = start("-c", program).communicate(timeout=120)
+    assert re.search(r"WorldError: rank \d+ of 100 could not start \(.*Too many open files", err)
+
+
+def test_a_script_that_ranks_import_does_not_launch_again_in_each_of_them(tmp_path):
+    (tmp_path / "script.py").write_text(
+        "from dlsys import world\n\ndef program(comm):\n    return comm.rank\n\n"
+        "world.launch(program, 2)\n"
+    )
+    out, err = start("-c", "import script", cwd=tmp_path).communicate(timeout=120)
+    assert out == ""
+    assert 'put the call under `if __name__ == "__main__":`' in err
+    assert err.count("could not start") == 0
+
+
+def test_a_communicator_of_a_group_that_has_ended_is_refused_at_once(tmp_path):
+    def begin(name):
+        dist.init_process_group("gloo", f"file://{tmp_path}/{name}", rank=0, world_size=1)
+        return world.current()
+
+    try:
+        first = begin("first")
+        part = first.split(0)
+        handle = first.all_reduce(torch.ones(2), async_op=True)
+        dist.destroy_process_group()
+        second = begin("second")
+        for late in (first.barrier, lambda: part.all_reduce(torch.ones(1)), handle.wait):
+            with pytest.raises(RuntimeError, match=r"default group of torch.distributed that has"):
+                late()
+        assert second.all_reduce(torch.ones(1)).tolist() == [1]
+    finally:
+        dist.destroy_process_group()
 
 
 def test_the_same_file_runs_under_torchrun():

@@ -5,9 +5,14 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import signal
+import subprocess
 import sys
 import threading
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -528,6 +533,91 @@ def test_an_interrupt_ends_a_rank_that_computes_without_end():
             world.simulate(program, 2)
     finally:
         signal.signal(signal.SIGINT, before)
+    assert not [t for t in threading.enumerate() if t.name.startswith("rank ")]
+
+
+@pytest.mark.parametrize("run", [world.simulate, world.launch])
+def test_an_interrupt_that_a_rank_raises_names_it_and_stays_one(run):
+    def program(comm):
+        if comm.rank == 1:
+            raise KeyboardInterrupt("enough")
+        comm.recv(torch.ones(1), 1)
+
+    with pytest.raises(KeyboardInterrupt, match="rank 1 of 2 raised KeyboardInterrupt"):
+        run(program, 2)
+
+
+def test_ranks_that_take_whatever_is_raised_do_not_keep_python_from_ending():
+    command = [sys.executable, str(Path(__file__).parent / "programs" / "swallow.py")]
+    script = subprocess.Popen(command, stdout=-1, stderr=-1, text=True)
+    assert script.stdout.readline() == "running\n"
+    script.send_signal(signal.SIGINT)
+    out, err = script.communicate(timeout=60)
+    assert (script.returncode, err) == (0, "")
+    assert re.fullmatch(r"rank 1 of 2 was at work at swallow.py:\d+\n", out)
+
+
+# What of an earlier run is used in the next one, or after it.
+LATE = {
+    "send": lambda kept: kept.comm.send(torch.ones(1), 1 - kept.comm.rank),
+    "recv": lambda kept: kept.comm.recv(torch.ones(1), 1 - kept.comm.rank),
+    "collective": lambda kept: kept.comm.all_reduce(torch.ones(1)),
+    "barrier": lambda kept: kept.comm.barrier(),
+    "split": lambda kept: kept.comm.split(0),
+    "compute": lambda kept: kept.comm.compute(1.0),
+    "part": lambda kept: kept.part.barrier(),
+    "handle": lambda kept: kept.handle.wait(),
+    "letter": lambda kept: kept.letter.wait(),
+}
+
+
+@pytest.mark.parametrize("use", LATE.values(), ids=LATE)
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_kept_from_an_earlier_run_is_refused_at_once(use, fails):
+    def keep(comm):
+        kept[comm.rank] = mine = SimpleNamespace(comm=comm, part=comm.split(0))
+        mine.handle = comm.all_reduce(torch.ones(1), async_op=True)
+        mine.letter = comm.isend(torch.ones(1), 1 - comm.rank)
+        comm.recv(torch.ones(1), 1 - comm.rank)
+        mine.handle.wait(), mine.letter.wait()
+        if fails:
+            raise ValueError("no more")
+
+    kept: dict = {}
+    with suppress(world.RankError):
+        world.simulate(keep, 2)
+    words = "belongs to a run that has ended"
+    with pytest.raises(RuntimeError, match=words):
+        use(kept[0])
+    with pytest.raises(world.RankError, match=f"rank 0 of 2 raised RuntimeError .*{words}"):
+        world.simulate(lambda comm: use(kept[comm.rank]), 2)
+
+    def caught(comm):
+        with suppress(Exception):
+            use(kept[comm.rank])
+        return comm.all_reduce(torch.ones(1)).item()
+
+    assert world.simulate(caught, 2).results == [2, 2]
+
+
+def test_the_threads_of_ranks_that_never_wait_do_not_pile_up():
+    def program(comm):
+        return sum(t.name.startswith("rank ") and t.is_alive() for t in threading.enumerate())
+
+    assert max(world.simulate(program, 200).results) < 100
+
+
+def test_a_rank_that_the_system_gives_no_thread_is_named(monkeypatch):
+    def begin(thread):
+        if thread.name == "rank 5":
+            raise RuntimeError("can't start new thread")
+        begin_as_ever(thread)
+
+    begin_as_ever = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", begin)
+    for program in (lambda comm: None, lambda comm: comm.barrier()):
+        with pytest.raises(world.WorldError, match=r"rank 5 of 8 could not start: .* fewer ranks"):
+            world.simulate(program, 8)
     assert not [t for t in threading.enumerate() if t.name.startswith("rank ")]
 
 

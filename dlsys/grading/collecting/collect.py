@@ -14,17 +14,19 @@ from typing import Any
 
 from dlsys.grading.assignment import ANSWER, WRITTEN, Assignment
 from dlsys.grading.collecting import naming
-from dlsys.grading.collecting.handed_in import File, files_in, submitted
-from dlsys.grading.collecting.reading import ADVICE, Refused, read
-from dlsys.grading.collecting.rebuild import rebuild, unchanged
+from dlsys.grading.collecting.handed_in import File, few, files_in, submitted
+from dlsys.grading.collecting.packed import read
+from dlsys.grading.collecting.reading import ADVICE, Refused
+from dlsys.grading.collecting.rebuild import rebuild
 from dlsys.grading.collecting.roster import Roster, Student
+from dlsys.grading.collecting.telling import tell, unchanged
 from dlsys.grading.result import MISSING, REFUSED
 from dlsys.grading.text import visible
 
 __all__ = ["FOUND", "Found", "Refused", "find", "read"]
 
 FOUND = "found"
-MOST_NOTEBOOKS = 20  # that are read for one student
+NOT_LISTED = "No student on the roster goes by this name, or more than one."
 _RELEASED = "Hand in the notebook that was released, with your answers in it."
 
 
@@ -32,21 +34,24 @@ _RELEASED = "Hand in the notebook that was released, with your answers in it."
 class Found:
     """What a student handed in for an assignment.
 
-    `status` is FOUND, with the notebook's `path`; or REFUSED or MISSING, with a `reason`. `notes`
-    are sentences for student and instructor. `submitted` is when, by nbgrader's timestamp.txt or
-    else by the file's date; `marked_late` is what Canvas says. `person` is what the roster or the
-    platform knows: name, email, canvas_id, ...
+    `status` is FOUND, with the notebook's `path` (and `member`, in a zip file); or REFUSED or
+    MISSING, with a `reason`. `notes` are sentences for student and instructor. `submitted` is when,
+    by nbgrader's timestamp.txt or else by the file's date; `marked_late` is what Canvas says.
+    `person` is what the roster or the platform knows: name, email, canvas_id, ...; `listed` is
+    False for whom a roster does not know.
     """
 
     student: str
     slug: str
     status: str
     path: Path | None = None
+    member: str = ""
     reason: str = ""
     notes: tuple[str, ...] = ()
     submitted: datetime | None = None
     marked_late: bool = False
     person: Mapping[str, str] = field(default_factory=dict)
+    listed: bool = True
 
 
 @dataclass(frozen=True)
@@ -62,63 +67,69 @@ class _Candidate:
     def rank(self) -> tuple[Any, ...]:
         """Orders what a student handed in for an assignment, the one to be graded first."""
         other = self.file.name.casefold() != f"{self.slug}.ipynb"
-        return bool(self.refusal), not self.answered, other, -self.answered, str(self.file.path)
+        where = str(self.file.path), self.file.member
+        return bool(self.refusal), not self.answered, other, -self.answered, *where
 
 
 def find(
-    submissions: Path, assignments: Sequence[Assignment], roster: Sequence[Student] = ()
+    submissions: Path,
+    assignments: Sequence[Assignment],
+    roster: Sequence[Student] = (),
+    others: Sequence[Assignment] = (),
 ) -> list[Found]:
     """What each student handed in for each assignment, in order of student and assignment.
 
     Of several notebooks for one assignment the one with answers and the released name is taken,
     else the one with most answers. Assignments that nobody handed in are left out where there are
-    others. Raises ValueError where there is no such file or folder.
+    others. `others` are the project's assignments that are not asked for: what was handed in for
+    them is known by them. Raises ValueError where there is no such file or folder.
     """
     known = Roster(roster)
-    by_slug = {assignment.slug: assignment for assignment in assignments}
+    by_slug = {assignment.slug: assignment for assignment in (*assignments, *others)}
+    asked = [assignment.slug for assignment in assignments]
     below = submissions if submissions.is_dir() else None
     handed_in: dict[str, list[File]] = defaultdict(list)
     for file in files_in(submissions, list(by_slug), known):
-        listed = known.find(file.label.name, file.label.numbers)
-        handed_in[listed.id if listed else file.label.student].append(file)
-    candidates = {
-        student: [_look_into(file, below, by_slug) for file in _few(files)]
-        for student, files in handed_in.items()
-    }
-    slugs = {one.slug for several in candidates.values() for one in several}
-    wanted = [slug for slug in by_slug if slug in slugs] or list(by_slug)
+        whose = known.find(file.label.name, file.label.numbers)
+        handed_in[whose.id if whose else file.label.student].append(file)
+    looked_into, said = {}, {}
+    for student, files in handed_in.items():
+        chosen, said[student] = few(files, asked, below)
+        looked_into[student] = [_look_into(file, below, by_slug, asked) for file in chosen]
+    slugs = {one.slug for several in looked_into.values() for one in several}
+    wanted = [slug for slug in asked if slug in slugs] or asked
     found = []
     for student in sorted({*known.students, *handed_in}):
-        files = handed_in.get(student, [])
-        person, notes = _person(student, files, known)
+        person = _person(student, handed_in.get(student, []), known)
+        listed = student in known.students or not known.students
+        notes = [*([] if listed else [NOT_LISTED]), *said.get(student, [])]
         for slug in wanted:
-            one = _found(student, slug, candidates.get(student, []), below)
-            found.append(replace(one, person=person, notes=(*notes, *one.notes)))
+            one = _found(student, slug, looked_into.get(student, []), below, list(by_slug))
+            notes_ = (*notes, *one.notes)
+            found.append(replace(one, person=person, listed=listed, notes=notes_))
     return found
 
 
-def _few(files: list[File]) -> list[File]:
-    """The notebooks among a student's files; without any, what there is instead."""
-    files = [file for file in files if not file.is_empty_folder]
-    notebooks = [file for file in files if file.is_notebook]
-    return sorted(notebooks or files, key=lambda file: len(file.path.parts))[:MOST_NOTEBOOKS]
-
-
-def _look_into(file: File, below: Path | None, by_slug: Mapping[str, Assignment]) -> _Candidate:
+def _look_into(
+    file: File, below: Path | None, by_slug: Mapping[str, Assignment], asked: Sequence[str]
+) -> _Candidate:
     named = naming.slug_in(file.name, by_slug) or file.slug
-    only = next(iter(by_slug)) if len(by_slug) == 1 else None
+    only = asked[0] if len(asked) == 1 else None
     shown = visible(file.name, 100)
+    if file.refusal:
+        return _Candidate(file, named or only, file.refusal)
     if not file.is_notebook:
         what = "a link, and links are not followed" if file.path.is_symlink() else "no notebook"
         return _Candidate(file, named or only, f"{shown} is {what}. {ADVICE}")
     try:
-        notebook = read(file.path, below)
+        notebook = read(file.path, below, file.member)
     except Refused as error:
         return _Candidate(file, named or only, str(error))
     shared = {slug: _shared(notebook, assignment) for slug, assignment in by_slug.items()}
-    slug = named if named and shared[named] else max(shared, key=lambda each: shared[each])
+    # Names of cells recur between assignments, so the most of them decide, and then the file's.
+    slug = max(by_slug, key=lambda each: (shared[each], each == named))
     if not shared[slug]:
-        reason = f"{shown} holds no answer cell of {named or ' or '.join(by_slug)}. {_RELEASED}"
+        reason = f"{shown} holds no answer cell of {named or ' or '.join(asked)}. {_RELEASED}"
         return _Candidate(file, named or only, reason)
     submission = rebuild(by_slug[slug], notebook)
     blank = {each.id: each.blank for each in by_slug[slug].questions}
@@ -132,40 +143,46 @@ def _look_into(file: File, below: Path | None, by_slug: Mapping[str, Assignment]
 
 def _shared(notebook: Mapping[str, Any], assignment: Assignment) -> int:
     """How many answer cells of an assignment a notebook holds."""
-    names = {cell.get("id") for cell in notebook["cells"]}
-    names |= {cell["metadata"].get("nbgrader", {}).get("grade_id") for cell in notebook["cells"]}
-    return sum(cell.id in names for cell in assignment.cells if cell.kind in (ANSWER, WRITTEN))
+    there = {each.released for each in tell(assignment, notebook) if each.released}
+    return sum(cell.kind in (ANSWER, WRITTEN) for cell in there)
 
 
-def _found(student: str, slug: str, candidates: list[_Candidate], below: Path | None) -> Found:
+def _found(
+    student: str, slug: str, candidates: list[_Candidate], below: Path | None, slugs: list[str]
+) -> Found:
     mine = sorted((one for one in candidates if one.slug == slug), key=_Candidate.rank)
     if not mine:
-        others = [one.refusal for one in candidates if one.slug is None]
-        if others and not any(one.slug for one in candidates):
-            return Found(student, slug, REFUSED, reason=others[0])
-        return Found(student, slug, MISSING, reason=" ".join(["Nothing was handed in.", *others]))
+        unknown = [one.refusal for one in candidates if one.slug is None]
+        if unknown and not any(one.slug for one in candidates):
+            return Found(student, slug, REFUSED, reason=unknown[0])
+        others = sorted({one.slug for one in candidates if one.slug})
+        nothing = f" for this, only for {', '.join(others)}" if others else ""
+        nothing = f"Nothing was handed in{nothing}."
+        return Found(student, slug, MISSING, reason=" ".join([nothing, *unknown]))
     first = mine[0]
     notes = []
-    if len(mine) > 1:
+    # What holds no answer and is called otherwise was handed in beside it, not for it.
+    several = [c for c in mine if not c.refusal or naming.slug_in(c.file.name, [slug])]
+    if len(several) > 1:
         taken = visible(first.file.name, 100)
-        notes.append(f"{len(mine)} files were handed in for this; {taken} was taken.")
+        notes.append(f"{len(several)} files were handed in for this; {taken} was taken.")
     return Found(
         student,
         slug,
         REFUSED if first.refusal else FOUND,
         None if first.refusal else first.file.path,
+        first.file.member,
         first.refusal,
         tuple(notes),
-        submitted(first.file, below),
+        submitted(first.file, slugs, below),
         first.file.label.late,
     )
 
 
-def _person(student: str, files: list[File], known: Roster) -> tuple[dict[str, str], list[str]]:
-    """What is known of a student, and what to say where that is too little."""
+def _person(student: str, files: list[File], known: Roster) -> dict[str, str]:
+    """What the roster, or else a platform, knows of a student."""
     if student in known.students:
-        return known.students[student].person(), []
+        return known.students[student].person()
     label = files[0].label
     name = {"name": visible(label.name, 100)} if "canvas_id" not in label.numbers else {}
-    notes = ["No student on the roster goes by this name, or more than one."]
-    return name | label.numbers, notes if known.students else []
+    return name | label.numbers

@@ -4,43 +4,53 @@
     STUDENT.ipynb   STUDENT_SLUG.ipynb   SLUG_STUDENT.ipynb
     doejane_LATE_123_4567_SLUG-1.ipynb (Canvas)   Jane Doe_123_assignsubmission_file_/... (Moodle)
 
-Links are listed, for somebody has handed them in, and never followed.
+A zip file of a student counts as a folder (`packed`). Links are listed, for somebody has handed
+them in, and never followed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import islice
-from pathlib import Path
+from itertools import accumulate, islice
+from pathlib import Path, PurePosixPath
+from typing import Any
 from zoneinfo import ZoneInfo
 
-from dlsys.grading.collecting import naming
+from dlsys.grading.collecting import naming, packed
 from dlsys.grading.collecting.naming import Label
-from dlsys.grading.collecting.reading import modified, read_bytes
+from dlsys.grading.collecting.reading import MOST_STORED, Refused, modified, read_bytes
 from dlsys.grading.collecting.roster import Roster
 
 TIMESTAMP = "timestamp.txt"
 DEEPEST = 4  # folders in a student's folder
-MOST_FILES = 200  # in one of them
+MOST_FILES = 5000  # in all of these together
+MOST_ZIPS = 5  # that are opened for one student
+MOST_NOTEBOOKS = 20  # that are read
+MOST_BYTES = 100_000_000  # in these together, stored outputs included
 
 
 @dataclass(frozen=True)
 class File:
     """A file that somebody handed in. `slug` is the assignment that its folder names; `home` the
-    student's folder, where it is in one."""
+    student's folder, where it is in one; `member` its name in the zip file at `path`, and `size`
+    its bytes there; `refusal` why that cannot be opened."""
 
     path: Path
     label: Label
     slug: str | None = None
     home: Path | None = None
+    member: str = ""
+    size: int | None = None
+    refusal: str = ""
 
     @property
     def name(self) -> str:
         """What the student called it, as far as a platform leaves that to be seen."""
-        return self.label.file or self.path.name
+        return PurePosixPath(self.member).name or self.label.file or self.path.name
 
     @property
     def is_notebook(self) -> bool:
@@ -56,18 +66,23 @@ class File:
 def files_in(submissions: Path, slugs: list[str], known: Roster) -> Iterator[File]:
     """The files in a folder of submissions, or the one file that it is.
 
-    Other files than notebooks count where they are a student's. Raises ValueError where there is
-    nothing.
+    Other files than notebooks count where they are a student's. Raises ValueError where it is
+    neither a folder nor a notebook.
     """
     folder = submissions.resolve().name
     if submissions.is_dir():
         yield from _inside(submissions, slugs, folder, known)
-    elif submissions.is_file() or submissions.is_symlink():
+    elif not os.path.lexists(submissions):
+        raise ValueError(f"There is no file or folder {submissions}.")
+    elif submissions.name.casefold().endswith(".ipynb"):
         folder = submissions.resolve().parent.name
         label = naming.platforms(submissions.name)
         yield File(submissions, label or naming.students(submissions.name, slugs, folder))
     else:
-        raise ValueError(f"There is no file or folder {submissions}.")
+        raise ValueError(
+            f"{submissions} is no folder of submissions, and no notebook. Name the folder (unpack "
+            "what a platform packed); a roster comes after --roster."
+        )
 
 
 def _inside(
@@ -77,7 +92,7 @@ def _inside(
     for entry in _entries(place):
         path = Path(entry.path)
         label = naming.platforms(entry.name)
-        if entry.is_dir(follow_symlinks=False) and not entry.name.casefold().endswith(".ipynb"):
+        if _is_folder(entry):
             if slug is None and entry.name in slugs:
                 yield from _inside(path, slugs, folder, known, entry.name)
             else:
@@ -91,17 +106,87 @@ def _inside(
 
 
 def _below(
-    place: Path, label: Label, slug: str | None, slugs: list[str], home: Path | None, deep: int = 1
+    home: Path, label: Label, slug: str | None, slugs: list[str], own: Path | None
 ) -> Iterator[File]:
-    """What is in a student's folder."""
-    for entry in _entries(place, MOST_FILES):
-        path = Path(entry.path)
-        if entry.is_dir(follow_symlinks=False) and not entry.name.casefold().endswith(".ipynb"):
-            if deep < DEEPEST:
-                named = entry.name if entry.name in slugs else slug
-                yield from _below(path, label, named, slugs, home, deep + 1)
-        elif entry.name != TIMESTAMP:
-            yield File(path, replace(label, file=""), slug, home)
+    """What is in a student's folder, level by level: what is deep in it is cut off first."""
+    left, level = MOST_FILES, [(home, slug)]
+    for _ in range(DEEPEST):
+        deeper = []
+        for place, named in level:
+            entries = _entries(place, left)
+            left -= len(entries)
+            for entry in entries:
+                path = Path(entry.path)
+                if _is_folder(entry):
+                    deeper.append((path, entry.name if entry.name in slugs else named))
+                elif entry.name != TIMESTAMP:
+                    yield File(path, replace(label, file=""), named, own)
+        level = deeper
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is to be looked into; one that is called a notebook is refused as that."""
+    return entry.is_dir(follow_symlinks=False) and not entry.name.casefold().endswith(".ipynb")
+
+
+def few(
+    files: list[File], slugs: Iterable[str], below: Path | None
+) -> tuple[list[File], list[str]]:
+    """The notebooks among a student's files, those with a released name first, and what to say of
+    the others; without any, what there is instead."""
+    files = [file for file in files if not file.is_empty_folder]
+    plain = [file for file in files if not packed.is_zip(file.name)]
+    zips = [file for file in files if packed.is_zip(file.name)][:MOST_ZIPS]
+    inside = [each for file in zips for each in _unpacked(file, slugs, below)]
+    names = {f"{slug}.ipynb" for slug in slugs}
+
+    def order(file: File) -> tuple[Any, ...]:
+        strange = file.name.casefold() not in names, not naming.slug_in(file.name, slugs)
+        depth = len(file.path.parts) + len(PurePosixPath(file.member).parts)
+        return *strange, depth, str(file.path), file.member
+
+    found = sorted((file for file in (*plain, *inside) if file.is_notebook), key=order)
+    read = _that_fit(found)
+    if not found:
+        return [*inside, *plain][:MOST_NOTEBOOKS], []
+    if len(read) == len(found):
+        return read, []
+    return read, [
+        f"Of {len(found)} notebooks that were handed in, {len(read)} were looked into, those with "
+        "a released name first."
+    ]
+
+
+def _that_fit(files: list[File]) -> list[File]:
+    """The first of them, as many as are read for one student."""
+    sizes = accumulate(map(_bytes_to_read, files))
+    fitting = [file for file, size in zip(files, sizes, strict=True) if size <= MOST_BYTES]
+    return fitting[:MOST_NOTEBOOKS]
+
+
+def _bytes_to_read(file: File) -> int:
+    try:
+        size = file.path.lstat().st_size if file.size is None else file.size
+    except OSError:
+        return 0
+    return size if size <= MOST_STORED else 0  # else it is refused unread
+
+
+def _unpacked(file: File, slugs: Iterable[str], below: Path | None) -> list[File]:
+    """The notebooks in a zip file, or itself with the reason why there are none."""
+    try:
+        members = packed.notebooks(file.path, below)
+    except Refused as error:
+        return [replace(file, refusal=str(error))]
+    return [
+        replace(
+            file,
+            member=name,
+            size=size,
+            slug=next((part for part in PurePosixPath(name).parts if part in slugs), file.slug),
+        )
+        for name, size in members.items()
+    ]
 
 
 def _entries(place: Path, most: int | None = None) -> list[os.DirEntry[str]]:
@@ -114,18 +199,17 @@ def _entries(place: Path, most: int | None = None) -> list[os.DirEntry[str]]:
         return []
 
 
-def submitted(file: File, below: Path | None) -> datetime | None:
-    """When a file was handed in: as nbgrader noted it in the student's folder, or its date.
+def submitted(file: File, slugs: Iterable[str], below: Path | None) -> datetime | None:
+    """When a file was handed in: as nbgrader noted in STUDENT/SLUG/timestamp.txt, or its date.
 
-    A platform's folder holds only what the student put there, so no note in it counts.
+    A note anywhere else is the student's own, and does not count.
     """
-    folder = file.path.parent
-    while file.home and folder.is_relative_to(file.home):
-        try:
-            text = read_bytes(folder / TIMESTAMP, below, 1000).decode()
-            return parse_timestamp(text)
-        except ValueError:  # none there, or none that can be read
-            folder = folder.parent
+    if below is not None and file.home is not None and file.home.parent == below:
+        assignment, *inner = file.path.relative_to(file.home).parts
+        if inner and assignment in slugs:
+            with suppress(ValueError):  # none there, or none that can be read
+                text = read_bytes(file.home / assignment / TIMESTAMP, below, 1000).decode()
+                return parse_timestamp(text)
     return modified(file.path)
 
 

@@ -14,6 +14,7 @@ _CANVAS = re.compile(r"(?P<name>[^_]+)_(?P<late>LATE_)?(?P<number>\d+)_\d+_(?P<f
 _MOODLE = re.compile(
     r"(?P<name>.+?)(?:_(?P<number>\d+))?_assignsubmission_file_?(?P<file>.*)", re.DOTALL
 )
+_ENDING = re.compile(r"\.(?:ipynb|zip|pdf|py|txt|md|html?|docx?)$", re.IGNORECASE)
 # What a browser or Jupyter adds to a second file of a name.
 _COPY = re.compile(r"[-_ ]?\(\d+\)$|[-_ ]copy\d*$", re.IGNORECASE)
 
@@ -51,9 +52,9 @@ def platforms(name: str) -> Label | None:
 
 
 def students(name: str, slugs: Iterable[str], folder: str) -> Label:
-    """The label of a notebook called STUDENT, STUDENT_SLUG or SLUG_STUDENT; one that is called
+    """The label of a file called STUDENT, STUDENT_SLUG or SLUG_STUDENT; one that is called
     SLUG alone is of the student who is called as its folder."""
-    stem = _COPY.sub("", re.sub(r"\.ipynb$", "", name, flags=re.IGNORECASE))
+    stem = _COPY.sub("", _ENDING.sub("", name))
     slug = slug_in(stem, slugs)
     found = _pattern(slug).search(stem) if slug else None
     if found is None:

@@ -12,14 +12,21 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from dlsys.grading.collecting.older import converted
+from dlsys.grading.collecting.outputs import without_outputs
 from dlsys.grading.text import visible
 
-MOST_BYTES = 10_000_000
+MOST_BYTES = 10_000_000  # of a notebook without its stored outputs
+MOST_STORED = 50_000_000  # of a file
 MOST_CELLS = 1000
 DEEPEST = 200
 LONGEST_NAME = 200
 
 ADVICE = "Hand in the .ipynb file as Jupyter saves it: File, Save, then File, Download."
+_CLEAR = (
+    "Clear its outputs (in Jupyter: Edit, Clear Outputs of All Cells), save it, and hand it in "
+    "again."
+)
 # A text without an end reaches to the end of the file, so that every text is looked at once.
 _JSON_TEXT = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _NO_BRACKETS = re.compile(r"[^][{}]+")
@@ -36,8 +43,19 @@ def read(path: Path, below: Path | None = None, most_bytes: int = MOST_BYTES) ->
     Folders between `below` and the file must be folders and no links. Raises Refused.
     """
     name = visible(path.name, LONGEST_NAME)
+    return parse(name, read_bytes(path, below, MOST_STORED), most_bytes)
+
+
+def parse(name: str, data: bytes, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
+    """What `read` gives of a notebook whose bytes are `data`; `name` is what it is called."""
     try:
-        text = read_bytes(path, below, most_bytes).decode("utf-8-sig")
+        data = without_outputs(data)
+    except ValueError as error:
+        raise Refused(f"{name} cannot be read: {error}. {_CLEAR}") from None
+    if len(data) > most_bytes:
+        raise Refused(f"{name} is larger than {most_bytes / 1e6:g} MB. {_CLEAR}")
+    try:
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise Refused(f"{name} is not UTF-8 text. {ADVICE}") from None
     if not text.strip():
@@ -77,10 +95,7 @@ def read_bytes(path: Path, below: Path | None, most: int) -> bytes:
     finally:
         os.close(handle)
     if status.st_size > most or len(data) > most:
-        raise Refused(
-            f"{name} is larger than {most / 1e6:g} MB. Clear its outputs (in Jupyter: Edit, "
-            "Clear Outputs of All Cells), save it, and hand it in again."
-        )
+        raise Refused(f"{name} is larger than {most / 1e6:g} MB. {_CLEAR}")
     return data
 
 
@@ -128,12 +143,14 @@ def _checked(notebook: Any) -> dict[str, Any]:
     if not isinstance(notebook, dict) or "nbformat" not in notebook:
         raise Refused("is JSON, but no notebook.")
     version = notebook["nbformat"]
-    if type(version) is not int or version != 4:
+    if type(version) is not int or version not in (3, 4):
         raise Refused(
-            f"is of a notebook format that is not read here (nbformat {version!r:.20}; 4 is read). "
-            "Open and save it in Jupyter, or run `jupyter nbconvert --to notebook FILE`."
+            f"is of a notebook format that is not read here (nbformat {version!r:.20}; 3 and 4 are "
+            "read). Open and save it in Jupyter, or run `jupyter nbconvert --to notebook FILE`."
         )
-    cells = notebook.get("cells")
+    cells = (
+        notebook.get("cells") if version == 4 else converted(notebook.get("worksheets"), MOST_CELLS)
+    )
     if not isinstance(cells, list):
         raise Refused("has no list of cells.")
     if len(cells) > MOST_CELLS:

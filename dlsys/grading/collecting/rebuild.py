@@ -1,12 +1,11 @@
 """Put a student's answers and own cells onto the trusted notebook.
 
-A cell is known by its id, or by nbgrader's name where an editor has given it another id. Order,
-tests and locked cells are always the released notebook's; what is the student's runs where it was.
+Order, tests and locked cells are always the released notebook's; what is the student's runs where
+it was. Which cell is which, `telling` says.
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +13,22 @@ from itertools import count
 from typing import Any
 
 from dlsys.grading.assignment import ANSWER, FREE, TEST, TEXT, TRUSTED, WRITTEN, Assignment, Cell
+from dlsys.grading.collecting.telling import (
+    BY_ID,
+    Told,
+    asked_names,
+    lost,
+    tell,
+    trimmed,
+    unchanged,
+)
 
+__all__ = ["Step", "Submission", "rebuild", "unchanged"]
+
+_LOST = (
+    "Cells of this notebook have lost the names that they were released with; answers that were "
+    "told by headings and order instead: {}. See that each stands with its question."
+)
 BEGINNING = ""  # the place of cells before every released one
 
 
@@ -40,30 +54,10 @@ class Submission:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Theirs:
-    """A cell of the student's; `released` is the cell that it is a version of, known `by_id`."""
-
-    source: str
-    is_code: bool
-    released: Cell | None
-    by_id: bool
-
-    @property
-    def is_as_released(self) -> bool:
-        return self.released is not None and unchanged(self.source, self.released.source)
-
-
-def unchanged(source: str, released: str) -> bool:
-    """Whether a cell says what was released; space at the ends of lines does not count."""
-    return _trimmed(source) == _trimmed(released)
-
-
 def rebuild(assignment: Assignment, notebook: Mapping[str, Any]) -> Submission:
     """The submission that `notebook` (JSON of nbformat 4, checked by `collect.read`) stands for."""
-    released = {cell.id: cell for cell in assignment.cells}
-    versions: dict[str, list[_Theirs]] = defaultdict(list)
-    theirs = [_theirs(cell, released) for cell in notebook["cells"]]
+    versions: dict[str, list[Told]] = defaultdict(list)
+    theirs = tell(assignment, notebook)
     for each in theirs:
         if each.released:
             versions[each.released.id].append(each)
@@ -73,7 +67,7 @@ def rebuild(assignment: Assignment, notebook: Mapping[str, Any]) -> Submission:
     titles = {q.id: q.title for q in assignment.questions}
     titles |= {q.id: q.title for q in assignment.written}
     steps = [Step(FREE, "", each.source) for each in own[BEGINNING] if each.is_code]
-    notes: list[str] = []
+    notes = [_LOST.format(number)] if (number := lost(theirs)) else []
     answers: dict[str, str | None] = {}
     for cell in assignment.cells:
         mine = chosen.get(cell.id)
@@ -84,16 +78,14 @@ def rebuild(assignment: Assignment, notebook: Mapping[str, Any]) -> Submission:
         if cell.kind in (ANSWER, WRITTEN):
             answers[cell.id] = mine.source if mine else None
             different = [each for each in versions[cell.id] if not each.is_as_released]
-            if len({_trimmed(each.source) for each in different}) > 1:
+            if len({trimmed(each.source) for each in different}) > 1:
                 notes.append(f"There are several answer cells for {title!r}; one of them counts.")
 
     # An answer in a new cell, its own left as it was.
-    for id, names in _asked(assignment).items():
+    for id, names in asked_names(assignment).items():
         mine = chosen.get(id)
         if mine is None or mine.is_as_released:
-            beside = [
-                each for each in _beside(id, assignment, chosen, own) if _answers(each, names)
-            ]
+            beside = [each for each in _beside(id, assignment, chosen, own) if each.binds(names)]
             if beside:
                 answers[id] = "\n\n".join(each.source for each in beside)
                 notes.append(f"The answer to {titles[id]!r} was found in a cell beside its own.")
@@ -106,23 +98,14 @@ def rebuild(assignment: Assignment, notebook: Mapping[str, Any]) -> Submission:
     )
 
 
-def _theirs(cell: Mapping[str, Any], released: Mapping[str, Cell]) -> _Theirs:
-    name = cell["metadata"].get("nbgrader", {}).get("grade_id")
-    known = released.get(cell.get("id", ""))
-    place = known or released.get(name)
-    return _Theirs("".join(cell["source"]), cell["cell_type"] == "code", place, known is not None)
-
-
-def _rank(cell: _Theirs) -> tuple[bool, ...]:
+def _rank(cell: Told) -> tuple[bool, ...]:
     """Orders versions of a cell: an answer before the blank one, the cell in its own place before
     copies, and code before text."""
     is_locked = cell.released is not None and cell.released.kind in (TEST, TRUSTED, TEXT)
-    return cell.is_as_released and not is_locked, not cell.by_id, not cell.is_code
+    return cell.is_as_released and not is_locked, cell.by != BY_ID, not cell.is_code
 
 
-def _own_cells(
-    theirs: list[_Theirs], chosen: Mapping[str, _Theirs]
-) -> defaultdict[str, list[_Theirs]]:
+def _own_cells(theirs: list[Told], chosen: Mapping[str, Told]) -> defaultdict[str, list[Told]]:
     """The student's own cells by the released cell they come after; copies of released ones go."""
     own = defaultdict(list)
     place = BEGINNING
@@ -134,7 +117,7 @@ def _own_cells(
     return own
 
 
-def _steps(cell: Cell, mine: _Theirs | None) -> Iterator[Step]:
+def _steps(cell: Cell, mine: Told | None) -> Iterator[Step]:
     if cell.kind == TEST:
         yield Step(TEST, cell.id.removesuffix("-test"), "")
     elif cell.kind == TRUSTED:
@@ -146,7 +129,7 @@ def _steps(cell: Cell, mine: _Theirs | None) -> Iterator[Step]:
         yield Step(cell.kind, cell.id, mine.source)
 
 
-def _notes(cell: Cell, mine: _Theirs | None, title: str) -> Iterator[str]:
+def _notes(cell: Cell, mine: Told | None, title: str) -> Iterator[str]:
     if cell.kind in (ANSWER, WRITTEN):
         if mine is None:
             yield f"The answer cell of {title!r} is missing."
@@ -161,41 +144,14 @@ def _notes(cell: Cell, mine: _Theirs | None, title: str) -> Iterator[str]:
             yield f"{what} had been changed; the original was used{before}."
 
 
-def _asked(assignment: Assignment) -> dict[str, tuple[str, ...]]:
-    """The names that make up each answer; none for an answer in words."""
-    names: dict[str, tuple[str, ...]] = {q.id: q.names for q in assignment.questions}
-    return names | {question.id: () for question in assignment.written}
-
-
 def _beside(
     id: str,
     assignment: Assignment,
-    chosen: Mapping[str, _Theirs],
-    own: Mapping[str, list[_Theirs]],
-) -> list[_Theirs]:
+    chosen: Mapping[str, Told],
+    own: Mapping[str, list[Told]],
+) -> list[Told]:
     """The student's own cells between an answer cell, or its question, and its test."""
     places = [cell.id for cell in assignment.cells]
     first = places.index(id if id in chosen else f"{id}-question")
     last = places.index(f"{id}-test" if f"{id}-test" in places else id)
     return [cell for place in places[first : max(last, first + 1)] for cell in own.get(place, ())]
-
-
-def _answers(cell: _Theirs, names: tuple[str, ...]) -> bool:
-    """Whether an own cell binds one of the names; read line by line, as nothing of a student's is
-    parsed here. Without names, whether it is a text."""
-    if not names:
-        return not cell.is_code and bool(cell.source.strip())
-    for line in cell.source.split("\n") if cell.is_code else ():
-        head, equals, _ = line.partition("=")
-        words = re.findall(r"\w+", head)
-        if words[:1] in (["def"], ["class"]):
-            words = words[1:2]
-        elif not equals or "(" in head:
-            continue
-        if not line[0].isspace() and set(words) & set(names):
-            return True
-    return False
-
-
-def _trimmed(source: str) -> str:
-    return "\n".join(line.rstrip() for line in source.strip().splitlines())

@@ -12,6 +12,7 @@ from types import FrameType
 from dlsys.grading.assignment import slugs
 from dlsys.grading.project import find_root, known
 
+LEAST_GIB = 0.5  # that a box can be limited to
 OK, SOME_NOT_GRADED, USAGE, NO_SANDBOX, INTERRUPTED = 0, 1, 2, 3, 130
 
 _EPILOG = """\
@@ -89,7 +90,7 @@ def _grade(arguments: Sequence[str]) -> int:
     limits = parser.add_argument_group("limits for each submission")
     limits.add_argument("--cell-seconds", type=_amount, metavar="S")
     limits.add_argument("--check-seconds", type=_amount, metavar="S")
-    limits.add_argument("--memory-gib", type=_amount, metavar="GIB")
+    limits.add_argument("--memory-gib", type=_gib, metavar="GIB")
     options = parser.parse_args(arguments)
     if options.late and not options.due:
         parser.error("--late needs --due: late after when?")
@@ -149,17 +150,27 @@ def _deadline(due: str | None, late: str | None) -> tuple[float | None, str | No
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+    return int(text)
 
 
 def _amount(text: str) -> float:
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
     if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not more than 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
     return number
+
+
+def _gib(text: str) -> float:
+    if _amount(text) < LEAST_GIB:
+        raise argparse.ArgumentTypeError(
+            f"{text} is less than {LEAST_GIB:g}, which Python with torch needs to start"
+        )
+    return _amount(text)
 
 
 def _export(arguments: Sequence[str]) -> int:

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from dlsys.grading.assignment import Assignment
 from dlsys.grading.course import run as course
 from dlsys.grading.course.grade import NOT_ISOLATED, Grade
 from dlsys.grading.reports.everything import Reports
@@ -74,6 +75,12 @@ def summary(out: Path, result: course.Class, reports: Reports, stream: TextIO) -
         say(_line(f"{one.status}: {one.student} ({one.slug}): {one.reason}"))
     if len(without) > _LISTED:
         say(f"... and {len(without) - _LISTED} more; see grades.csv.")
+    for grade in grades:
+        for sentence in grade.beyond:
+            say(_line(f"{grade.result.student} ({grade.result.slug}): {sentence}"))
+    strangers = sorted({grade.result.student for grade in grades if not grade.listed})
+    if strangers:
+        say(_line(f"Not on the roster, and so not in canvas/ and moodle/: {_some(strangers)}."))
     late = sum(grade.seconds_late > 0 for grade in grades)
     if late:
         say(f"Late, by timestamp.txt or else the date of the file: {late}.")
@@ -86,8 +93,15 @@ def summary(out: Path, result: course.Class, reports: Reports, stream: TextIO) -
         say(
             f"Submissions with written answers to grade by hand: {by_hand}. To grade them:\n"
             f"    cd {out / 'nbgrader'} && jupyter lab      then Nbgrader > Formgrader\n"
-            "Afterwards run this command again: it takes the points into all files."
+            "Until then mean and maximum above are without these questions. Afterwards run this "
+            "command again: it takes the points into all files."
         )
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names, as many as a summary holds."""
+    more = [f"and {len(names) - _LISTED} more"] if len(names) > _LISTED else []
+    return ", ".join([*names[:_LISTED], *more])
 
 
 def _of_assignments(result: course.Class, grades: Sequence[Grade]) -> Table:
@@ -100,10 +114,21 @@ def _of_assignments(result: course.Class, grades: Sequence[Grade]) -> Table:
             str(sum(grade.result.status == status for grade in own))
             for status in (GRADED, REFUSED, NOT_GRADED, MISSING)
         ]
-        totals = [grade.total for grade in own if grade.total is not None]
-        mean = f"{fmean(totals):.1f}" if totals else ""
-        table.add_row(slug, *counts, mean, cell(assignment.points))
+        mean, maximum = _mean(own, assignment)
+        table.add_row(slug, *counts, "" if mean is None else f"{mean:.1f}", cell(maximum))
     return table
+
+
+def _mean(grades: Sequence[Grade], assignment: Assignment) -> tuple[float | None, float]:
+    """The mean of the totals, and their maximum, without the questions of which an answer still
+    waits for a person: nobody's points for them count, so that the mean is of equals."""
+    waiting = {id_: points for grade in grades for id_, points in grade.unread.items()}
+    totals = [
+        grade.total - sum(grade.points().get(id_, 0.0) for id_ in waiting)
+        for grade in grades
+        if grade.total is not None
+    ]
+    return fmean(totals) if totals else None, assignment.points - sum(waiting.values())
 
 
 def _of_items(items: Sequence[Item]) -> Table:
@@ -112,11 +137,12 @@ def _of_items(items: Sequence[Item]) -> Table:
     for name in ("earned", "discri-\nmination", "not\nanswered"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("commonest mistake")
-    for item in sorted(items, key=lambda each: each.difficulty)[:_HARDEST]:
+    judged = [(item.difficulty, item) for item in items if item.difficulty is not None]
+    for difficulty, item in sorted(judged, key=lambda each: each[0])[:_HARDEST]:
         known = item.discrimination is not None
         table.add_row(
             Text(f"{item.slug} {item.id}"),
-            f"{item.difficulty:.0%}",
+            f"{difficulty:.0%}",
             f"{item.discrimination:.2f}" if known else "",
             str(item.unanswered),
             _cut(f"{item.mistakes[0][1]} x {item.mistakes[0][0]}" if item.mistakes else ""),

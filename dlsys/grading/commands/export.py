@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from dlsys.grading.assignment import load
+from dlsys.grading.assignment import load, slugs
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can hold
@@ -36,11 +36,13 @@ def gradescope(root: Path, slug: str, seed: int | None = None) -> bytes:
 
 
 def _course_files(root: Path, slug: str) -> Iterator[Path]:
-    """The files that installing the package and grading one assignment need."""
+    """The files that installing the package and grading one assignment need: of the others, the
+    released notebooks, by which one that was handed in here by mistake is known."""
     folders = [root / "dlsys", root / "exercises" / slug, root / "solutions" / slug]
     paths = [root / name for name in _PROJECT if (root / name).is_file()]
     paths += [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    for path in sorted(paths):
+    paths += [root / "exercises" / each / f"{each}.ipynb" for each in slugs(root)]
+    for path in sorted({*paths}):
         parts = path.relative_to(root).parts
         if not any(part.startswith(".") or part == "__pycache__" for part in parts):
             yield path

@@ -15,8 +15,9 @@ Penalty = Callable[[float, float], float]  # points to take, of a score and the 
 class Grade:
     """A result with the points that a person gave (by question) and what lateness takes.
 
-    `person` holds what the roster says ("name", "email", ...). `submitted` is the time of handing
-    in, in seconds since 1970, and `due` when it was due; either may be None.
+    `person` holds what the roster says ("name", "email", ...), and `listed` is False where there is
+    a roster and it does not say. `submitted` is the time of handing in, in seconds since 1970, and
+    `due` when it was due; either may be None.
     """
 
     result: Result
@@ -25,6 +26,7 @@ class Grade:
     due: float | None = None
     by_hand: Mapping[str, float] = field(default_factory=dict)
     penalty_for: Penalty | None = None
+    listed: bool = True
 
     @property
     def isolation(self) -> str:
@@ -45,10 +47,28 @@ class Grade:
         return earned | {id_: given for id_, given in self.by_hand.items() if id_ in graded}
 
     @property
+    def unread(self) -> dict[str, float]:
+        """The written answers that nobody has graded yet, with their points."""
+        earned = self.points()
+        return {each.id: each.points for each in self.result.written if each.id not in earned}
+
+    @property
     def waiting(self) -> float:
         """Points of the written answers that nobody has graded yet."""
-        earned = self.points()
-        return sum(each.points for each in self.result.written if each.id not in earned)
+        return sum(self.unread.values())
+
+    @property
+    def beyond(self) -> list[str]:
+        """Sentences on points that a person gave and that are more than there are, or less than 0:
+        extra credit, or a slip of the hand."""
+        most = {each.id: (each.title, each.points) for each in self.result.questions}
+        most |= {each.id: (each.title, each.points) for each in self.result.written}
+        given = [(*most[id_], points) for id_, points in self.by_hand.items() if id_ in most]
+        return [
+            f"Given by hand for {title!r}: {points:g} of {maximum:g} points."
+            for title, maximum, points in given
+            if not 0 <= points <= maximum
+        ]
 
     @property
     def seconds_late(self) -> float:

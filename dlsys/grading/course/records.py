@@ -26,13 +26,14 @@ GONE = "gone"
 
 @dataclass(frozen=True)
 class Record:
-    """A result as it is kept. `key` stands for everything that it depends on; `person` and
-    `submitted` are as in `Grade`."""
+    """A result as it is kept. `key` stands for everything that it depends on; `person`,
+    `submitted` and `listed` are as in `Grade`."""
 
     key: str
     result: Result
     person: Mapping[str, str] = field(default_factory=dict)
     submitted: float | None = None
+    listed: bool = True
 
     def holds_for(self, key: str) -> bool:
         """Whether there is nothing to grade again."""
@@ -69,6 +70,7 @@ def save(out: Path, record: Record) -> None:
         "key": record.key,
         "submitted": record.submitted,
         "person": dict(record.person),
+        "listed": record.listed,
         "result": record.result.as_json(),
     }
     path = path_of(out, record.result.slug, record.result.student)
@@ -85,7 +87,7 @@ def _load(path: Path) -> Record | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         result = Result.from_json(data["result"])
-        return Record(data["key"], result, data["person"], data["submitted"])
+        return Record(data["key"], result, data["person"], data["submitted"], data["listed"])
     except (AttributeError, KeyError, OSError, TypeError, ValueError):
         return None
 

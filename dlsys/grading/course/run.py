@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,8 @@ def grade(
     _check_folders(submissions, out)
     assignments = {slug: load(root, slug) for slug in wanted}
     students = read_roster(roster) if roster else []
-    found = find(submissions, list(assignments.values()), students)
+    others = _others(root, wanted)
+    found = find(submissions, list(assignments.values()), students, others)
     if not found:
         raise ValueError(f"There is nothing to grade in {submissions}: no file of a student.")
     out.mkdir(parents=True, exist_ok=True)
@@ -132,6 +133,15 @@ def grade(
     return result
 
 
+def _others(root: Path, wanted: Sequence[str]) -> list[Assignment]:
+    """The project's other assignments, as students have them; but for those that are broken."""
+    others = []
+    for slug in slugs(root):
+        with suppress(ValueError):  # it is no reason not to grade what is wanted
+            others += [load(root, slug, solutions=False)] if slug not in wanted else []
+    return others
+
+
 def _check_folders(submissions: Path, out: Path) -> None:
     inside, outside = submissions.resolve(), out.resolve()
     if inside.is_relative_to(outside) or outside.is_relative_to(inside):
@@ -157,13 +167,15 @@ def _sort(
         notebook: Notebook = {}
         if each.status == FOUND and each.path is not None:
             try:
-                notebook = read(each.path, submissions if submissions.is_dir() else None)
+                below = submissions if submissions.is_dir() else None
+                notebook = read(each.path, below, each.member)
             except Refused as error:  # it has changed since it was found
                 result = replace(result, status=REFUSED, reason=str(error))
         what = [each.student, result.status, result.reason, result.notes, notebook]
         rules = [assignments[each.slug].digest, plan.seed, plan.trust, asdict(plan.limits)]
         submitted = _submitted(each, *deadlines.get(each.slug, (None, None)))
-        record = Record(key_of(what, rules), result, dict(each.person), submitted)
+        key = key_of(what, rules)
+        record = Record(key, result, dict(each.person), submitted, each.listed)
         before = kept[each.slug].get(each.student)
         if before is not None and before.holds_for(record.key):
             record = replace(record, result=before.result)

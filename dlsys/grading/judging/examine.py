@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -162,7 +162,7 @@ def _question(
         for place, check in (((question.id, i), check) for i, check in enumerate(checks))
     ]
     passed = {i for i, one in enumerate(judged) if one.passed}
-    share = len(passed) / len(checks) if passed & _telling(prepared, question) else 0.0
+    share = _share(checks, passed) if passed & _telling(prepared, question) else 0.0
     blank = answer is None or unchanged(answer, question.blank)
     if share == 1:
         status = results.RIGHT
@@ -182,6 +182,15 @@ def _question(
         answer or "",
         ran.broke.get(question.id) or ran.errors.get(question.id),
     )
+
+
+def _share(checks: Sequence[Check], passed: set[int]) -> float:
+    """What part of a question's points the passed checks are worth; exactly 1 for all of them."""
+    if len(passed) == len(checks):
+        return 1.0
+    if any(check.needed and i not in passed for i, check in enumerate(checks)):
+        return 0.0
+    return sum(checks[i].weight for i in passed) / sum(check.weight for check in checks)
 
 
 def _check(

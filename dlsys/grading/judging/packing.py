@@ -21,6 +21,7 @@ from dlsys.plain_data import Unfit, as_data, from_data, offered_as
 
 DEEPEST = 40
 _LONGEST_SHAPE = 32
+_ALIKE = 50  # keys of one hash; of equal ones the last counts, as in a dictionary
 
 
 def prepare() -> None:
@@ -130,9 +131,12 @@ def unpack(packed: Any, arrays: memoryview, remote: Callable[[Any], Any], depth:
         if kind == "complex":
             return complex(*map(float, body))
         if kind == "dict":
-            return {inner(key): inner(value) for key, value in body}
-        if kind in ("tuple", "set", "frozenset"):
-            return {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](map(inner, body))
+            pairs = [(inner(key), inner(value)) for key, value in body]
+            return dict(zip(_unlike([key for key, _ in pairs]), (v for _, v in pairs), strict=True))
+        if kind in ("set", "frozenset"):
+            return {"set": set, "frozenset": frozenset}[kind](_unlike([*map(inner, body)]))
+        if kind == "tuple":
+            return tuple(map(inner, body))
         if kind == "plain":
             return Array(str(body[0]), tuple(map(int, body[1])), body[2])
         if kind == "data":
@@ -144,6 +148,15 @@ def unpack(packed: Any, arrays: memoryview, remote: Callable[[Any], Any], depth:
         raise Garbled(str(error)) from None
     except Exception as error:
         raise Garbled(f"a {kind!r:.40} that is none: {type(error).__name__}") from None
+
+
+def _unlike(keys: list[Any]) -> list[Any]:
+    """The keys of a dictionary, unless they were made to collide: each would be compared with all
+    before it."""
+    hashes = sorted(map(hash, keys))
+    if any(one == other for one, other in zip(hashes, hashes[_ALIKE:], strict=False)):
+        raise Garbled("keys that were made to collide")
+    return keys
 
 
 def _library(kind: str, body: Any, arrays: memoryview) -> Any:

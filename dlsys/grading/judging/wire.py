@@ -18,6 +18,7 @@ _LENGTHS = struct.Struct("!IQ")  # bytes of JSON or pickle, bytes of arrays behi
 # Bytes that the grader reads at once. JSON grows thirtyfold where `[],[],[]` becomes lists, and the
 # grader is in no box.
 FOR_THE_GRADER = 4 << 20
+_MOST_NAMES = 10
 
 
 class Closed(ConnectionError):  # noqa: N818  (what happened, named as it is told)
@@ -33,6 +34,13 @@ class Garbled(Exception):  # noqa: N818
 
 class TooLate(TimeoutError):  # noqa: N818
     """Nothing complete came in time."""
+
+
+def _few(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; there is none with many names here, and many could be made to collide."""
+    if len(pairs) > _MOST_NAMES:
+        raise Garbled(f"an object of {len(pairs):,} names")
+    return dict(pairs)
 
 
 class Channel:
@@ -59,7 +67,7 @@ class Channel:
         """
         head, arrays, _ = self._receive(seconds, 0)
         try:
-            return json.loads(bytes(head)), arrays
+            return json.loads(bytes(head), object_pairs_hook=_few), arrays
         except (ValueError, RecursionError) as error:
             raise Garbled(f"no JSON: {type(error).__name__}") from None
 

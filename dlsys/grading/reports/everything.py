@@ -41,7 +41,7 @@ def write_reports(out: Path, result: Class) -> Reports:
         if score is not None:
             given[student, slug][question] = score
     grades = [_grade(result, record, given) for record in result.records]
-    reports = Reports(grades, items(results))
+    reports = Reports(grades, items(results, given))
 
     isolation = NOT_ISOLATED if any(g.isolation == NOT_ISOLATED for g in grades) else "isolated"
     tables.write_grades(out / "grades.csv", grades, result.assignments)
@@ -76,7 +76,8 @@ def _grade(
     student, slug = record.result.student, record.result.slug
     due, late = result.run.deadlines.get(slug, (None, None))
     by_hand = given.get((student, slug), {})
-    return Grade(record.result, record.person, record.submitted, due, by_hand, _penalty(late))
+    times = record.submitted, due
+    return Grade(record.result, record.person, *times, by_hand, _penalty(late), record.listed)
 
 
 def _penalty(late: str | None) -> Penalty | None:

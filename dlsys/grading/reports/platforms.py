@@ -2,6 +2,7 @@
 
 A grade goes into a platform's table once it is whole. Whoever has none yet, because nothing was
 graded or a written answer waits for a person, has no row, so that the platform's own grade stays.
+Nor has who is not on the roster: the platform could take them for somebody else.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dlsys.grading.text import visible
 
 def _whole(grades: Iterable[Grade], assignment: Assignment) -> list[tuple[Grade, float]]:
     """The grades of an assignment that nothing is missing from, with their totals."""
-    own = [grade for grade in grades if grade.result.slug == assignment.slug]
+    own = [each for each in grades if each.listed and each.result.slug == assignment.slug]
     return [(g, g.total) for g in own if g.total is not None and not g.waiting]
 
 
@@ -42,12 +43,20 @@ def canvas(grades: Iterable[Grade], assignment: Assignment) -> str:
 
 
 def moodle(grades: Iterable[Grade], assignment: Assignment) -> str:
-    """The CSV file for Moodle: Grades, Import; map `Email address` or `ID number` to the user."""
-    rows: list[list[Cell]] = [["ID number", "Email address", assignment.title]]
+    """The CSV file for Moodle: Grades, Import.
+
+    `Email address`, `ID number` or `Username` is to be mapped to the user; `Identifier` is how the
+    assignment's own grading worksheet calls them.
+    """
+    heading: list[Cell] = ["ID number", "Email address", "Username", "Identifier", assignment.title]
+    rows = [heading]
     for grade, total in _whole(grades, assignment):
         person = grade.person
-        number = person.get("sis_id") or grade.result.student
-        rows.append([number, person.get("email", ""), round(total, 2)])
+        known = [person.get(key, "") for key in ("email", "login")]
+        number = person.get("moodle_id", "")
+        identifier = f"Participant {number}" if number else ""
+        ids = [person.get("sis_id") or grade.result.student, *known, identifier]
+        rows.append([*ids, round(total, 2)])
     return csv_text(rows)
 
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import StatisticsError, correlation, fmean
 
 from dlsys.grading.result import GRADED, UNANSWERED, QuestionResult, Result
 
 LISTED_MISTAKES = 3
+ByHand = Mapping[tuple[str, str], Mapping[str, float]]  # by student and slug, by question
 
 
 @dataclass(frozen=True)
 class Item:
     """A question in a class of `students` that were graded.
 
-    difficulty: the mean share of its points that was earned, so 1 is the easiest
-    discrimination: correlation of its points with those of all other questions; None where it is
-        undefined (fewer than three students, one question, or everybody earned the same)
+    difficulty: the mean share of its points that was earned, so 1 is the easiest; None as long as
+        an answer waits for a person
+    discrimination: correlation of its points with those of all other questions that are graded by
+        running; None where it is undefined (fewer than three students, one question, everybody
+        earned the same, or an answer waits)
     mistakes: (hint, students who were given it), the commonest first
     """
 
@@ -27,19 +30,59 @@ class Item:
     title: str
     points: float
     students: int
-    difficulty: float
+    difficulty: float | None
     discrimination: float | None
     unanswered: int
     mistakes: tuple[tuple[str, int], ...]
 
 
-def items(results: Iterable[Result]) -> list[Item]:
-    """The statistics of every question in the results that are graded, by assignment, in order."""
+def items(results: Iterable[Result], by_hand: ByHand | None = None) -> list[Item]:
+    """The statistics of every question in the results that are graded, by assignment, in order.
+
+    by_hand: the points that a person gave, of which those for written answers count
+    """
     graded: dict[str, list[Result]] = {}
     for result in results:
         if result.status == GRADED:
             graded.setdefault(result.slug, []).append(result)
-    return [item for slug in sorted(graded) for item in _assignment(slug, graded[slug])]
+    return [
+        item
+        for slug in sorted(graded)
+        for item in (
+            *_assignment(slug, graded[slug]),
+            *_in_words(slug, graded[slug], by_hand or {}),
+        )
+    ]
+
+
+def _in_words(slug: str, results: Sequence[Result], by_hand: ByHand) -> list[Item]:
+    """The written questions; whoever left one empty earned nothing for it."""
+    found = []
+    asked = {each.id: each for result in results for each in result.written}
+    for id_, first in asked.items():
+        answers = [
+            (each, result.earned or 0.0, by_hand.get((result.student, slug), {}).get(id_))
+            for result in results
+            for each in result.written
+            if each.id == id_
+        ]
+        earned = [0.0 if given is None else given for _, _, given in answers]
+        waits = any(each.answered and given is None for each, _, given in answers)
+        others = [total for _, total, _ in answers]
+        found.append(
+            Item(
+                slug,
+                id_,
+                first.title,
+                first.points,
+                len(answers),
+                None if waits else fmean(earned) / first.points,
+                None if waits else _correlation(earned, others),
+                sum(not each.answered for each, _, _ in answers),
+                (),
+            )
+        )
+    return found
 
 
 def _assignment(slug: str, results: Sequence[Result]) -> list[Item]:

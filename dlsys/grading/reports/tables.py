@@ -49,8 +49,9 @@ def write_grades(
 ) -> None:
     """Write `grades.csv`: a row for each student and assignment, a column for each question.
 
-    `total` is what was earned so far less `late_penalty`; of `maximum` points, `to_grade_by_hand`
-    wait for a person. `isolation` says how the student's code ran.
+    `reason` says why nothing was graded, and what was noted about the notebook, the student and the
+    points. `total` is what was earned so far less `late_penalty`; of `maximum` points,
+    `to_grade_by_hand` wait for a person. `isolation` says how the student's code ran.
     """
     questions = list(dict.fromkeys(id_ for each in assignments.values() for id_ in _ids(each)))
     before = ["student", "name", "email", "assignment", "status", "reason"]
@@ -60,8 +61,9 @@ def write_grades(
         result, points = grade.result, grade.points()
         graded = result.status == GRADED
         person = [grade.person.get("name", ""), grade.person.get("email", "")]
+        reason = " ".join([*filter(None, [result.reason]), *result.notes, *grade.beyond])
         rows.append(
-            [result.student, *person, result.slug, result.status, result.reason]
+            [result.student, *person, result.slug, result.status, reason]
             + [points.get(id_) for id_ in questions]
             + [grade.late_penalty if graded else None, grade.total]
             + [assignments[result.slug].points]

@@ -1,4 +1,4 @@
-"""Fold what a chapter's tags say: the answer to a prediction, and the cell that checks it.
+"""Fold what a chapter's tags say: a prediction's code and answer, and the cell that checks it.
 
 An author tags a cell `predict`, `after-prediction` or `checked`; that is all there is to do.
 """
@@ -6,9 +6,10 @@ An author tags a cell `predict`, `after-prediction` or `checked`; that is all th
 from docutils import nodes
 from sphinx.application import Sphinx
 
+BOTH = "input+output"  # two folds
 # tag -> what MyST-NB is to hide, and the words of its button
 FOLDS = {
-    "predict": ("output", "Show the answer"),
+    "predict": (BOTH, "Show the {type}"),
     "after-prediction": ("output", "Show what follows from the answer"),
     "checked": ("all", "✓ checked"),
 }
@@ -21,7 +22,7 @@ def fold(app: Sphinx, doctree: nodes.document) -> None:
             if f"tag_{tag}" not in cell["classes"]:
                 continue
             if "tag_hide-input" in cell["classes"] and what == "output":
-                cell["hide_mode"] = "input+output"  # two folds, in MyST-NB's words
+                cell["hide_mode"] = BOTH  # in MyST-NB's words, which it has already
             else:
                 cell["hide_mode"] = what
                 cell["prompt_show"] = words

@@ -21,15 +21,13 @@ from dlsys.collectives import Transfer, plan_for
 from dlsys.collectives.buffers import as_rows, hold
 from dlsys.world.agreement import Site, changed_too_early
 from dlsys.world.call import Call, Handle, divided, in_words
-from dlsys.world.communicator import Communicator
+from dlsys.world.communicator import TAGS, Communicator
 from dlsys.world.errors import line_of
 from dlsys.world.lent import Lent
 from dlsys.world.real import native
 from dlsys.world.real.carry import carry_out
 from dlsys.world.real.session import Session
 from dlsys.world.traffic import CallRecord, Message, Traffic
-
-_PLAN_TAGS = 2**30  # the program's tags are below, those of the n-th collective's plan at + n
 
 
 class TorchCommunicator(Communicator):
@@ -62,7 +60,13 @@ class TorchCommunicator(Communicator):
         self._session.announce("group", name, self._members)
 
     @property
+    def session(self) -> Session:
+        """What it shares with the other communicators of this process."""
+        return self._session
+
+    @property
     def _group(self) -> dist.ProcessGroup:
+        self._session.check_alive()
         return self._session.groups[self._name]
 
     def __repr__(self) -> str:
@@ -148,8 +152,6 @@ class TorchCommunicator(Communicator):
     ) -> tuple[int, str, str]:
         """Tell of one side of a message; returns its number, the call in words, and its line."""
         _refuse_meta(tensor)
-        if not 0 <= tag < _PLAN_TAGS:
-            raise ValueError(f"tag {tag} is not allowed: tags are whole numbers below 2**30")
         other, line = self._members[peer], ""
         text = f"{action} rank {other}" + (f" with tag {tag}" if tag else "")
         sends, about = action == "send to", ""
@@ -203,7 +205,7 @@ class TorchCommunicator(Communicator):
     def _by_plan(self, call: Call) -> tuple[Callable[[], Any], Callable[[], Any]]:
         """What carries out a collective by a plan, and what then gives its result."""
         plan = call.plan or plan_for(call.kind, self.size, root=call.root)
-        tensor, length, tag = call.tensor, call.length, _PLAN_TAGS + self._calls % _PLAN_TAGS
+        tensor, length, tag = call.tensor, call.length, TAGS + self._calls % TAGS
         assert tensor is not None
         tensor = tensor.detach()
         if call.kind == "scatter" and self.rank != plan.root:

@@ -13,7 +13,7 @@ _default: TorchCommunicator | None = None
 def default_communicator(session: Session | None = None) -> TorchCommunicator:
     """The one communicator of torch.distributed's present default group."""
     global _default
-    if _default is None or _default._group is not dist.group.WORLD:
+    if _default is None or _default.session.is_over:
         _default = TorchCommunicator(session=session)
     return _default
 

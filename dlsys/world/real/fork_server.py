@@ -1,58 +1,126 @@
-"""The server that processes are forked from, and the place where they meet."""
+"""The server that keepers are forked from, and the place where ranks meet.
+
+It has torch loaded, so that a launch need not load it, and computes nothing: threads of torch would
+not survive a fork. One socket leads to it; it forks a keeper for each connection that comes there.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
+import atexit
 import os
+import signal
 import socket
+import subprocess
 import sys
 import threading
-import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from datetime import timedelta
-from multiprocessing import forkserver
-from typing import Any
+from importlib import import_module
+from multiprocessing import connection, spawn
+from typing import NoReturn
 
 import torch.distributed as dist
 
+_KEEPER = "dlsys.world.real.keeper"
 # What PyTorch imports when an optimizer first steps: two seconds of each process that steps one.
 _WITH_OPTIMIZERS = "torch._dynamo"
-_starting = threading.Lock()
+_LOOK = 1.0  # seconds after which a process looks whether its parent has gone
+_STOP = 5.0  # seconds that the server has to end when Python does
+# Ctrl-C in a terminal reaches the server, too, and must not end it even while it still imports.
+_PROGRAM = """import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.path[:] = {path!r}
+from dlsys.world.real.fork_server import serve
+serve({line}, {modules!r})"""
 
 
-@contextmanager
-def fork_server(main: Callable[..., None]) -> Iterator[Any]:
-    """The context that processes start from to run `main`, forked from a server that has loaded
-    the module of `main`, torch with it, and what optimizers need where the caller has that.
+class _Server:
+    """The server's process, as Python sees it."""
 
-    A child would run the caller's script again to have its `__main__`; hidden, it does not, and
-    scripts need no guard.
-    """
-    context = multiprocessing.get_context("forkserver")
-    with _starting:
+    def __init__(self) -> None:
+        self.line, theirs = socket.socketpair()
         loaded = [_WITH_OPTIMIZERS] if _WITH_OPTIMIZERS in sys.modules else []
-        context.set_forkserver_preload([main.__module__, *loaded])
-        with _environment(TORCH_CPP_LOG_LEVEL="ERROR", OBJC_DISABLE_INITIALIZE_FORK_SAFETY="YES"):
-            forkserver.ensure_running()
-        script = sys.modules["__main__"]
-        sys.modules["__main__"] = types.ModuleType("__main__")
-        try:
-            yield context
-        finally:
-            sys.modules["__main__"] = script
+        number = theirs.fileno()
+        program = _PROGRAM.format(path=sys.path, line=number, modules=[_KEEPER, *loaded])
+        quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR", "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES"}
+        with theirs:
+            self.process = subprocess.Popen(
+                [os.fsdecode(spawn.get_executable()), "-c", program],
+                stdin=subprocess.DEVNULL,
+                env=quiet | dict(os.environ),
+                pass_fds=[number],
+            )
+
+    def stop(self) -> None:
+        """End it: it ends when its line does."""
+        self.line.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(_STOP)
 
 
-@contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    """Set variables that are not set; the server and its children inherit them."""
-    new = {name: value for name, value in variables.items() if name not in os.environ}
-    os.environ.update(new)
+_starting = threading.Lock()
+_server: _Server | None = None
+
+
+def fork_keeper(line: connection.Connection) -> None:
+    """Have a keeper forked that listens at `line`, by a server that is started where none runs."""
+    global _server
+    with _starting:
+        if _server is None or _server.process.poll() is not None:
+            _server = _Server()
+        socket.send_fds(_server.line, [b"!"], [line.fileno()])
+
+
+@atexit.register
+def _stop() -> None:
+    if _server is not None:
+        _server.stop()
+
+
+def _forget() -> None:
+    """In a process that Python forks: the server is its parent's, and is not to wait for it."""
+    global _server, _starting
+    if _server is not None:
+        _server.line.close()
+    _server, _starting = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def serve(number: int, modules: list[str]) -> None:
+    """Fork a keeper for each line that comes in at the socket `number`, as long as Python lives."""
+    parent = os.getppid()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a keeper ended
+    loaded = [import_module(name) for name in modules]
+    with socket.socket(fileno=number) as line:
+        while heard(line, parent):
+            _, numbers, _, _ = socket.recv_fds(line, 1, 1)
+            if not numbers:
+                return
+            if os.fork() == 0:
+                _become_keeper(loaded[0].keep, line, numbers[0])
+            os.close(numbers[0])
+
+
+def _become_keeper(keep: object, line: socket.socket, number: int) -> NoReturn:
     try:
-        yield
+        line.close()
+        assert callable(keep)
+        keep(connection.Connection(number))
     finally:
-        for name in new:
-            del os.environ[name]
+        os._exit(1)
+
+
+def heard(line: socket.socket | connection.Connection, parent: int) -> bool:
+    """Wait until there is something to read, be it the end; False when process `parent` has gone.
+
+    That is asked once a second, too, since a process that somebody forked may hold a line open.
+    """
+    while not connection.wait([line], _LOOK):
+        if os.getppid() != parent:
+            return False
+    return True
 
 
 def meeting_point() -> dist.TCPStore:

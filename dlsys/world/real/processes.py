@@ -1,13 +1,14 @@
 """The world of real processes: `launch` starts them, hears of what they do, and ends them.
 
-The processes are forked from a server that has torch loaded, so that they start in a tenth of a
-second. One pipe to each carries everything: the program there, results, errors and prints back, and
-the end of either side tells the other that it is alone.
+A keeper, forked from a server that has torch loaded, forks them, so that they start in a tenth of a
+second, and ends them with all that they have started. One pipe to each carries results, errors and
+prints, and the end of either side tells the other that it is alone.
 """
 
 from __future__ import annotations
 
 import linecache
+import math
 import os
 import pickle
 import signal
@@ -17,21 +18,33 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from multiprocessing import connection
+from multiprocessing.reduction import send_handle
+from numbers import Real
 from typing import Any
 
 import cloudpickle
 
 from dlsys.checks import count
-from dlsys.world.errors import MismatchError, WorldError, check_program, rank_error
-from dlsys.world.real.fork_server import fork_server, meeting_point
-from dlsys.world.real.rank_process import Start, main
+from dlsys.world.arguments import check_program, check_ranks, check_seed
+from dlsys.world.errors import SHOWN, MismatchError, WorldError, rank_error
+from dlsys.world.real import rank_process
+from dlsys.world.real.fork_server import fork_keeper, meeting_point
+from dlsys.world.real.rank_process import Start
 from dlsys.world.real.watch import Watch
 from dlsys.world.run import Run
 from dlsys.world.span import Span
 from dlsys.world.timeline import timeline_of
 from dlsys.world.traffic import Traffic
 
+_PROCESS = 10 * 2**20  # bytes that a rank takes beside what all share
+_UNSTARTED = "rank {} of {} could not start ({}): take fewer ranks"
+_LAUNCHED_AGAIN = (
+    "a rank that imports the module of its program comes to this launch, and would launch ranks of "
+    'its own without end: put the call under `if __name__ == "__main__":`'
+)
+_LONGEST = 1e6  # seconds, twelve days; the system counts in numbers that more would overflow
 _QUIET = 1.0  # seconds without news after which a launch looks for a deadlock
+_KILLED = 10.0  # seconds that the system has to clear a killed process
 _ANSWER = 1.0  # seconds that processes have to tell what they are doing
 
 
@@ -52,76 +65,131 @@ def launch(
     `threads` threads. With `check` every call is compared with the other ranks' (some tens of
     microseconds each): without it a mismatch or a deadlock ends at the time limit or worse.
 
+    A rank takes about 10 MiB of memory and 30 ms of a core to start, and holds a connection to each
+    other one; more ranks than half of the machine's memory holds are refused.
+
     Raises RankError (also of the original's type) when a rank raises, WorldError when one dies,
-    MismatchError and DeadlockError as `simulate` does, TimeoutError after `timeout` seconds. In
-    every case, and when the caller is interrupted or killed, all processes end.
+    MismatchError and DeadlockError as `simulate` does, TimeoutError `timeout` seconds after
+    the call. In every case, and when the caller is interrupted or killed, all ranks end with all
+    that they have started (outside of Linux: what has not left its process group).
     """
-    ranks = count("ranks", ranks)
-    check_program("launch", program, args)
-    if not timeout > 0:
-        raise ValueError(f"launch got timeout={timeout!r}; it takes seconds above 0")
-    work = cloudpickle.dumps((program, tuple(args)))
-    return _Launch(ranks, timeout, check).run(work, _source(program), seed, threads)
+    if rank_process.is_loading:
+        raise RuntimeError(_LAUNCHED_AGAIN)
+    timeout = _checked_timeout(timeout)
+    deadline = time.monotonic() + timeout
+    ranks = check_ranks("launch", ranks, _PROCESS)
+    seed, threads = check_seed("launch", seed), count("threads", threads)
+    work = _sendable(program, check_program("launch", program, args))
+    one = _Launch(ranks, timeout, deadline, check)
+    return one.run(work, _source(program), seed, threads)
+
+
+def _checked_timeout(timeout: float) -> float:
+    if isinstance(timeout, bool) or not (
+        isinstance(timeout, Real) and math.isfinite(timeout) and timeout > 0
+    ):
+        raise ValueError(
+            f"launch got timeout={timeout!r}; it takes a finite number of seconds above 0"
+        )
+    return min(float(timeout), _LONGEST)
+
+
+def _sendable(program: Callable[..., Any], args: tuple) -> bytes:
+    """Program and arguments as bytes; raises TypeError that names what cannot be sent."""
+    try:
+        return cloudpickle.dumps((program, args))
+    except Exception:
+        for name, value in [("program", program), *((f"args[{i}]", a) for i, a in enumerate(args))]:
+            _try_to_send(name, value)
+        raise
+
+
+def _try_to_send(name: str, value: object) -> None:
+    try:
+        cloudpickle.dumps(value)
+    except Exception as error:
+        raise TypeError(
+            f"launch got a {type(value).__name__} as {name} that cannot be sent to another process "
+            f"({error}). Let the program make what it needs, and take numbers, tensors and text"
+        ) from None
 
 
 class _Launch:
     """The processes of one launch, as their parent sees them."""
 
-    def __init__(self, ranks: int, timeout: float, check: bool) -> None:
-        self.ranks, self.timeout = ranks, timeout
-        self.deadline = time.monotonic() + timeout
+    def __init__(self, ranks: int, timeout: float, deadline: float, check: bool) -> None:
+        self.ranks, self.timeout, self.deadline = ranks, timeout, deadline
         self.watch = Watch(ranks) if check else None
-        self.processes: list[Any] = []
+        self.keeper, self._theirs = connection.Pipe()
         self.pipes: list[Any] = []
         self.results: dict[int, tuple] = {}
         self.states: dict[int, str] = {}
+        self.codes: dict[int, int] = {}  # with which processes ended
         self.silent: set[int] = set()
         self.inbox: deque[tuple[int, tuple | None]] = deque()
-        self.ready = 0
+        self.started = self.ready = 0
 
     def run(
         self, work: bytes, source: tuple[str, list[str]] | None, seed: int, threads: int
     ) -> Run:
         store = meeting_point()
+        start = Start(
+            self.ranks,
+            store.port,
+            seed,
+            threads,
+            self.timeout,
+            self.watch is not None,
+            dict(os.environ),
+            os.getcwd(),
+            list(sys.path),
+            list(sys.argv),
+            source,
+        )
         try:
-            with fork_server(main) as context:
-                for rank in range(self.ranks):
-                    here, there = context.Pipe()
-                    self.pipes.append(here)
-                    start = Start(
-                        rank,
-                        self.ranks,
-                        store.port,
-                        seed,
-                        threads,
-                        self.timeout,
-                        self.watch is not None,
-                        dict(os.environ),
-                        source,
-                    )
-                    process = context.Process(target=main, args=(there, start), name=f"rank {rank}")
-                    process.start()
-                    there.close()
-                    self.processes.append(process)
-            for pipe in self.pipes:
-                with suppress(OSError):  # a process that has died is noticed below
-                    pipe.send_bytes(work)
+            self._start(start, work)
             while len(self.results) < self.ranks:
                 self._hear()
             if self.watch is not None:
                 self.watch.check_nothing_left()
                 self.watch.check_all_waited()
-            self._tell(range(self.ranks), ("exit",))
             return self._outcome()
         finally:
             self._end()
 
-    def _hear(self) -> None:
-        """Take in what the processes send next, or notice that nothing comes any more."""
+    def _start(self, start: Start, work: bytes) -> None:
+        """Have the ranks forked, as far as the time allows."""
+        with self._theirs as theirs:
+            fork_keeper(theirs)
+        if not self.keeper.poll(self._left()):
+            raise self._out_of_time()
+        self.keeper.recv()
+        self.keeper.send((start, work))
+        for _ in range(self.ranks):
+            self._fork()
+            while self.started < len(self.pipes):  # one by one, to end as soon as time is up
+                self._hear()
+
+    def _fork(self) -> None:
+        """Have the next rank forked, at the other end of a pipe."""
+        try:
+            here, there = connection.Pipe()
+            self.pipes.append(here)
+            with there:
+                send_handle(self.keeper, there.fileno(), None)
+        except OSError as error:  # every pipe is an open file, and there may be too many
+            raise WorldError(_UNSTARTED.format(len(self.pipes), self.ranks, error)) from None
+
+    def _left(self) -> float:
+        """Seconds until the time is up; raises TimeoutError when it is."""
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise self._out_of_time()
-        news = self._next(min(left, _QUIET))
+        return left
+
+    def _hear(self) -> None:
+        """Take in what the processes send next, or notice that nothing comes any more."""
+        news = self._next(min(self._left(), _QUIET))
         if news is not None:
             self._take(*news)
         elif self.watch is not None:
@@ -135,14 +203,22 @@ class _Launch:
             pipes: dict[Any, int] = {
                 pipe: rank for rank, pipe in enumerate(self.pipes) if rank not in deaf
             }
-            ready: list[Any] = connection.wait(list(pipes), max(0.0, seconds)) if pipes else []
-            for pipe in ready:
-                try:
-                    self.inbox.append((pipes[pipe], pickle.loads(pipe.recv_bytes())))
-                except (EOFError, ConnectionError):
-                    self.silent.add(pipes[pipe])
-                    self.inbox.append((pipes[pipe], None))
+            lines = [*pipes, *([] if self.keeper.closed else [self.keeper])]
+            ready: list[Any] = connection.wait(lines, max(0.0, seconds)) if lines else []
+            for line in ready:
+                self.inbox.append(self._read(line, pipes.get(line)))
         return self.inbox.popleft() if self.inbox else None
+
+    def _read(self, line: Any, rank: int | None) -> tuple[int, tuple | None]:
+        """What comes by the pipe of a rank, or of how one ended by the keeper's."""
+        try:
+            return line.recv() if rank is None else (rank, pickle.loads(line.recv_bytes()))
+        except (EOFError, ConnectionError):
+            if rank is None:
+                line.close()
+                return -1, ("unkept",)
+            self.silent.add(rank)
+            return rank, None
 
     def _take(self, rank: int, message: tuple | None) -> None:
         """Act on a message; raises what ends the launch early."""
@@ -166,6 +242,16 @@ class _Launch:
                 self.watch.finished.add(rank)
         elif what == "error":
             raise self._failed(rank, *details)
+        elif what == "ended":
+            self.codes[rank] = details[0]
+            if rank not in self.results:
+                raise self._died(rank)
+        elif what == "started":
+            self.started += 1
+        elif what == "unstarted":
+            raise WorldError(_UNSTARTED.format(rank, self.ranks, details[0]))
+        elif what == "unkept":
+            raise WorldError("the process that keeps the ranks was ended, and they with it")
 
     def _failed(self, rank: int, error: bytes, kind: str, text: str, trace: str, lost: bool) -> Any:
         """The exception for a program that raised in `rank`."""
@@ -178,19 +264,21 @@ class _Launch:
             cause = pickle.loads(error)
         except Exception:  # a class may refuse to be made again
             cause = RuntimeError(f"{kind}: {text}")
-        if isinstance(cause, WorldError | KeyboardInterrupt):
+        if isinstance(cause, WorldError):
             return cause
         message = f"rank {rank} of {self.ranks} raised {kind}: {text}\n{trace}\nMeanwhile:\n"
         return rank_error(message + self._meanwhile(rank), cause)
 
     def _died(self, rank: int) -> WorldError:
         """The exception for a process that ended before its program did."""
-        while news := self._next(0.0):  # calls that did not fit together may be why
-            if news[1] and news[1][0] == "event":
-                self._take(*news)
-        process = self.processes[rank]
-        process.join(_ANSWER)
-        code = process.exitcode
+        until = time.monotonic() + _ANSWER
+        while news := self._next(0.0 if rank in self.codes else until - time.monotonic()):
+            who, message = news
+            if message and message[0] == "ended":
+                self.codes[who] = message[1]
+            elif message and message[0] == "event":
+                self._take(*news)  # calls that did not fit together may be why
+        code = self.codes.get(rank)
         how = f"exited with code {code}"
         if code is not None and code < 0:
             how = f"was ended by {signal.Signals(-code).name}"
@@ -211,7 +299,7 @@ class _Launch:
 
     def _meanwhile(self, but: int | None) -> str:
         """What every other rank is doing, a line each."""
-        asked = set(range(self.ranks)) - self.results.keys() - self.silent - {but}
+        asked = set(range(len(self.pipes))) - self.results.keys() - self.silent - {but}
         self._tell(asked, ("state",))
         until = time.monotonic() + _ANSWER
         while asked - self.states.keys() - self.silent and time.monotonic() < until:
@@ -219,16 +307,18 @@ class _Launch:
             if news and news[1] and news[1][0] in ("state", "print", "event"):
                 with suppress(MismatchError):
                     self._take(*news)
-        lines = []
-        for rank in range(self.ranks):
-            if rank in self.results:
-                doing = "has finished"
-            else:
-                waits = self.watch.doing(rank) if self.watch is not None else ""
-                doing = waits or self.states.get(rank, "gives no answer")
-            if rank != but:
-                lines.append(f"  rank {rank} {doing}")
+        lines = [f"  rank {rank} {self._doing(rank)}" for rank in range(self.ranks) if rank != but]
+        if len(lines) > SHOWN:
+            lines[SHOWN:] = [f"  and {len(lines) - SHOWN} more ranks"]
         return "\n".join(lines)
+
+    def _doing(self, rank: int) -> str:
+        if rank in self.results:
+            return "has finished"
+        if rank >= len(self.pipes):
+            return "has not started"
+        waits = self.watch.doing(rank) if self.watch is not None else ""
+        return waits or self.states.get(rank, "gives no answer")
 
     def _tell(self, ranks: Iterable[int], message: tuple) -> None:
         for rank in ranks:
@@ -254,17 +344,14 @@ class _Launch:
         )
 
     def _end(self) -> None:
-        """End every process that this launch started."""
+        """End every process that this launch started, and all that those started."""
         for pipe in self.pipes:
-            pipe.close()  # those that wait for a word exit by themselves
-        for process in self.processes:
-            if len(self.results) < self.ranks:
-                process.kill()
-            process.join(_ANSWER)
-            if process.is_alive():
-                process.kill()
-                process.join()
-            process.close()
+            pipe.close()
+        with suppress(OSError, EOFError):
+            self.keeper.send_bytes(b"end")
+            while self.pipes and self.keeper.poll(_KILLED):
+                self.keeper.recv_bytes()
+        self.keeper.close()
 
 
 def _source(program: Callable[..., Any]) -> tuple[str, list[str]] | None:

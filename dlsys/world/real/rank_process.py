@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-import linecache
 import os
 import pickle
 import queue
-import signal
 import socket
 import sys
 import threading
@@ -29,9 +27,8 @@ from dlsys.world.real.session import Session
 
 @dataclass(frozen=True)
 class Start:
-    """What a process is told when it starts; the program comes through its pipe."""
+    """What all ranks are told when they start; `folder`, `path` and `argv` are the caller's."""
 
-    rank: int
     ranks: int
     port: int
     seed: int
@@ -39,16 +36,26 @@ class Start:
     timeout: float
     check: bool
     environment: dict[str, str]
+    folder: str
+    path: list[str]
+    argv: list[str]
     source: tuple[str, list[str]] | None
 
 
-def main(pipe: Connection, start: Start) -> None:
-    """Run one rank's program and send home what became of it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C, too, and ends us
+is_loading = False
+"""Whether this process is a rank that imports what its program needs."""
+
+
+def main(pipe: Connection, start: Start, rank: int, work: bytes) -> None:
+    """Run the program in `work` as `rank` and send home what became of it.
+
+    Ctrl-C, which all processes of a terminal get, is ignored, as it was before the fork: the caller
+    hears of it and ends us.
+    """
     home = _Home(pipe)
     sys.stdout = _Prints(home)
     try:
-        outcome = _run(home, start)
+        outcome = _run(home, start, rank, work)
     except BaseException as error:
         outcome = _report(error)
     home.ended = "has finished" if outcome[0] == "result" else "has failed as well"
@@ -66,7 +73,7 @@ class _Home:
     def __init__(self, pipe: Connection) -> None:
         self._pipe, self._lock = pipe, threading.Lock()
         self._program = threading.get_ident()
-        self._work: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._go: queue.SimpleQueue[float] = queue.SimpleQueue()
         self.session: Session | None = None
         self.ended = ""
         self.thread = threading.Thread(target=self._read, name="home", daemon=True)
@@ -80,20 +87,18 @@ class _Home:
     def tell(self, event: tuple) -> None:
         self.send("event", event)
 
-    def next(self) -> Any:
-        return self._work.get()
+    def until_told(self) -> float:
+        """Wait until all ranks are ready; returns when that was, by the clock of the machine."""
+        return self._go.get()
 
     def _read(self) -> None:
         try:
-            self._work.put(self._pipe.recv_bytes())
             while True:
                 what, *details = self._pipe.recv()
                 if what == "go":
-                    self._work.put(details[0])
+                    self._go.put(details[0])
                 elif what == "state":
                     self.send("state", self._state())
-                else:
-                    os._exit(0)
         except (EOFError, OSError):
             os._exit(1)
 
@@ -127,34 +132,37 @@ class _Prints(io.TextIOBase):
             self._text = ""
 
 
-def _run(home: _Home, start: Start) -> tuple[str, bytes]:
-    os.environ.clear()
-    os.environ.update(start.environment)
+def _load(work: bytes) -> Any:
+    """The program and its arguments; modules that they need are imported."""
+    global is_loading
+    is_loading = True
+    try:
+        return cloudpickle.loads(work)
+    finally:
+        is_loading = False
+
+
+def _run(home: _Home, start: Start, rank: int, work: bytes) -> tuple[str, bytes]:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
-    if start.source is not None:
-        name, lines = start.source
-        linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
     torch.set_num_threads(start.threads)
-    program, args = cloudpickle.loads(home.next())
+    program, args = _load(work)
     limit = timedelta(seconds=start.timeout)
     store = dist.TCPStore(
         "127.0.0.1", start.port, is_master=False, wait_for_workers=False, timeout=limit
     )
-    dist.init_process_group(
-        "gloo", store=store, rank=start.rank, world_size=start.ranks, timeout=limit
-    )
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=start.ranks, timeout=limit)
     session = home.session = Session(start.ranks, home.tell if start.check else None)
     comm = default_communicator(session)
-    torch.manual_seed(start.seed + start.rank)
+    torch.manual_seed(start.seed + rank)
     home.send("ready")
-    session.start = home.next()
+    session.start = home.until_told()
     result = program(comm, *args)
     seconds, traffic = session.seconds, session.traffic
     try:
         payload = cloudpickle.dumps(result)
     except Exception as error:
         raise TypeError(
-            f"rank {start.rank} returned {type(result).__name__}, which cannot be sent to another "
+            f"rank {rank} returned {type(result).__name__}, which cannot be sent to another "
             f"process ({error}): return tensors, numbers, lists, dicts"
         ) from None
     return "result", cloudpickle.dumps(

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch.distributed as dist
+
 from dlsys.world.errors import line_of
 from dlsys.world.span import Span
 from dlsys.world.traffic import Traffic
@@ -19,7 +21,7 @@ class Session:
     `tell`, where there is one, hears of every call before it is made and of every wait.
     `waiting` says what the program waits in at present, "" when it does not. `under_way` holds the
     messages nobody has waited for: torch cancels those that nobody holds. `groups` are the process
-    groups of its communicators, by name.
+    groups of its communicators, by name, and under None the default group of its time.
     """
 
     def __init__(self, ranks: int, tell: Callable[[tuple], None] | None = None) -> None:
@@ -28,7 +30,7 @@ class Session:
         self.tell = tell
         self.waiting = ""
         self.start = time.perf_counter()
-        self.groups: dict[str, Any] = {}
+        self.groups: dict[str | None, Any] = {None: dist.group.WORLD}
         self.under_way: dict[int, Any] = {}
         self._told = 0
 
@@ -36,6 +38,20 @@ class Session:
     def seconds(self) -> float:
         """Seconds since the world began."""
         return time.perf_counter() - self.start
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its default group has ended."""
+        world = self.groups.get(None)
+        return world is None or world is not dist.group.WORLD
+
+    def check_alive(self) -> None:
+        """Raise RuntimeError for a communicator or a handle that was kept for after its world."""
+        if self.is_over:
+            raise RuntimeError(
+                "this communicator or handle belongs to a default group of torch.distributed that "
+                "has ended: ask world.from_environment() for that of the present one"
+            )
 
     def announce(self, what: str, *details: Any) -> int:
         """Tell of something that the program begins; returns the number to wait for it by."""
@@ -58,6 +74,7 @@ class Session:
     @contextmanager
     def wait(self, rank: int, number: int, text: str) -> Iterator[None]:
         """Around a call that blocks until number `number` is done."""
+        self.check_alive()
         start, self.waiting = self.seconds, text
         if self.tell is not None:
             self.tell(("wait", number, line_of(sys._getframe(2))))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -19,14 +20,43 @@ import torch
 
 from dlsys.network import EventQueue
 from dlsys.world.agreement import never_waited
-from dlsys.world.errors import SHOWN, DeadlockError, Spot, line_at, line_of, spot
+from dlsys.world.errors import (
+    SHOWN,
+    DeadlockError,
+    Spot,
+    WorldError,
+    line_at,
+    line_of,
+    spot,
+)
 
 _FIRST = -1  # at one instant ranks go on before messages start, so that all have posted theirs
 _PATIENCE = 0.2  # seconds that an ended run gives a rank to notice
+_LAST = 5.0  # seconds that it gives all ranks that compute on after that
+_RUN_OVER = (
+    "this communicator or handle belongs to a run that has ended: every run passes its program a "
+    "communicator of its own, and what was begun in a run is waited for there"
+)
+_NO_THREAD = (
+    "rank {} of {} could not start: every rank that waits holds a thread, and the system gives "
+    "this process no more of them. Take fewer ranks"
+)
 
 
 class Aborted(BaseException):
     """Raised in the ranks that are still running when the run has ended."""
+
+
+class Parked(BaseException):
+    """Stops a thread that catches everything: it waits for ever in the making of this exception.
+
+    Python may not end while a thread computes, which it would tear out of PyTorch's C++.
+    """
+
+    def __init__(self) -> None:
+        forever = threading.Lock()
+        with forever:
+            forever.acquire()
 
 
 class Pending:
@@ -66,7 +96,7 @@ class Rank:
         "waiting",
     )
 
-    def __init__(self, number: int, random: torch.Tensor) -> None:
+    def __init__(self, number: int) -> None:
         self.number = number
         self.clock = 0.0
         # A lock as a baton: it is taken while others run, and who releases it hands the baton over.
@@ -74,10 +104,10 @@ class Rank:
         self.baton.acquire()
         self.waiting: Pending | None = None
         self.unwaited: dict[Pending, None] = {}  # what it has handles of, the oldest first
-        self.random = random
+        self.random: torch.Tensor | None = None
         self.ended = False
         self.result: Any = None
-        self.thread: threading.Thread | None = None
+        self.thread: threading.Thread | None = None  # made when its first turn comes
 
 
 class Scheduler:
@@ -85,10 +115,8 @@ class Scheduler:
 
     def __init__(self, ranks: int, seed: int) -> None:
         self.queue = EventQueue()
-        self.ranks = [
-            Rank(number, torch.Generator().manual_seed(seed + number).get_state())
-            for number in range(ranks)
-        ]
+        self.ranks = [Rank(number) for number in range(ranks)]
+        self._seed = seed
         self._generator = torch.default_generator
         self._runnable: Rank | None = None
         self._finished = threading.Lock()
@@ -99,20 +127,20 @@ class Scheduler:
 
     def run(self, body: Callable[[Rank], Any]) -> None:
         """Run `body(rank)` in every rank; raises what ended the run early, None if nothing did."""
+        self._body = body
         random = self._generator.get_state()
         for rank in self.ranks:
-            rank.thread = threading.Thread(
-                target=self._main, args=(rank, body), name=f"rank {rank.number}", daemon=True
-            )
-            rank.thread.start()
             self.queue.push(0.0, _FIRST, self._resume, rank)
         try:
             first = self._next()
             assert first is not None
-            first.baton.release()
+            self._let(first)
             # An interrupt between the last look for one and the wait would be seen after the wait.
             while not self._finished.acquire(timeout=1):
                 pass
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(self._at_work())
+            raise
         finally:
             self._abort()
             self._generator.set_state(random)
@@ -152,9 +180,15 @@ class Scheduler:
             self.queue.push(time, _FIRST, self._resume, pending.owner)
 
     def check_alive(self) -> None:
-        """Stop a rank that goes on after the run has ended."""
+        """Stop a rank that goes on after the run has ended, and refuse what is no rank of it.
+
+        Raises RuntimeError for a caller that kept a communicator or a handle for after its run.
+        """
         if self._aborted:
-            raise Aborted
+            me = threading.current_thread()
+            if any(rank.thread is me for rank in self.ranks):
+                raise Aborted
+            raise RuntimeError(_RUN_OVER)
 
     def states(self, but: Rank | None = None) -> str:
         """What every rank is doing, a line each; threads stand still, so their frames tell."""
@@ -176,13 +210,36 @@ class Scheduler:
             lines[SHOWN:] = [f"  and {len(lines) - SHOWN} more ranks"]
         return "\n".join(lines)
 
-    def _main(self, rank: Rank, body: Callable[[Rank], Any]) -> None:
-        rank.baton.acquire()
+    def _let(self, rank: Rank) -> None:
+        """Hand the baton to `rank`; its first turn begins its thread.
+
+        So ranks that never wait end while others begin, and their threads do not pile up.
+        """
+        if rank.thread is not None:
+            rank.baton.release()
+            return
+        name = f"rank {rank.number}"
+        rank.thread = threading.Thread(target=self._main, args=(rank,), name=name, daemon=True)
+        try:
+            rank.thread.start()
+        except RuntimeError:
+            rank.thread = None
+            self._fail(WorldError(_NO_THREAD.format(rank.number, len(self.ranks))))
+
+    def _at_work(self) -> str:
+        """Which rank has the baton, and where its program is."""
+        rank = self._runnable
+        if rank is None or rank.thread is None:
+            return "No rank was at work"
+        frame = sys._current_frames().get(rank.thread.ident or 0)
+        return f"rank {rank.number} of {len(self.ranks)} was at work at {line_of(frame)}"
+
+    def _main(self, rank: Rank) -> None:
         if self._aborted:
             return
-        self._generator.set_state(rank.random)
+        self._generator.manual_seed(self._seed + rank.number)
         try:
-            rank.result = body(rank)
+            rank.result = self._body(rank)
             rank.ended = True
             self._running -= 1
             successor = self._next()
@@ -197,7 +254,7 @@ class Scheduler:
                     self._finished.release()
             return
         if successor is not None:
-            successor.baton.release()
+            self._let(successor)
         elif not self._aborted:
             if self._running:
                 self._deadlock()
@@ -213,7 +270,7 @@ class Scheduler:
         if successor is None:
             self._deadlock()
         else:
-            successor.baton.release()
+            self._let(successor)
         me.baton.acquire()
         self.check_alive()
         self._generator.set_state(me.random)
@@ -232,24 +289,38 @@ class Scheduler:
 
     def _deadlock(self) -> None:
         waiting = f"{self._running} of {len(self.ranks)} ranks wait and none can move"
-        self.failure = (None, DeadlockError(f"Deadlock: {waiting}"), "")
+        error = DeadlockError(f"Deadlock: {waiting}")
         try:
-            message = f"Deadlock: {waiting}:\n{self.states()}"
-            self.failure = (None, DeadlockError(message), "")
+            error = DeadlockError(f"Deadlock: {waiting}:\n{self.states()}")
         finally:
-            self._finished.release()
+            self._fail(error)
+
+    def _fail(self, error: WorldError) -> None:
+        """End the run with an error of no rank in particular."""
+        self.failure = (None, error, "")
+        self._finished.release()
 
     def _abort(self) -> None:
         """End the ranks that still run, one after the other, through their `finally` blocks."""
         self._aborted = True
+        until = None
         for rank in self.ranks:
-            if rank.thread is not None and rank.thread.is_alive():
-                if rank.baton.locked():
-                    rank.baton.release()
-                rank.thread.join(timeout=_PATIENCE)
-                if rank.thread.is_alive() and rank.thread.ident is not None:
-                    # It computes and asks nobody; only one inside a call into C goes on regardless.
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                        ctypes.c_ulong(rank.thread.ident), ctypes.py_object(Aborted)
-                    )
-                    rank.thread.join(timeout=5)
+            thread = rank.thread
+            if thread is None or not thread.is_alive():
+                continue
+            if rank.baton.locked():
+                rank.baton.release()
+            thread.join(timeout=_PATIENCE)
+            if thread.is_alive():  # it computes and asks nobody
+                until = until or time.monotonic() + _LAST
+                _raise_in(thread, Aborted)
+                thread.join(timeout=max(_PATIENCE, until - time.monotonic()))
+            if thread.is_alive():  # and takes whatever is raised; or is inside a call into C
+                _raise_in(thread, Parked)
+
+
+def _raise_in(thread: threading.Thread, error: type[BaseException]) -> None:
+    """Have Python raise `error` in another thread, before its next instruction."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(error)
+    )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from dlsys.checks import count
-from dlsys.hardware import Cluster, Device, Link
-from dlsys.world.errors import WorldError, check_program, last_frame, line_of, rank_error
+from dlsys.hardware import DEVICES, LINKS, Cluster, Device, Link
+from dlsys.units import Catalogue
+from dlsys.world.arguments import check_program, check_ranks, check_result, check_seed
+from dlsys.world.errors import WorldError, last_frame, line_of, rank_error
 from dlsys.world.here import here
 from dlsys.world.run import Run
 from dlsys.world.simulated.communicator import SimulatedCommunicator
@@ -20,14 +21,17 @@ from dlsys.world.simulated.scheduler import Rank
 from dlsys.world.simulated.state import SimulatedGroup, State
 from dlsys.world.timeline import timeline_of
 
+T = TypeVar("T")
+_RANK = 2**16  # bytes that a rank takes while it waits: its thread, above all
+
 
 def simulate(
     program: Callable[..., Any],
     ranks: int | None = None,
     cluster: Cluster | None = None,
     *,
-    link: Link | None = None,
-    device: Device | None = None,
+    link: Link | str | None = None,
+    device: Device | str | None = None,
     args: Sequence[Any] = (),
     seed: int = 0,
     track_memory: bool = False,
@@ -36,18 +40,23 @@ def simulate(
 
     Virtual time passes as messages cross `cluster` (two levels), or `link` (one link per rank and
     direction), and as torch operations run on the cluster's device, or `device`: each takes
-    max(FLOPs / peak, bytes / memory bandwidth). With none of them everything takes 0 s. `ranks`
-    defaults to the cluster's size. Rank r's torch generator starts from `seed + r`. Peak memory is
+    max(FLOPs / peak, bytes / memory bandwidth). With none of them everything takes 0 s. A link and
+    a device may be given by their names in LINKS and DEVICES. `ranks` defaults to the cluster's
+    size. Rank r's torch generator starts from `seed + r`. Peak memory is
     counted where there is a device, or with `track_memory`.
+
+    A rank is a thread: it takes some 0.2 ms, and while it waits 64 KiB of memory; more ranks than
+    half of the machine's memory holds are refused.
 
     Raises RankError (also of the original's type) when a rank raises, DeadlockError when no rank
     can move, MismatchError when ranks call different collectives, UnwaitedError when a rank lets go
     of a handle, or writes to a tensor that is being sent.
     """
-    ranks = _rank_count(ranks, cluster)
+    ranks = _rank_count(ranks, _one_of("cluster", cluster, Cluster, None))
+    link, device = _one_of("link", link, Link, LINKS), _one_of("device", device, Device, DEVICES)
     if cluster is not None and link is not None:
         raise ValueError("simulate got both a cluster and a link; give the one that ranks run on")
-    check_program("simulate", program, args)
+    seed, args = check_seed("simulate", seed), check_program("simulate", program, args)
     if device is None and cluster is not None:
         device = cluster.device
     state = State(ranks, cluster or link, seed)
@@ -71,7 +80,17 @@ def _rank_count(ranks: int | None, cluster: Cluster | None) -> int:
         return cluster.size
     if isinstance(ranks, Cluster):
         raise ValueError("simulate got a Cluster as its number of ranks: write cluster=...")
-    return count("ranks", ranks)
+    return check_ranks("simulate", ranks, _RANK)
+
+
+def _one_of(name: str, value: Any, kind: type[T], catalogue: Catalogue[T] | None) -> T | None:
+    """`value`, or what has that name in the catalogue; raises TypeError for anything else."""
+    if catalogue is not None and isinstance(value, str):
+        return catalogue[value]
+    if value is not None and not isinstance(value, kind):
+        names = f", or one's name: {', '.join(catalogue)}" if catalogue else ""
+        raise TypeError(f"simulate got {name}={value!r}; it takes a {kind.__name__}{names}")
+    return value
 
 
 def _meters(state: State, device: Device | None) -> list[Meter]:
@@ -90,7 +109,9 @@ def _run(
     def body(rank: Rank) -> Any:
         comm = here.comm = SimulatedCommunicator(world, rank, rank.number)
         with nullcontext() if meters is None else meters[rank.number]:
-            return program(comm, *args)
+            result = program(comm, *args)
+        check_result(rank.number, result)
+        return result
 
     scheduler.run(body)
     if scheduler.failure is not None:
@@ -108,7 +129,7 @@ def _run(
 
 def _error(ranks: int, rank: Rank | None, error: BaseException, others: str) -> BaseException:
     """What a run raises that ended with `error` in `rank`; the world's own errors stay as is."""
-    if rank is None or isinstance(error, WorldError | KeyboardInterrupt):
+    if rank is None or isinstance(error, WorldError):
         return error
     line = line_of(error.__traceback__ and last_frame(error.__traceback__))
     message = (

@@ -95,30 +95,56 @@ BANK = {
     ],
     "sent": [
         *in_place_of(
-            'phases = 2 if kind == "all_reduce" else 1',
-            ("factor of two for all kinds", "phases = 2", "Only an all-reduce has two phases"),
-            ("one phase for all kinds", "phases = 1", "An all-reduce has two phases"),
-        ),
-        *in_place_of(
-            "return phases * (ranks - 1) / ranks * nbytes",
-            ("the limit of many ranks", "return phases * nbytes", "limit for very many ranks"),
-            ("one chunk in all", "return phases / ranks * nbytes", "This is two chunks"),
-        ),
-        Wrong(
-            "whole buffer round the ring",
-            "(ranks - 1) * nbytes",
-            "a message is one chunk",
-            "(ranks - 1) / ranks * nbytes",
-        ),
-        Wrong(
-            "an all-gather sends its own part once",
-            'if kind == "all_gather":\n    return nbytes / ranks\nphases = 2 if kind == "all_reduce" else 1\nreturn phases * (ranks - 1) / ranks * nbytes',
-            "passes on those of all the others",
-        ),
-        Wrong(
-            "nbytes is one part",
-            'if kind == "all_gather":\n    return (ranks - 1) * nbytes\nreturn 2 * (ranks - 1) / ranks * nbytes',
-            "its own part is nbytes / ranks",
+            "return comm.all_gather(comm.scatter(x))",
+            ("the library's broadcast", "return comm.broadcast(x)", "sends its 32 bytes twice"),
+            (
+                "a sum with zeros",
+                "return comm.all_reduce(x if comm.rank == 0 else torch.zeros_like(x))",
+                "zeros that are added",
+            ),
+            (
+                "parts that nobody wants",
+                "return comm.all_gather(comm.all_to_all(x).tensor_split(comm.size)[0])",
+                "parts of rank 0's vector alone",
+            ),
+            (
+                "zeros added and dealt out",
+                "return comm.all_gather(comm.reduce_scatter(x * (comm.rank == 0)))",
+                "zeros that are added",
+            ),
+            (
+                "all vectors to all ranks",
+                "return comm.all_gather(x)[: len(x)]",
+                "all vectors travel to all ranks",
+            ),
+            ("parts alone", "return comm.scatter(x)", "puts parts together"),
+            (
+                "parts gathered by the root",
+                "return comm.gather(comm.scatter(x))",
+                "gives its result to all",
+            ),
+            (
+                "its own vector",
+                "return comm.all_gather(x).tensor_split(comm.size)[comm.rank]",
+                "its own vector still",
+            ),
+            ("the sum of all", "return comm.all_reduce(x)", "nothing is added"),
+            (
+                "its own parts",
+                "return comm.all_gather(x[: len(x) // comm.size])",
+                "These are parts of all vectors",
+            ),
+            ("no collective", "return x", "It calls no collective"),
+            (
+                "the root alone calls",
+                "return comm.all_gather(comm.scatter(x)) if comm.rank == 0 else x",
+                "has finished",
+            ),
+            (
+                "for four ranks alone",
+                "return comm.all_gather(comm.scatter(x))[:8] if comm.size == 4 else comm.scatter(x)",
+                "any number of ranks",
+            ),
         ),
         *in_place_of(
             'binds = ["NVLink", "an HDR card", "latency"]',
@@ -492,7 +518,10 @@ BANK = {
 # Answers of another structure: what came, its source, words of the sentence, what of the solution it replaces.
 OTHERWISE: dict[str, list[tuple[str, ...]]] = {
     "seconds": [("text", 'sent_bytes = "11.8e9"', "write it without quotes")],
-    "sent": [("a list", "return [1.0, 2.0]", "a list of 2 came: which of them")],
+    "sent": [
+        ("a number", "comm.all_gather(x)\n    return 3", "A list of 8 is wanted", "return comm.all_gather(comm.scatter(x))"),
+        ("text", '"latency"', "A list of 3 is wanted", '["NVLink", "an HDR card", "latency"]'),
+    ],
     "mean": [
         ("a dictionary", "return {0: x}", "a dictionary came"),
         ("a number", "return 3", "A list of 6 is wanted"),
@@ -524,7 +553,12 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
 }  # fmt: skip
 
 # The programs that are asked for, by question.
-PROGRAMS = {"mean": "ring_mean", "shift": "shift", "uneven": "epoch_of_all"}
+PROGRAMS = {
+    "sent": "large_broadcast",
+    "mean": "ring_mean",
+    "shift": "shift",
+    "uneven": "epoch_of_all",
+}
 
 # Chunk c begins at rank 2c, so that in each round every other rank sends.
 HALF_RING = """
@@ -551,6 +585,18 @@ RIGHT = {
     "seconds": [
         ("rounded", "sent_bytes = 12e9\nseconds = 0.079"),
         ("in milliseconds and a power", "sent_bytes = 11.8e9\nseconds = 78.8e-3"),
+    ],
+    "sent": [
+        (
+            "parts passed on by an all-to-all",
+            "return comm.all_to_all(comm.scatter(x).repeat(comm.size))",
+            "return comm.all_gather(comm.scatter(x))",
+        ),
+        (
+            "parts dealt out by the root itself",
+            'return comm.all_gather(comm.scatter(x, plan="naive"))',
+            "return comm.all_gather(comm.scatter(x))",
+        ),
     ],
     "mean": [
         ("the best known", DIRECT + "return direct(x) / comm.size"),

@@ -52,7 +52,7 @@ GUESSES = {
     },
     "collectives": {
         "seconds": "sent_bytes = 1\nseconds = 1",
-        "sent": "def ring_bytes(kind, ranks, nbytes):\n    return 1",
+        "sent": "def large_broadcast(comm, x):\n    return x + 100",
         "mean": "def ring_mean(comm, x):\n    return x + 100",
         "shift": "waits_for = [0, 0, 0, 0]\n\n\ndef shift(comm, x):\n    return x + 100",
         "uneven": "short_rank = batches_of_it = 7\n\n\ndef epoch_of_all(comm, batches):\n    return [], 0",

@@ -168,6 +168,8 @@ HELPERS = {
                 self.calls, self.sent, self.messages = [], [48] * 4, [0] * 24
 
         MEANS = [[1.5, 2.5, 3.5, 4.5, 5.5, 6.5]] * 4
+        from_rank_0 = lambda *a: World([list(range(10, 18))] * 4, 0)
+        who_sends = lambda *a: [48, "the others less"]
         on_numbers = lambda *a: World(MEANS, 3.6001066666666665e-06)
         shift_megabyte = lambda *a: World([[4], [0], [1], [2], [3]], 2.822222222222222e-06)
         verdict = lambda *a: "proved"
@@ -303,7 +305,15 @@ BANK = [
             HELPERS.items(),
             (
                 ["imports", "fit-prices", "fit", "cost-refuses", "cost"],
-                ["imports", "mean-numbers", "shift-numbers", "fault", "broadcast", "cluster"],
+                [
+                    "imports",
+                    "sent-numbers",
+                    "mean-numbers",
+                    "shift-numbers",
+                    "fault",
+                    "broadcast",
+                    "cluster",
+                ],
             ),
             strict=True,
         )

@@ -1,0 +1,25 @@
+"""Two ranks that take whatever is raised in them: one in the world's calls, and one that computes
+until somebody interrupts the script.
+"""
+
+from contextlib import suppress
+
+import torch
+
+from dlsys import world
+
+
+def program(comm):
+    while comm.rank == 0:
+        with suppress(BaseException):
+            comm.barrier()
+    print("running", flush=True)
+    while True:
+        with suppress(BaseException):
+            torch.ones(100, 100) @ torch.ones(100, 100)
+
+
+try:
+    world.simulate(program, 2)
+except KeyboardInterrupt as interrupt:
+    print(interrupt.__notes__[0])

@@ -1,0 +1,173 @@
+"""What a world refuses before anything runs: both worlds in the same sentences."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from dlsys import world
+from dlsys.hardware import DEVICES, LINKS
+
+both = pytest.mark.parametrize("run", [world.simulate, world.launch])
+
+
+def nothing(comm, *args):
+    """The empty program."""
+
+
+def generator(comm):
+    yield comm.rank
+
+
+async def coroutine(comm):
+    return comm.rank
+
+
+async def asynchronous_generator(comm):
+    yield comm.rank
+
+
+class Generator:
+    def __call__(self, comm):
+        yield comm.rank
+
+
+UNRUN = [generator, coroutine, asynchronous_generator, Generator(), functools.partial(generator)]
+
+
+@both
+@pytest.mark.parametrize("program", UNRUN, ids=lambda p: getattr(p, "__name__", type(p).__name__))
+def test_a_program_whose_call_runs_nothing_is_refused(run, program):
+    with pytest.raises(TypeError, match=r"yield|async.* Its call would run nothing"):
+        run(program, 2)
+
+
+@pytest.mark.filterwarnings("error")
+@both
+@pytest.mark.parametrize("program", [generator, coroutine, asynchronous_generator])
+def test_a_result_that_still_has_to_run_is_refused(run, program):
+    with pytest.raises(TypeError, match=r"rank 0 returned a? ?(async_)?(generator|coroutine)"):
+        run(lambda comm: program(comm), 1)
+
+
+@both
+@pytest.mark.parametrize("args", ["ab", b"ab", 5, None, {1: 2}, {3}, iter((1,)), torch.ones(1)])
+def test_arguments_that_are_no_sequence_are_refused(run, args):
+    with pytest.raises(TypeError, match=r"got args=.*; it takes .* a tuple or a list"):
+        run(nothing, 1, args=args)
+
+
+@both
+def test_a_refused_generator_of_arguments_is_not_used_up(run):
+    args = (x for x in "a")
+    with pytest.raises(TypeError, match=r"got args=<generator.* a tuple or a list"):
+        run(nothing, 1, args=args)
+    assert list(args) == ["a"]
+
+
+@both
+@pytest.mark.parametrize("args", [(), [1, 2], range(2)])
+def test_every_rank_gets_a_sequence_of_arguments(run, args):
+    assert run(lambda comm, *args: args, 2, args=args).results == [tuple(args)] * 2
+
+
+@both
+@pytest.mark.parametrize("seed", ["a", None, -1, 1.5, True, 2**63, float("nan")])
+def test_a_seed_that_is_no_whole_number_of_torchs_is_refused(run, seed):
+    with pytest.raises(ValueError, match=r"got seed=.*; it takes a whole number from 0 to 2\*\*63"):
+        run(nothing, 1, seed=seed)
+
+
+@both
+def test_the_largest_seed_is_taken_and_so_is_one_of_numpys(run):
+    def draw(comm):
+        return torch.rand(2).tolist()
+
+    assert run(draw, 2, seed=2**63 - 1).results[0] != run(draw, 2, seed=0).results[0]
+    assert run(draw, 1, seed=np.int64(5)).results == run(draw, 1, seed=5).results
+
+
+@both
+@pytest.mark.parametrize("ranks", [10**9, 10**30])
+def test_more_ranks_than_memory_holds_are_refused_at_once(run, ranks):
+    start = time.perf_counter()
+    with pytest.raises(ValueError, match=r"got 1,000.* ranks; each takes about .* holds [\d,]+$"):
+        run(nothing, ranks)
+    assert time.perf_counter() - start < 1
+
+
+def test_a_link_and_a_device_may_be_given_by_name():
+    def program(comm):
+        x = torch.empty(1000, 1000, device="meta")
+        comm.all_reduce(x @ x)
+
+    by_name = world.simulate(program, 2, link="nvlink4", device="h100-sxm")
+    by_value = world.simulate(program, 2, link=LINKS["nvlink4"], device=DEVICES["h100-sxm"])
+    assert by_name.seconds == by_value.seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"link": "nvlink44"}, "There is no link 'nvlink44'; did you mean 'nvlink4'"),
+        ({"device": "h100"}, "There is no device 'h100'; did you mean"),
+        ({"link": 5}, "got link=5; it takes a Link, or one's name: nvlink2"),
+        ({"link": DEVICES["v100"]}, "it takes a Link"),
+        ({"device": LINKS["nvlink4"]}, "it takes a Device, or one's name: v100"),
+        ({"cluster": "dgx"}, "got cluster='dgx'; it takes a Cluster"),
+    ],
+)
+def test_other_links_devices_and_clusters_are_refused(options, words):
+    with pytest.raises((TypeError, LookupError, ValueError)) as caught:
+        world.simulate(nothing, 2, **options)
+    assert words in str(caught.value)
+
+
+def test_what_cannot_be_sent_to_another_process_is_named():
+    lock = threading.Lock()
+    with pytest.raises(TypeError, match=r"got a lock as args\[1\] that cannot be sent"):
+        world.launch(nothing, 1, args=(1, lock))
+    with pytest.raises(TypeError, match=r"got a function as program that cannot be sent .*lock"):
+        world.launch(lambda comm: lock, 1)
+
+
+@pytest.mark.parametrize("timeout", ["3", None, 0, -1.0, float("inf"), float("nan"), True, [1]])
+def test_a_time_limit_is_a_finite_number_of_seconds(timeout):
+    with pytest.raises(ValueError, match=r"got timeout=.*a finite number of seconds above 0"):
+        world.launch(nothing, 1, timeout=timeout)
+
+
+def test_a_time_limit_of_ages_is_none():
+    assert world.launch(nothing, 1, timeout=1e300).results == [None]
+
+
+@pytest.mark.parametrize("threads", [0, "2", 1.5])
+def test_threads_are_counted_in_whole_numbers(threads):
+    with pytest.raises(ValueError, match=r"threads is .* whole number of at least 1"):
+        world.launch(nothing, 1, threads=threads)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("RANK", "first", "RANK is 'first' in the environment; here it is a whole number from 0"),
+        ("RANK", "-1", "RANK is '-1'"),
+        ("RANK", "4", "RANK is '4' .* from 0 to 3"),
+        ("RANK", "", "RANK is ''"),
+        ("WORLD_SIZE", "0", "WORLD_SIZE is '0' .* from 1 to"),
+        ("WORLD_SIZE", "4.0", "WORLD_SIZE is '4.0'"),
+        ("MASTER_PORT", "http", "MASTER_PORT is 'http'"),
+        ("MASTER_PORT", "70000", "MASTER_PORT is '70000'"),
+    ],
+)
+def test_a_broken_environment_is_refused_before_anybody_waits(variable, value, words, monkeypatch):
+    fitting = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    for name, text in (fitting | {variable: value}).items():
+        monkeypatch.setenv(name, text)
+    with pytest.raises(RuntimeError, match=f"{words}.*torchrun"):
+        world.from_environment()
