@@ -305,7 +305,6 @@ class Plan:
 
         check(self)
 
-    @checked
     def price(
         self, nbytes: float, link_or_cluster: Link | Cluster | None, itemsize: int | None = None
     ) -> Price:

@@ -10,7 +10,6 @@ from itertools import pairwise, product
 from math import prod
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from dlsys.annotated import checked
 from dlsys.checks import count, counts, shown, text
 from dlsys.pipeline_parallel.action import Action, PlanError, at, fault, refused
 from dlsys.plain_data import plain_data
@@ -128,7 +127,6 @@ class Plan:
         last = stage == self.stages - 1
         return (forward,) if last else (forward, Action("B", stage + 1, micro_batch))
 
-    @checked
     def check(self, most_in_flight: int | Sequence[int] | None = None) -> None:
         """Prove that the plan runs every action once, in an order that ends.
 
@@ -139,7 +137,6 @@ class Plan:
 
         check(self, most_in_flight)
 
-    @checked
     def price(
         self,
         forward: float | Sequence[float],

@@ -163,7 +163,6 @@ class Layout:
 
         check(self)
 
-    @checked
     def price(
         self, batch: int, link_or_cluster: Link | Cluster | None = None, **options: Any
     ) -> Price:
