@@ -16,8 +16,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dlsys import svg
+from dlsys.checks import unknown
 from dlsys.palette import GROUND
-from dlsys.units import unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,18 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dlsys.units import (
-    Catalogue,
-    at_least,
-    counts,
-    gibibytes,
-    gigabits_per_second,
-    gigabytes,
-    positive,
-    unknown,
-)
+from dlsys.annotated import checked
+from dlsys.checks import at_least, counts, positive, unknown
+from dlsys.units import Catalogue, gibibytes, gigabits_per_second, gigabytes
 
 
+@checked
 @dataclass(frozen=True)
 class Link:
     """A way for messages: a message of n bytes takes latency + n / bandwidth seconds.
@@ -49,6 +43,7 @@ class Link:
         return self.latency + nbytes / self.bandwidth
 
 
+@checked
 @dataclass(frozen=True)
 class Device:
     """An accelerator: dense FLOP/s by number format, memory and its bandwidth, and power.
@@ -75,12 +70,14 @@ class Device:
         if self.tdp is not None:
             positive(f"tdp, the power of {self.name} in watts,", self.tdp)
 
+    @checked
     def rate(self, number_format: str) -> float:
         """Dense FLOP/s in `number_format`; raises ValueError where the device has no such rate."""
         if number_format not in self.flops:
             raise ValueError(unknown(f"rate of {self.name} for", number_format, self.flops))
         return self.flops[number_format]
 
+    @checked
     def ridge(self, number_format: str) -> float:
         """FLOP per byte at which compute and memory take the same time: FLOP/s / (bytes/s).
 
@@ -89,6 +86,7 @@ class Device:
         return self.rate(number_format) / self.memory_bandwidth
 
 
+@checked
 @dataclass(frozen=True)
 class Cluster:
     """`nodes` nodes of `devices_per_node` devices: `intra` inside a node, `inter` between nodes.

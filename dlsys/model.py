@@ -14,6 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dlsys.annotated import checked
+from dlsys.checks import at_least, whole
+from dlsys.tensors import device_of
 from dlsys.transformer import TransformerSpec
 
 SMALL = TransformerSpec(layers=4, hidden=64, heads=8, vocab=256, sequence=64, name="small")
@@ -145,6 +148,7 @@ class GPT(nn.Module):
     is filled. Raises ValueError for a spec with parts that this model does not have.
     """
 
+    @checked
     def __init__(
         self,
         spec: TransformerSpec,
@@ -156,7 +160,9 @@ class GPT(nn.Module):
     ) -> None:
         super().__init__()
         refuse(spec)
-        if not 0 <= dropout < 1:
+        at_least("dropout", dropout, 0)
+        seed, device = whole("seed", seed), device_of(device)
+        if dropout >= 1:
             raise ValueError(f"dropout is {dropout!r}; it must be at least 0 and below 1.")
         self.spec = spec
         learned = spec.positions == "learned"

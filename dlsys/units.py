@@ -6,12 +6,13 @@ two confusions out: GB (10^9 bytes) against GiB (2^30 bytes), and Gb (10^9 bits)
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping
-from numbers import Real
-from typing import SupportsIndex, TypeVar
+from collections.abc import Mapping
+from typing import TypeVar
+
+from dlsys.annotated import checked
+from dlsys.checks import UnknownNameError, at_least, refuse, unknown
 
 KILO, MEGA, GIGA, TERA, PETA, EXA = 1e3, 1e6, 1e9, 1e12, 1e15, 1e18
 KIB, MIB, GIB, TIB, PIB = 2**10, 2**20, 2**30, 2**40, 2**50
@@ -36,59 +37,16 @@ _QUANTITY = re.compile(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµμ]+)\s*(/
 Value = TypeVar("Value")
 
 
-class UnknownNameError(KeyError):
-    """A name that a catalogue does not hold; its text is a sentence with the nearest names."""
-
-    def __str__(self) -> str:
-        # KeyError shows the repr of its argument, which would put quotes round the sentence.
-        return str(self.args[0])
-
-
 class Catalogue(dict[str, Value]):
     """A dict of named things, of one `kind`, in which an unknown name is a helpful sentence."""
 
+    @checked
     def __init__(self, kind: str, entries: Mapping[str, Value]) -> None:
         super().__init__(entries)
         self.kind = kind
 
     def __missing__(self, name: object) -> Value:
         raise UnknownNameError(unknown(self.kind, name, self))
-
-
-def unknown(kind: str, name: object, known: Iterable[str]) -> str:
-    """The sentence that says `name` is no known `kind`, with the nearest known names."""
-    names = list(known)
-    near = difflib.get_close_matches(str(name).lower(), names, n=3, cutoff=0.5)
-    advice = (
-        f"did you mean {' or '.join(map(repr, near))}?" if near else "no known name is near it."
-    )
-    return f"There is no {kind} {name!r}; {advice} Known: {', '.join(names)}."
-
-
-def at_least(name: str, value: float, least: float) -> None:
-    """Check that `value` is a finite number of at least `least`; raises ValueError."""
-    if not (_finite(value) and value >= least):
-        raise ValueError(f"{name} is {value!r}; it must be at least {least:g}, and finite.")
-
-
-def positive(name: str, value: float) -> None:
-    """Check that `value` is a finite number above zero; raises ValueError."""
-    if not (_finite(value) and value > 0):
-        raise ValueError(f"{name} is {value!r}; it must be above zero, and finite.")
-
-
-def count(name: str, value: SupportsIndex, least: int = 1) -> int:
-    """`value`, of any integer type, as an int; raises ValueError unless it is at least `least`."""
-    if not hasattr(value, "__index__") or isinstance(value, bool) or value.__index__() < least:
-        raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}.")
-    return value.__index__()
-
-
-def counts(holder: object, *names: str, least: int = 1) -> None:
-    """`count` for these fields of a frozen dataclass, which holds them as ints afterwards."""
-    for name in names:
-        # The way to set a field of a frozen class, whose own __setattr__ refuses.
-        object.__setattr__(holder, name, count(name, getattr(holder, name), least))
 
 
 def gigabytes(number: float) -> float:
@@ -111,48 +69,7 @@ def gigabits_per_second(number: float) -> float:
     return _scaled("gigabits per second", number, GIGA / BITS_PER_BYTE)
 
 
-def divisor(
-    name: str,
-    value: SupportsIndex,
-    split: Mapping[str, int],
-    shared: Mapping[str, int] | None = None,
-) -> int:
-    """`value` as an int, a number of parts that everything in `split` divides into evenly.
-
-    `split` maps what is split ("heads") to its number; in `shared` stands what may also be copied
-    where there are more parts than pieces (key-value heads): the number of parts divides it or is a
-    multiple of it. Raises ValueError, naming both numbers and the nearest number of parts that
-    work.
-    """
-    parts, shared = count(name, value), shared or {}
-    common = math.gcd(*split.values())  # its divisors divide everything that is split
-    works = [
-        d
-        for d in range(1, common + 1)
-        if common % d == 0 and all(n % d == 0 or d % n == 0 for n in shared.values())
-    ]
-    if parts in works:
-        return parts
-    numbers = {**split, **shared}
-    what = next(what for what, number in numbers.items() if number % parts)
-    below = max(d for d in works if d < parts)
-    above = min((d for d in works if d > parts), default=below)
-    nearest = f"{below} and {above}" if above != below else str(below)
-    raise ValueError(
-        f"{numbers[what]} {what} do not divide by a {name} of {parts}; the nearest that work: "
-        f"{nearest}."
-    )
-
-
-def multiples_around(number: int, unit: int) -> str:
-    """The multiples of `unit` on both sides of a number that is none: "8 and 16", or "8" below 8.
-
-    For sentences that say what would divide.
-    """
-    below = number // unit * unit
-    return f"{below} and {below + unit}" if below else str(unit)
-
-
+@checked
 def format_bytes(number: float, binary: bool = False) -> str:
     """Bytes as text with three digits: "1.12 TB", or "1.02 TiB" where `binary` is true.
 
@@ -184,6 +101,7 @@ def format_seconds(number: float) -> str:
     return _shown("seconds", number, scale)
 
 
+@checked
 def parse_bytes(text: str) -> float:
     """Bytes from text such as "80 GB", "32 GiB", "100 Gb" (bits) or "100 Gb/s" (bytes/s).
 
@@ -192,25 +110,21 @@ def parse_bytes(text: str) -> float:
     return _parsed(text, _BYTE_UNITS, "80 GB, 32 GiB or 100 Gb")
 
 
+@checked
 def parse_seconds(text: str) -> float:
     """Seconds from text such as "13 µs", "3.75 ms", "2 h" or "3 days"; raises ValueError."""
     return _parsed(text, _SECOND_UNITS, "13 µs, 3.75 ms or 2 h")
 
 
+@checked
 def parse_flops(text: str) -> float:
     """FLOPs from text such as "3 TFLOP", or FLOP/s from "989 TFLOP/s"; raises ValueError."""
     return _parsed(text, _FLOP_UNITS, "989 TFLOP/s or 3.1 EFLOP")
 
 
-def _finite(value: object) -> bool:
-    if type(value) is float or type(value) is int:  # almost always, and asking Real takes longer
-        return math.isfinite(value)
-    # True is 1 to Python, and never what was meant.
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _scaled(name: str, number: float, unit: float) -> float:
     at_least(name, number, 0)
+    at_least(f"{name} in bytes", number * unit, 0)  # where they are too many to count
     return number * unit
 
 
@@ -233,13 +147,16 @@ def _shown(name: str, number: float, units: Mapping[str, float]) -> str:
 
 
 def _parsed(text: str, units: Mapping[str, float], examples: str) -> float:
-    match = _QUANTITY.fullmatch(text)
+    match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
     if not match:
-        raise ValueError(f"{text!r} is not a quantity; write a number and a unit: {examples}.")
+        refuse("text", text, f"a number and a unit: {examples}")
     unit = match[2].replace("μ", "µ")  # two code points look the same
     if unit not in units:
         raise ValueError(f"{text!r}: {unknown('unit', unit, units)}")
     try:
-        return float(match[1]) * units[unit]
+        quantity = float(match[1]) * units[unit]
     except ValueError:
         raise ValueError(f"{text!r} does not start with a number; write {examples}.") from None
+    if math.isinf(quantity):
+        raise ValueError(f"{text!r} is more than can be computed with; write {examples}.")
+    return quantity

@@ -137,13 +137,22 @@ def test_the_plan_itself_still_judges_what_has_the_right_types() -> None:
         from_data(NAME, ["a name", 1, 1, [[["F", 7, 0]]]])
 
 
+def unchecked(value: Any, **fields: Any) -> Any:
+    """A frozen value with fields that its class would refuse."""
+    vars(value).update(fields)
+    return value
+
+
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        (Transfer(0, 1.5, 0, 1), "Transfer.dst is 1.5; it must be a whole number."),
-        (Transfer(0, 1, 0, 1, 2), "Transfer.reduce is 2; it must be True or False."),
+        (Transfer._make((0, 1.5, 0, 1, False)), "Transfer.dst is 1.5; it must be a whole number."),
+        (Transfer._make((0, 1, 0, 1, 2)), "Transfer.reduce is 2; it must be True or False."),
         (BucketPlan((), ("mine",), 1.0), "Bucket is 'mine'; it must be of type Bucket."),
-        (Collective("gather", None, 1, 1, []), "Plan.algorithm is None; it must be text."),
+        (
+            unchecked(Collective("gather", "x", 1, 1, []), algorithm=None),
+            "Plan.algorithm is None; it must be text.",
+        ),
     ],
 )
 def test_a_value_that_holds_something_else_does_not_leave(value: Any, sentence: str) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsys import units
+from dlsys import checks, units
 
 sizes = st.floats(1, 1e18, allow_nan=False)
 
@@ -93,7 +93,7 @@ def test_flops_read_back_to_three_digits(number):
 )
 @pytest.mark.parametrize("number", [-1, math.nan, math.inf])
 def test_negative_and_infinite_quantities_are_refused(show, number):
-    with pytest.raises(ValueError, match="must be at least 0"):
+    with pytest.raises(ValueError, match="must be a finite number of at least 0"):
         show(number)
 
 
@@ -111,7 +111,7 @@ def test_an_ambiguous_unit_is_refused_rather_than_guessed():
 @pytest.mark.parametrize("wrong", [0, -2, 1.5, True, "3"])
 def test_a_count_is_a_whole_number_from_one(wrong):
     with pytest.raises(ValueError, match="whole number of at least 1"):
-        units.count("ranks", wrong)
+        checks.count("ranks", wrong)
 
 
 def test_an_unknown_name_in_a_catalogue_is_a_sentence_with_the_nearest():

@@ -11,6 +11,7 @@ from itertools import islice
 from matplotlib.figure import Figure
 
 from dlsys import svg
+from dlsys.annotated import checked
 from dlsys.collectives.draw import Panel, draw_panel, panel_size, panels, title
 from dlsys.collectives.plan import Plan, Transfer
 from dlsys.palette import GROUND
@@ -108,6 +109,7 @@ document.querySelectorAll(".plan-animation:not([data-ready])").forEach(function 
 """
 
 
+@checked
 def animate(plan: Plan, interval_ms: int = 1200) -> Animation:
     """The rounds of `plan` one after another, `interval_ms` milliseconds each, to play in the page.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from dlsys.annotated import checked
+from dlsys.checks import at_least, count, positive, some, unknown
 from dlsys.collectives import halving, hierarchical, naive, ring, tree
 from dlsys.collectives.plan import KINDS, ROOTED, Plan, PlanError
 from dlsys.collectives.price import Price
 from dlsys.hardware import Cluster, Link, dgx_h100
-from dlsys.units import at_least, count, positive, unknown
 
 FLAT: dict[str, dict[str, Callable[..., Plan]]] = {
     "broadcast": {
@@ -57,6 +58,7 @@ TWO_LEVEL: dict[str, Callable[..., Plan]] = {
 """Builders that take nodes and devices per node (and a root), by kind."""
 
 
+@checked
 def plan_for(kind: str, ranks: int, algorithm: str | None = None, root: int = 0) -> Plan:
     """The plan of a kind by its algorithm's name; the first of `FLAT[kind]` where None.
 
@@ -85,6 +87,7 @@ ports of a `Link`; across a node boundary, where each direction has network card
 are up to twice as fast, and hierarchical plans, which use all the cards, are faster still."""
 
 
+@checked
 def candidates(
     kind: str, link_or_cluster: Link | Cluster, ranks: int | None = None
 ) -> dict[str, Plan]:
@@ -109,6 +112,7 @@ def candidates(
     return plans
 
 
+@checked
 def best(
     kind: str,
     nbytes: float,
@@ -120,10 +124,11 @@ def best(
 
     among: plans by name to choose from, `candidates(kind, link_or_cluster, ranks)` unless given.
     """
-    plans = candidates(kind, link_or_cluster, ranks) if among is None else among
+    plans = _among(kind, link_or_cluster, ranks, among)
     return plans[_fastest(plans, nbytes, link_or_cluster)]
 
 
+@checked
 def crossovers(
     kind: str,
     link_or_cluster: Link | Cluster,
@@ -137,7 +142,7 @@ def crossovers(
     to a relative width of 0.1 %.
     """
     at_least("largest", largest, 1)
-    plans = candidates(kind, link_or_cluster, ranks) if among is None else among
+    plans = _among(kind, link_or_cluster, ranks, among)
     below, name = 1.0, _fastest(plans, 1.0, link_or_cluster)
     changes = [(below, name)]
     while below < largest:
@@ -152,6 +157,15 @@ def crossovers(
             changes.append((high, name))
         below = above
     return changes
+
+
+def _among(
+    kind: str, where: Link | Cluster, ranks: int | None, among: Mapping[str, Plan] | None
+) -> Mapping[str, Plan]:
+    if among is None:
+        return candidates(kind, where, ranks)
+    some("among", among)
+    return among
 
 
 def _fastest(plans: Mapping[str, Plan], nbytes: float, where: Link | Cluster) -> str:

@@ -15,12 +15,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.path import Path
 
+from dlsys.annotated import checked
+from dlsys.checks import positive
 from dlsys.collectives.check import states
-from dlsys.collectives.choose import candidates, crossovers
+from dlsys.collectives.choose import _among, candidates, crossovers
 from dlsys.collectives.plan import REDUCING, Plan, Transfer
 from dlsys.hardware import Cluster, Link
 from dlsys.palette import GRID, INK, LINES, MUTED, ON_DARK, ON_LIGHT
-from dlsys.units import positive
 
 # Okabe and Ito's palette; the fill, a darker blue that white text can be read on, runs from light
 # to dark, and arrows differ in shape.
@@ -60,6 +61,7 @@ def panels(plan: Plan, most: int = MOST_PANELS) -> list[Panel]:
     return drawn
 
 
+@checked
 def draw(plan: Plan, width: float = 7.0) -> Figure:
     """A panel for the start and for each round: columns are ranks, rows are chunks.
 
@@ -174,6 +176,7 @@ def _contents(mask: int, n: int) -> str:
     return "".join(map(str, ranks)) if n <= 10 and len(ranks) <= 6 else f"{len(ranks)} of {n}"
 
 
+@checked
 def draw_crossovers(
     kind: str,
     link_or_cluster: Link | Cluster,
@@ -185,7 +188,7 @@ def draw_crossovers(
 
     The fastest is underlaid; vertical lines mark the sizes at which another becomes the fastest.
     """
-    plans = dict(candidates(kind, link_or_cluster, ranks) if among is None else among)
+    plans = dict(_among(kind, link_or_cluster, ranks, among))
     xs = _spread(*sizes)
     figure = plt.figure(figsize=(7, 4), layout="constrained")
     plt.close(figure)
@@ -204,6 +207,7 @@ def draw_crossovers(
     return figure
 
 
+@checked
 def draw_node_boundary(
     kind: str,
     clusters: Sequence[Cluster],

@@ -30,6 +30,11 @@ class _Core:
         """The first chunk of `place` when there are as many chunks as ranks."""
         return min(2 * place, place + self.extra)
 
+    def folds(self, chunks: int) -> Rounds:
+        """The round in which each extra rank hands its buffer to its neighbor."""
+        extra = range(self.extra)
+        return Rounds(1, lambda _: [Transfer(2 * v + 1, 2 * v, 0, chunks, True) for v in extra])
+
 
 @builder
 def halving_reduce_scatter(n: int) -> Plan:
@@ -38,8 +43,10 @@ def halving_reduce_scatter(n: int) -> Plan:
     Seconds, for n a power of two: log2(n) latency + (n-1)/n nbytes/bandwidth.
     """
     core = _Core(n)
-    folds = [[Transfer(2 * v + 1, 2 * v, 0, n, True) for v in range(core.extra)]]
-    unfolds = [[Transfer(2 * v, 2 * v + 1, 2 * v + 1, 2 * v + 2) for v in range(core.extra)]]
+    folds = core.folds(n)
+    unfolds = Rounds(
+        1, lambda _: [Transfer(2 * v, 2 * v + 1, 2 * v + 1, 2 * v + 2) for v in range(core.extra)]
+    )
 
     def build(k: int) -> list[Transfer]:
         apart = core.places >> (k + 1)
@@ -54,7 +61,7 @@ def halving_reduce_scatter(n: int) -> Plan:
     rounds = Rounds(core.depth, build)
     symmetry = None
     if core.extra:
-        rounds = Rounds(1, folds.__getitem__).then(rounds).then(unfolds)
+        rounds = folds.then(rounds).then(unfolds)
     else:
         phases = tuple((1, n >> (k + 1), n >> (k + 1)) for k in range(core.depth))
         symmetry = Symmetry(phases, sent=n - 1, messages=n * core.depth)
@@ -81,7 +88,7 @@ def halving_doubling_all_reduce(n: int) -> Plan:
     """
     core = _Core(n)
     p = core.places
-    folds = [[Transfer(2 * v + 1, 2 * v, 0, p, True) for v in range(core.extra)]]
+    folds = core.folds(p)
 
     def build(k: int) -> list[Transfer]:
         size = p >> (k + 1)
@@ -97,7 +104,7 @@ def halving_doubling_all_reduce(n: int) -> Plan:
 
     halving = Rounds(core.depth, build)
     if core.extra:
-        halving = Rounds(1, folds.__getitem__).then(halving)
+        halving = folds.then(halving)
     fold = ((1, p, "any"),) if core.extra else ()
     scopes: list[str | int] = ["any" if core.extra else 1 << k for k in range(core.depth)]
     down = tuple((1, p >> (k + 1), scope) for k, scope in enumerate(scopes))
@@ -120,7 +127,7 @@ def recursive_doubling_all_reduce(n: int) -> Plan:
     2(latency + nbytes/bandwidth). From Thakur, Rabenseifner and Gropp (2005), section 4.5.
     """
     core = _Core(n)
-    folds = [[Transfer(2 * v + 1, 2 * v, 0, 1, True) for v in range(core.extra)]]
+    folds = core.folds(1)
 
     def build(k: int) -> list[Transfer]:
         pairs = [(place, place ^ 1 << k) for place in range(core.places)]
@@ -128,7 +135,7 @@ def recursive_doubling_all_reduce(n: int) -> Plan:
 
     rounds = Rounds(core.depth, build, swaps=True)
     if core.extra:
-        fold = Rounds(1, folds.__getitem__)
+        fold = folds
         rounds = fold.then(rounds).then(fold.mirrored())
     ends = ((1, 1, "any"),) if core.extra else ()
     swaps = tuple((1, 1, "any" if core.extra else 1 << k) for k in range(core.depth))

@@ -8,16 +8,16 @@ trees: from node to node among the devices with the root's `local`, then inside 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dlsys.collectives.plan import Plan, Rounds, Symmetry, Transfer, builder
 from dlsys.collectives.tree import broadcast_rounds, depth, halves, scatter_rounds, wraps
 
 
-def _inside(nodes: int, g: int, runs: list[list[int]], reduce: bool) -> Rounds:
+def _inside(nodes: int, g: int, runs: Callable[[int], Sequence[int]], reduce: bool) -> Rounds:
     """Rings inside every node: local j ends a reduce-scatter with, or begins an all-gather with,
-    the runs of chunks that begin at `runs[j]`."""
-    length = nodes * g // (g * len(runs[0]))
+    the runs of chunks that begin at `runs(j)`."""
+    length = nodes * g // (g * len(runs(0)))
 
     def build(k: int) -> list[Transfer]:
         ahead = -1 - k if reduce else -k  # as in `ring`: the run just added to, or just received
@@ -25,7 +25,7 @@ def _inside(nodes: int, g: int, runs: list[list[int]], reduce: bool) -> Rounds:
             Transfer(a * g + j, a * g + (j + 1) % g, first, first + length, reduce)
             for a in range(nodes)
             for j in range(g)
-            for first in runs[(j + ahead) % g]
+            for first in runs((j + ahead) % g)
         ]
 
     return Rounds(g - 1, build)
@@ -65,7 +65,10 @@ def hierarchical_all_reduce(nodes: int, devices_per_node: int) -> Plan:
     2(g-1)(a + nbytes/g/B) + 2(N-1)(c + nbytes/(gN)/D).
     """
     n, g = nodes * devices_per_node, devices_per_node
-    runs = [[j * nodes] for j in range(g)]
+
+    def runs(j: int) -> Sequence[int]:
+        return (j * nodes,)
+
     rounds = _inside(nodes, g, runs, True)
     rounds = rounds.then(_between(nodes, g, True, True)).then(_between(nodes, g, True, False))
     rounds = rounds.then(_inside(nodes, g, runs, False))
@@ -73,9 +76,9 @@ def hierarchical_all_reduce(nodes: int, devices_per_node: int) -> Plan:
     return Plan("all_reduce", "hierarchical", n, n, rounds, symmetry=symmetry)
 
 
-def _strided(nodes: int, g: int) -> list[list[int]]:
+def _strided(nodes: int, g: int) -> Callable[[int], Sequence[int]]:
     """The chunks that local j of some node owns: one in each node's run."""
-    return [[a * g + j for a in range(nodes)] for j in range(g)]
+    return lambda j: range(j, nodes * g, g)
 
 
 @builder

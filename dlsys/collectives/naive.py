@@ -5,13 +5,19 @@ The root's one port carries all the bytes while the other ranks wait.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from dlsys.collectives.plan import Plan, Rounds, Transfer, builder
+
+
+def _others(n: int, root: int) -> Iterator[int]:
+    """Every rank but the root."""
+    return (r for r in range(n) if r != root)
 
 
 def _to_all(n: int, root: int) -> Rounds:
     """The root sends the whole buffer, one chunk, to every other rank in one round."""
-    others = [r for r in range(n) if r != root]
-    return Rounds(min(1, n - 1), lambda _: [Transfer(root, r, 0, 1) for r in others])
+    return Rounds(min(1, n - 1), lambda _: [Transfer(root, r, 0, 1) for r in _others(n, root)])
 
 
 def _sum(n: int, root: int, chunks: int = 1) -> Rounds:
@@ -21,8 +27,7 @@ def _sum(n: int, root: int, chunks: int = 1) -> Rounds:
 
 def _parts(n: int, root: int) -> Rounds:
     """The root sends every other rank its own chunk in one round."""
-    others = [r for r in range(n) if r != root]
-    return Rounds(min(1, n - 1), lambda _: [Transfer(root, r, r, r + 1) for r in others])
+    return Rounds(min(1, n - 1), lambda _: [Transfer(root, r, r, r + 1) for r in _others(n, root)])
 
 
 @builder
@@ -52,7 +57,7 @@ def naive_gather(n: int, root: int = 0) -> Plan:
 @builder
 def naive_all_gather(n: int) -> Plan:
     """A gather to rank 0, which then sends everything to everybody."""
-    back = [[Transfer(0, r, 0, n) for r in range(1, n)]][: n - 1]
+    back = Rounds(min(1, n - 1), lambda _: [Transfer(0, r, 0, n) for r in range(1, n)])
     return Plan("all_gather", "naive", n, n, _parts(n, 0).mirrored().then(back))
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, overload
 
+from dlsys.annotated import checked
+from dlsys.checks import count, flag, refuse
 from dlsys.plain_data import plain_data
 
 if TYPE_CHECKING:
@@ -34,15 +36,33 @@ KINDS = (
 
 
 @plain_data
-class Transfer(NamedTuple):
-    """One message: `src` sends chunks [first, stop) to `dst`, which adds them (`reduce`) or stores
-    them."""
+class Fields(NamedTuple):
+    """What a transfer holds."""
 
     src: int
     dst: int
     first: int
     stop: int
     reduce: bool = False
+
+
+@plain_data
+class Transfer(Fields):
+    """One message: `src` sends chunks [first, stop) to `dst`, which adds them (`reduce`) or stores
+    them.
+
+    Raises ValueError for what is no message on any number of ranks and chunks.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, src: int, dst: int, first: int, stop: int, reduce: bool = False) -> Transfer:
+        """Checked fast where all are ints: simulations make millions."""
+        ints = type(src) is type(dst) is type(first) is type(stop) is int and type(reduce) is bool
+        if not (ints and 0 <= src != dst >= 0 <= first < stop):
+            src, dst, first, stop = _transfer(src, dst, first, stop)
+            flag("reduce", reduce)
+        return tuple.__new__(cls, (src, dst, first, stop, reduce))
 
 
 @plain_data
@@ -56,6 +76,22 @@ class Step(NamedTuple):
 def disturbed(sends: Sequence[Transfer], receives: Sequence[Transfer]) -> list[Transfer]:
     """The sends of a round whose chunks one of the same rank's receives of that round changes."""
     return [s for s in sends if any(r.first < s.stop and s.first < r.stop for r in receives)]
+
+
+def _transfer(src: int, dst: int, first: int, stop: int) -> tuple[int, int, int, int]:
+    """The numbers of a transfer as ints; raises ValueError for what can be no message."""
+    src, dst = count("src", src, 0), count("dst", dst, 0)
+    first, stop = count("first", first, 0), count("stop", stop, 0)
+    if src == dst:
+        raise ValueError(
+            f"src and dst are both {src}; a rank sends itself no message: name two different ranks."
+        )
+    if first >= stop:
+        raise ValueError(
+            f"first is {first} and stop {stop}; chunks [first, stop) are sent, so first is below "
+            "stop."
+        )
+    return src, dst, first, stop
 
 
 class PlanError(ValueError):
@@ -135,6 +171,7 @@ class Symmetry:
     shape: tuple[int, int] | None = None
 
 
+@checked
 @plain_data
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -190,11 +227,11 @@ class Plan:
         if not isinstance(self.rounds, Rounds):  # written by hand: fix it, and claim nothing
             try:
                 rounds = tuple(tuple(map(_written, transfers)) for transfers in self.rounds)
-            except TypeError as error:
+            except (TypeError, ValueError) as error:
                 raise PlanError(
                     "rounds must be a list of rounds, each a list of Transfer(src, dst, first, "
                     "stop, reduce=False) of whole numbers, also where a round has only one "
-                    f"({error})."
+                    f"({str(error).rstrip('.')})."
                 ) from None
             object.__setattr__(self, "rounds", rounds)
             object.__setattr__(self, "symmetry", None)
@@ -209,6 +246,7 @@ class Plan:
     def owner(self, chunk: int) -> int:
         """The rank whose chunk it is: its share by rows, its destination in an all_to_all, the root
         of a broadcast or reduce."""
+        chunk = count("chunk", chunk, 0, self.chunks - 1)
         if self.kind == "all_to_all":
             return chunk % self.ranks
         if self.kind in ("broadcast", "reduce"):
@@ -229,6 +267,7 @@ class Plan:
     def share(self, rank: int) -> range:
         """The chunks of `rank`, where every rank has equally many; those that begin with it, in an
         all_to_all."""
+        rank = count("rank", rank, 0, self.ranks - 1)
         return range(rank * self.chunks // self.ranks, (rank + 1) * self.chunks // self.ranks)
 
     def bounds(self, length: int) -> list[int]:
@@ -237,11 +276,12 @@ class Plan:
         For all_to_all `length` counts the rows that each rank passes, and row i*length is the
         first of rank i, so that block j of every rank has the same size.
         """
+        length = count("length", length, 0)
         return [k * length // self.pieces for k in range(self.chunks + 1)]
 
     def steps(self, rank: int) -> tuple[Step, ...]:
         """What `rank` sends and receives, round by round; rounds without it are left out."""
-        return self._steps[rank]
+        return self._steps[count("rank", rank, 0, self.ranks - 1)]
 
     @functools.cached_property
     def _steps(self) -> list[tuple[Step, ...]]:
@@ -273,11 +313,14 @@ class Plan:
 
         return price(self, nbytes, link_or_cluster, itemsize)
 
+    @checked
     def run(self, comm: Any, tensor: Any, **options: Any) -> Any:
         """Carry the plan out on real tensors: the result of `comm.<kind>(tensor, plan=self)`.
 
         Raises ValueError where the communicator is of another size.
         """
+        if not hasattr(comm, "size"):
+            refuse("comm", comm, "a communicator, such as a rank program is called with")
         if comm.size != self.ranks:
             raise ValueError(
                 f"This plan is for {self.ranks} ranks and the communicator has {comm.size}: "
@@ -286,6 +329,7 @@ class Plan:
         root = {ROOTED[self.kind]: self.root} if self.kind in ROOTED else {}
         return getattr(comm, self.kind)(tensor, plan=self, **root, **options)
 
+    @checked
     def draw(self, animate: bool = False, **options: Any) -> Any:
         """A Matplotlib figure of the rounds, or an animation that plays in the page."""
         if animate:
@@ -299,9 +343,9 @@ class Plan:
 
 def _written(transfer: Sequence[Any]) -> Transfer:
     """A transfer that somebody wrote by hand; raises TypeError where it is none."""
-    made = Transfer(*transfer)
-    src, dst, first, stop = map(operator.index, made[:4])
-    return Transfer(src, dst, first, stop, made.reduce)
+    if type(transfer) is Transfer:  # checked already
+        return transfer
+    return Transfer(*transfer)
 
 
 P = ParamSpec("P")

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from dlsys.annotated import checked
+from dlsys.checks import count
 from dlsys.collectives.execution import Execution
 from dlsys.collectives.plan import Plan, Symmetry, Transfer
 from dlsys.hardware import Cluster, Link
 from dlsys.network import EventQueue, Network
-from dlsys.units import count
 
 Method = Literal["closed form", "event simulation"]
 
@@ -43,6 +44,7 @@ class Price:
     method: Method
 
 
+@checked
 def price(
     plan: Plan,
     nbytes: float,
@@ -80,10 +82,6 @@ def price(
             f"The cluster has {where.size} devices ({where.nodes} nodes of "
             f"{where.devices_per_node}) and the plan {plan.ranks} ranks: build the plan for "
             f"{where.size}."
-        )
-    if not (where is None or isinstance(where, Link | Cluster)):
-        raise ValueError(
-            f"link_or_cluster: a plan is priced on a Link or a Cluster, not on {where!r}."
         )
     closed = None if method == "event simulation" else _closed_form(plan, nbytes, where, itemsize)
     if closed is not None:

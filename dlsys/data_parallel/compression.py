@@ -17,10 +17,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from dlsys.annotated import checked
+from dlsys.checks import count, positive, whole
 from dlsys.data_parallel.hooks import OneRank, Then
 from dlsys.data_parallel.price import step_bytes
 from dlsys.data_parallel.run import GradientBucket
-from dlsys.units import count, positive
 from dlsys.world import Communicator, Handle
 
 Shapes = Sequence[Sequence[int]]
@@ -62,6 +63,7 @@ class TopK(Compression):
     residual. Aji and Heafield 2017; Lin et al. 2018 (Deep Gradient Compression).
     """
 
+    @checked
     def __init__(self, fraction: float, error_feedback: bool = True) -> None:
         super().__init__(error_feedback)
         positive("fraction", fraction)
@@ -71,8 +73,10 @@ class TopK(Compression):
 
     def kept(self, elements: int) -> int:
         """How many of a bucket's `elements` are sent."""
+        elements = count("elements", elements, least=0)
         return min(elements, max(1, round(self.fraction * elements)))
 
+    @checked
     def sent_bytes(self, shapes: Shapes, ranks: int, itemsize: int = 4) -> float:
         """Bytes that a rank sends for a bucket: (n-1) k (itemsize + 4)."""
         n, nbytes = count("ranks", ranks), count("itemsize", itemsize) + 4
@@ -113,12 +117,15 @@ class Int8(Compression):
     (Two-phase 1-bit compression: Tang et al. 2021, 1-bit Adam.)
     """
 
+    @checked
     def __init__(self, error_feedback: bool = True) -> None:
         super().__init__(error_feedback)
         self.block_residuals: dict[int, Tensor] = {}
 
+    @checked
     def sent_bytes(self, shapes: Shapes, ranks: int, itemsize: int = 4) -> float:
         """Bytes that a rank sends for a bucket, on average; `itemsize` is no matter."""
+        count("itemsize", itemsize)
         return step_bytes(sum(map(math.prod, shapes)), ranks) + 8 * (ranks - 1)
 
     def __call__(self, comm: Communicator, bucket: GradientBucket) -> Handle:
@@ -175,12 +182,14 @@ class LowRank(Compression):
     The residual is g + e - P Q^T on each rank, so that their mean is exact up to rounding.
     """
 
+    @checked
     def __init__(self, rank: int, error_feedback: bool = True, seed: int = 0) -> None:
         super().__init__(error_feedback)
         self.rank = count("rank", rank)
-        self.seed = seed
+        self.seed = whole("seed", seed)
         self.factors: dict[tuple[int, int], Tensor] = {}
 
+    @checked
     def sent_bytes(self, shapes: Shapes, ranks: int, itemsize: int = 4) -> float:
         """Bytes that a rank sends for a bucket, on average over the ranks."""
         elements = 0

@@ -9,6 +9,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dlsys.annotated import checked
+from dlsys.checks import refuse, some
 from dlsys.data_parallel.noise import BatchTradeoff
 from dlsys.data_parallel.picture import (
     BACKWARD,
@@ -31,6 +33,7 @@ SHADES = ("#56B4E9", "#B4DDF4")
 NARROW = 0.022  # of the axis: a bar that is shorter has no room for its bucket's number
 
 
+@checked
 def draw(plan: BucketPlan) -> Figure:
     """A row for each bucket, sent from top to bottom, its gradients one after the other.
 
@@ -59,11 +62,13 @@ def draw(plan: BucketPlan) -> Figure:
     return figure
 
 
+@checked
 def draw_overlap(*steps: Overlap, names: Sequence[str] = ()) -> Figure:
     """A panel for each step: compute above, all-reduces below, bucket by bucket, on one time axis.
 
     The part of communication after backward's end, which the step waits for, is marked.
     """
+    some("steps", steps)
     figure, grid = closed_figure(7.5, 0.8 + 1.25 * len(steps), len(steps))
     unit, scale = time_unit(max(step.seconds for step in steps))
     width = 1.02 * max(step.seconds for step in steps) * scale
@@ -112,12 +117,17 @@ def _bars(
             name.set(fontsize=8, color=ON_LIGHT, bbox=patch)
 
 
+@checked
 def draw_bucket_tradeoff(steps: Mapping[float, Overlap], best: float | None = None) -> Figure:
     """Seconds of a step over the size of its buckets, with what it is made of.
 
     steps: as `bucket_tradeoff` gives them. The step lies between compute alone and compute with
     all communication after it; the best size (the shortest step's, unless given) is marked.
     """
+    some("steps", steps)
+    found = min(steps, key=lambda size: steps[size].seconds) if best is None else best
+    if not isinstance(found, int | float) or found not in steps:
+        refuse("best", best, f"one of the sizes in steps: {', '.join(f'{s:g}' for s in steps)}")
     figure, (axes,) = closed_figure(7, 4)
     sizes = list(steps)
     unit, scale = time_unit(max(step.blocking_seconds for step in steps.values()))
@@ -131,7 +141,6 @@ def draw_bucket_tradeoff(steps: Mapping[float, Overlap], best: float | None = No
         axes.plot([s / MEGA for s in sizes], shown, color=color, linestyle=style, label=label)
     compute = next(iter(steps.values())).compute_seconds * scale
     axes.axhline(compute, label="compute alone", **LEVEL)
-    found = min(steps, key=lambda size: steps[size].seconds) if best is None else best
     axes.plot(
         found / MEGA,
         steps[found].seconds * scale,
@@ -149,11 +158,13 @@ def draw_bucket_tradeoff(steps: Mapping[float, Overlap], best: float | None = No
     return figure
 
 
+@checked
 def draw_scaling(curves: Mapping[str, Sequence[Scaling]]) -> Figure:
     """Speedup and efficiency over ranks, a line for each named curve of weak or strong scaling.
 
     Open markers are beyond the network wall, where communication takes longer than compute.
     """
+    some("curves", curves)
     figure, (left, right) = closed_figure(8.5, 4, 1, 2)
     ranks = sorted({each.ranks for curve in curves.values() for each in curve})
     left.plot(ranks, ranks, label="n", **LEVEL)
@@ -181,10 +192,12 @@ def draw_scaling(curves: Mapping[str, Sequence[Scaling]]) -> Figure:
     return figure
 
 
+@checked
 def draw_compression(
     curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], label: str = "loss"
 ) -> Figure:
     """Loss over bytes that a rank has sent, a line for each named (bytes, losses) of a run."""
+    some("curves", curves)
     figure, (axes,) = closed_figure(7, 4)
     scale, unit = byte_unit(max(max(sent) for sent, _ in curves.values()))
     for (name, (sent, losses)), (color, style, marker) in zip(
@@ -211,6 +224,7 @@ def draw_compression(
     return figure
 
 
+@checked
 def draw_batch_tradeoff(tradeoff: BatchTradeoff) -> Figure:
     """Samples over steps to one loss, for all batch sizes; the critical batch is marked."""
     figure, (axes,) = closed_figure(6.5, 4)

@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from dlsys import world
+from dlsys.annotated import checked
+from dlsys.checks import count
 from dlsys.data_parallel.replicas import broadcast
-from dlsys.units import count
 from dlsys.world import Communicator
 
 
@@ -23,6 +24,7 @@ class LocalSGD(nn.Module):
     McMahan et al. 2017 (federated averaging); Stich 2019 (Local SGD).
     """
 
+    @checked
     def __init__(self, module: nn.Module, comm: Communicator | None = None, every: int = 1) -> None:
         super().__init__()
         self.module = module

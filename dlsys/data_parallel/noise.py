@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dlsys.annotated import checked
+from dlsys.checks import at_least, positive
 from dlsys.data_parallel.hooks import OneRank, Then
-from dlsys.units import at_least, positive
 
 if TYPE_CHECKING:
     from dlsys.data_parallel.run import GradientBucket
@@ -81,6 +82,7 @@ class NoiseMeter(OneRank):
 
         return Then([comm.all_reduce(bucket.flat, op="mean", async_op=True)], squared)
 
+    @checked
     def estimate(self, comm: Communicator, batch: float) -> NoiseScale:
         """The noise scale over all steps so far; `batch` is the samples behind one rank's gradient.
 

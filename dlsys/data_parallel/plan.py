@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dlsys.annotated import checked
+from dlsys.checks import count, positive
 from dlsys.collectives import plan_for
 from dlsys.plain_data import plain_data
-from dlsys.units import MIB, count, positive
+from dlsys.units import MIB
 
 if TYPE_CHECKING:
     from dlsys.data_parallel.price import Overlap
@@ -122,13 +124,17 @@ class BucketPlan:
         if missing:
             raise ValueError(f"{missing[0]!r} is in no bucket: its gradient would stay local.")
 
+    @checked
     def sent(self, ranks: int, algorithm: str = "ring") -> tuple[int, ...]:
         """Bytes that each of `ranks` ranks sends in a step, as a run counts them.
 
         Chunks are whole elements, so ranks differ where a bucket's elements do not divide by
         `ranks`; where they do, each sends 2(n-1)/n of `nbytes` round a ring.
         """
-        plan, sent = plan_for("all_reduce", count("ranks", ranks), algorithm), [0] * ranks
+        plan, sent = (
+            plan_for("all_reduce", count("ranks", ranks, most=10_000), algorithm),
+            [0] * ranks,
+        )
         messages = [transfer for transfers in plan.rounds for transfer in transfers]
         for bucket in self.buckets:
             edges = plan.bounds(bucket.nbytes // bucket.itemsize)
@@ -151,6 +157,7 @@ class BucketPlan:
         return draw(self, **options)
 
 
+@checked
 def buckets(
     sizes: Mapping[str, int] | Sequence[tuple[str, int]],
     bucket_bytes: float | None = None,
@@ -180,7 +187,7 @@ def buckets(
     pairs = list(sizes.items()) if isinstance(sizes, Mapping) else list(sizes)
     parameters: dict[str, tuple[str, int, str]] = {}
     for name, size in pairs:
-        dtype = dtypes[name] if isinstance(dtypes, Mapping) else dtypes
+        dtype = dtypes.get(name, "none for it") if isinstance(dtypes, Mapping) else dtypes
         if name in parameters:
             raise ValueError(f"{name!r} is given twice; a tied parameter has one gradient.")
         nbytes = count(f"The size of {name!r} in bytes", size, least=0)

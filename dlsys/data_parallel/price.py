@@ -10,10 +10,13 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from dlsys import collectives
+from dlsys.annotated import checked
+from dlsys.checks import at_least, count, positive, refuse, some
 from dlsys.data_parallel.plan import BucketPlan, buckets
 from dlsys.hardware import Cluster
 from dlsys.network import Where
-from dlsys.units import at_least, count, positive
+
+MOST_BUCKETS = 100_000
 
 
 def step_bytes(nbytes: float, ranks: int, all_reduces: int = 1) -> float:
@@ -45,7 +48,7 @@ def accumulation_steps(batch: int, micro_batch: int, ranks: int) -> int:
     return batch // at_once
 
 
-@lru_cache(maxsize=1024)
+@checked
 def all_reduce_seconds(nbytes: float, ranks: int, where: Where, algorithm: str = "ring") -> float:
     """Seconds of an all-reduce of `nbytes` among `ranks` ranks, as the collective's plan has it.
 
@@ -56,6 +59,11 @@ def all_reduce_seconds(nbytes: float, ranks: int, where: Where, algorithm: str =
     at_least("nbytes", nbytes, 0)
     if isinstance(where, Cluster) and where.size != n:
         raise ValueError(f"{n} ranks on a cluster of {where.size} devices: give one of {n}.")
+    return _all_reduce_seconds(nbytes, n, where, algorithm)
+
+
+@lru_cache(maxsize=1024)
+def _all_reduce_seconds(nbytes: float, n: int, where: Where, algorithm: str) -> float:
     if algorithm == "best" and where is not None:
         plan = collectives.best("all_reduce", nbytes, where, n)
     elif algorithm == "hierarchical" and isinstance(where, Cluster):
@@ -118,6 +126,7 @@ class Overlap:
         return 1 - self.exposed_seconds / busy if busy else 1.0
 
 
+@checked
 def overlap(
     plan_or_sizes: BucketPlan | Sequence[float],
     backward_seconds: float,
@@ -167,6 +176,7 @@ def _sizes(plan_or_sizes: BucketPlan | Sequence[float]) -> list[float]:
     return list(plan_or_sizes)
 
 
+@checked
 def bucket_tradeoff(
     gradients: float | Mapping[str, int],
     backward_seconds: float,
@@ -186,6 +196,7 @@ def bucket_tradeoff(
     if bucket_bytes is None:
         parts = sorted({2**i for i in range(13)} | {3 * 2**i for i in range(11)})
         bucket_bytes = [total / part for part in parts]
+    some("bucket_bytes", bucket_bytes)
     cuts = {
         most: buckets(gradients, most)
         if isinstance(gradients, Mapping)
@@ -197,6 +208,7 @@ def bucket_tradeoff(
     }
 
 
+@checked
 def best_bucket_bytes(
     gradients: float | Mapping[str, int],
     backward_seconds: float,
@@ -219,5 +231,8 @@ def equal_buckets(nbytes: float, bucket_bytes: float) -> list[float]:
     """`nbytes` in the fewest equal buckets of at most `bucket_bytes`."""
     at_least("nbytes", nbytes, 0)
     positive("bucket_bytes", bucket_bytes)
+    if nbytes / bucket_bytes > MOST_BUCKETS:
+        least = f"at least {nbytes / MOST_BUCKETS:g}, so that buckets are at most {MOST_BUCKETS:,}"
+        refuse("bucket_bytes", bucket_bytes, least)
     k = max(1, math.ceil(nbytes / bucket_bytes * (1 - 1e-12)))
     return [nbytes / k] * k

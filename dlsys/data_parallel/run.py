@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.autograd import Variable
 
 from dlsys import world
+from dlsys.annotated import checked
+from dlsys.checks import positive
 from dlsys.data_parallel.plan import Bucket
 from dlsys.data_parallel.replicas import broadcast, check_same, plan_of, state
-from dlsys.units import positive
 from dlsys.world import Communicator, Handle
 
 
@@ -109,6 +110,7 @@ class DataParallel(nn.Module):
     differ. Source: Li et al. 2020 (PyTorch Distributed, arXiv 2006.15704).
     """
 
+    @checked
     def __init__(
         self,
         module: nn.Module,

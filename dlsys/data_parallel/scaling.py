@@ -9,10 +9,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from dlsys.annotated import checked
+from dlsys.checks import at_least, count, positive
 from dlsys.data_parallel.price import Overlap, equal_buckets, overlap
 from dlsys.network import Where
-from dlsys.units import at_least, count, positive
 
+_EULER = 0.57721566490153286  # the limit of 1 + 1/2 + ... + 1/n - log n
 BACKWARD = 2 / 3
 """Backward's part of compute: it does two matrix products where forward does one."""
 
@@ -63,6 +65,7 @@ class Scaling:
         return self.step.communication_seconds > self.step.compute_seconds
 
 
+@checked
 def weak_scaling(
     ranks: Sequence[int],
     compute_seconds: float,
@@ -84,6 +87,7 @@ def weak_scaling(
     return [_scaled(n, compute_seconds, n * compute_seconds, *rest) for n in sizes]
 
 
+@checked
 def strong_scaling(
     ranks: Sequence[int],
     compute_seconds: float,
@@ -130,11 +134,17 @@ def straggler_seconds(ranks: int, base_seconds: float, delay_seconds: float) -> 
     """
     at_least("base_seconds", base_seconds, 0)
     at_least("delay_seconds", delay_seconds, 0)
-    return base_seconds + delay_seconds * math.fsum(
-        1 / k for k in range(1, count("ranks", ranks) + 1)
-    )
+    return base_seconds + delay_seconds * _harmonic(count("ranks", ranks))
 
 
+def _harmonic(n: int) -> float:
+    """1 + 1/2 + ... + 1/n; beyond a thousand by Euler and Maclaurin's formula, to the last bits."""
+    if n <= 1000:
+        return math.fsum(1 / k for k in range(1, n + 1))
+    return math.fsum((math.log(n), _EULER, 1 / (2 * n), -1 / (12 * n**2), 1 / (120 * n**4)))
+
+
+@checked
 def slowest_of(ranks: int, times: Sequence[float]) -> float:
     """Expected seconds of the slowest of n ranks, each of whose times is drawn from `times`.
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
+from dlsys.annotated import checked
+from dlsys.checks import at_least, flag
 from dlsys.exercises.cost import amounts, cost_line, cost_of
 from dlsys.exercises.judge import approval, complaint, difference
 from dlsys.exercises.plain import NotPlain, plain
@@ -61,17 +63,34 @@ def same(
     weight, needed: for a grader: how much of the question's points the check is worth beside the
         others, and whether an answer that fails it earns none of them
     """
+    at_least("rtol", rtol, 0)
+    at_least("atol", atol, 0)
+    at_least("weight", weight, 0)
+    flag("needed", needed)
+    _check_words(hint, cost, best, vary)
     question = _source_of_expression(sys._getframe(1)) or "the answer"
     try:
         came = plain(expression)
     except NotPlain as error:
         raise WrongAnswer(f"{question} cannot be compared.\n  {error}") from None
-    wanted = expected if isinstance(expected, Sealed) else plain(expected)
+    wanted = expected if isinstance(expected, Sealed) else plain(expected, "expected")
     wrong = difference(came, wanted, rtol, atol)
     if wrong is not None:
         raise WrongAnswer(complaint(question, came, wanted, wrong, hint, rtol))
     lines = [f"{GREEN_TICK} {approval(question, came)}"]
     print("\n".join(lines if cost is None else [*lines, cost_line(cost_of(cost), best)]))
+
+
+@checked
+def _check_words(
+    hint: str | Mapping[Any, str] | list[tuple[Any, str]] | None,
+    cost: Any,
+    best: Mapping[str, float] | None,
+    vary: Mapping[Any, Sequence[Any]] | None,
+) -> None:
+    """Check what is said about an answer, by their annotations, before anything is compared."""
+    if cost is not None:
+        cost_of(cost)
 
 
 def _source_of_expression(frame: FrameType) -> str | None:

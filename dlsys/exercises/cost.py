@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from dlsys.annotated import checked
+from dlsys.checks import refuse
 from dlsys.units import format_bytes, format_seconds
 
 BEATEN = "This beats the best that we know: well done! Show your instructor how, or write to us."
@@ -15,6 +17,8 @@ def cost_of(run: Any) -> dict[str, float]:
     """
     if isinstance(run, Mapping):
         return dict(run)
+    if not (hasattr(run, "traffic") and hasattr(run, "seconds")):
+        refuse("cost", run, "a run of a world, or a dictionary such as {'bytes': 8}")
     return {
         "bytes": max(run.traffic.sent),
         "messages": len(run.traffic.messages),
@@ -22,12 +26,13 @@ def cost_of(run: Any) -> dict[str, float]:
     }
 
 
+@checked
 def cost_line(cost: Mapping[str, float], best: Mapping[str, float] | None = None) -> str:
     """A cost beside the best known: "  cost: 2 GB, 14 messages   best known: 1 GB, 14 messages".
 
     An answer that beats the best known is told so in a line of its own.
     """
-    if not best:
+    if best is None:
         return f"  cost: {amounts(cost)}"
     line = f"  cost: {amounts(cost)}   best known: {amounts(best)}"
     return f"{line}\n  {BEATEN}" if beats(cost, best) else line
@@ -43,6 +48,7 @@ def beats(cost: Mapping[str, float], best: Mapping[str, float]) -> bool:
     return none_above and any(mine < 0.999 * known for mine, known in pairs)
 
 
+@checked
 def amounts(cost: Mapping[str, float]) -> str:
     """A cost in words: "1.6 MB, 8 messages, 38 us"."""
     shown = {"bytes": format_bytes, "seconds": format_seconds}

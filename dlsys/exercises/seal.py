@@ -15,12 +15,16 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
+from dlsys.annotated import checked
+from dlsys.checks import count, shown
+
 _ROUNDS = 20_000
 DIGITS = 3
 """What a number is sealed with where its question states no precision. Then one less will do."""
 LONGEST = 1000  # values in a sealed list, those of lists in it among them
 
 
+@checked
 def seal(value: Any, digits: int = DIGITS, *, is_count: bool = False) -> str:
     """The text to put into `sealed("...")` for an expected value: "digits$salt$hash$form".
 
@@ -29,8 +33,7 @@ def seal(value: Any, digits: int = DIGITS, *, is_count: bool = False) -> str:
     number sealed with three digits, and no other, may be answered with two, unless it `is_count`.
     What is not hidden is the form, such as "number" or "list4": it is part of the question.
     """
-    if digits < 1:
-        raise ValueError(f"{digits} digits cannot be kept; give 1 or more.")
+    digits = count("digits", digits, most=17)
     salt = secrets.token_hex(4)
     return f"{digits}${salt}${_hash(value, digits, salt)}${'count' if is_count else form(value)}"
 
@@ -92,6 +95,7 @@ class Sealed:
         return abs(number - short) <= Decimal(5).scaleb(number.adjusted() + 1 - self.digits)
 
 
+@checked
 def sealed(token: str) -> Sealed:
     """The expected value written by `seal`; raises ValueError for anything else."""
     parts = token.split("$")
@@ -146,7 +150,9 @@ def _canonical(value: Any, digits: int) -> str:
         return "[" + ",".join(_canonical(item, digits) for item in value) + "]"
     if value is None or type(value) in (bool, str):
         return json.dumps(value)
-    raise ValueError(f"A {type(value).__name__} cannot be sealed; seal numbers, text or lists.")
+    raise ValueError(
+        f"value is {shown(value)}, which cannot be sealed: seal numbers, text or lists."
+    )
 
 
 def _hash(value: Any, digits: int, salt: str) -> str:

@@ -10,6 +10,8 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dlsys.annotated import checked
+from dlsys.checks import positive, some
 from dlsys.hardware import Device
 from dlsys.memory_wall.plan import RECIPES, Recipe, model_state
 from dlsys.memory_wall.price import training_seconds
@@ -88,6 +90,7 @@ def draw_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]], memory: float
     )
 
 
+@checked
 def draw_recipes(
     parameters: float,
     recipes: Sequence[str] = tuple(RECIPES),
@@ -103,10 +106,11 @@ def draw_recipes(
     return stacked(rows, device.memory if device else None)
 
 
+@checked
 def draw_zero(
     parameters: float,
     data_parallel: int,
-    recipe: str | Recipe = "mixed-adamw",
+    recipe: Recipe | str = "mixed-adamw",
     device: Device | None = None,
 ) -> Figure:
     """Model state on one of `data_parallel` devices under ZeRO stages 0 to 3."""
@@ -119,7 +123,7 @@ def draw_zero(
 
 
 def four_buckets(
-    spec: TransformerSpec, batch: int, recipe: str | Recipe = "mixed-adamw", **options: Any
+    spec: TransformerSpec, batch: int, recipe: Recipe | str = "mixed-adamw", **options: Any
 ) -> dict[str, int]:
     """Bytes of the four buckets on one device; `options` are those of `activations`.
 
@@ -134,10 +138,11 @@ def four_buckets(
     }
 
 
+@checked
 def draw_models(
     specs: Sequence[TransformerSpec],
     batch: int,
-    recipe: str | Recipe = "mixed-adamw",
+    recipe: Recipe | str = "mixed-adamw",
     device: Device | None = None,
     **options: Any,
 ) -> Figure:
@@ -146,11 +151,12 @@ def draw_models(
     return stacked(rows, device.memory if device else None)
 
 
+@checked
 def draw_activations(
     spec: TransformerSpec,
     batch: int,
     sequences: Sequence[int] = SEQUENCES,
-    recipe: str | Recipe = "mixed-adamw",
+    recipe: Recipe | str = "mixed-adamw",
     device: Device | None = None,
     dropout: bool = True,
 ) -> Figure:
@@ -218,10 +224,11 @@ def draw_choice(rows: Sequence[Any], saving: str, sequence: int, device: Device)
     return figure
 
 
+@checked
 def draw_walls(
     specs: Sequence[TransformerSpec],
     device: Device,
-    recipe: str | Recipe = "mixed-adamw",
+    recipe: Recipe | str = "mixed-adamw",
     tokens_per_parameter: float = 20.0,
     utilization: float = 0.4,
     number_format: str = "bf16",
@@ -231,6 +238,8 @@ def draw_walls(
     Years are 6 N D / (peak x utilization), with D = `tokens_per_parameter` x N tokens (20 is the
     compute-optimal ratio of Hoffmann et al. 2022).
     """
+    some("specs", specs)
+    positive("tokens_per_parameter", tokens_per_parameter)
     figure = plt.figure(figsize=(7, 7), layout="constrained")
     plt.close(figure)  # shown where it is returned, not a second time by its cell
     memory, time = figure.subplots(2, 1)

@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass
 from numbers import Real
 
+from dlsys.annotated import checked
+from dlsys.checks import count, counts, positive
 from dlsys.plain_data import plain_data
-from dlsys.units import Catalogue, count, positive
+from dlsys.units import Catalogue
 
 
 @plain_data
@@ -31,6 +33,7 @@ class Buckets:
         return self.weights + self.gradients + self.optimizer
 
 
+@checked
 @plain_data
 @dataclass(frozen=True)
 class Recipe(Buckets):
@@ -43,6 +46,9 @@ class Recipe(Buckets):
 
     why: str
     scale_block: int = 0
+
+    def __post_init__(self) -> None:
+        counts(self, "weights", "gradients", "master", "moments", "scale_block", least=0)
 
 
 RECIPES: Catalogue[Recipe] = Catalogue(
@@ -93,20 +99,15 @@ class ModelState(Buckets):
     """The buckets of model state in bytes on one device."""
 
 
-def named(recipe: str | Recipe) -> Recipe:
-    """The recipe itself, or the one in RECIPES with that name; raises ValueError for neither."""
-    if isinstance(recipe, str):
-        return RECIPES[recipe]
-    if not isinstance(recipe, Recipe):
-        raise ValueError(
-            f"recipe is {recipe!r}; it must be a Recipe or a name in RECIPES: 'mixed-adamw', say."
-        )
-    return recipe
+def named(recipe: Recipe | str) -> Recipe:
+    """The recipe itself, or the one in RECIPES with that name; raises UnknownNameError."""
+    return RECIPES[recipe] if isinstance(recipe, str) else recipe
 
 
+@checked
 def model_state(
     parameters: float,
-    recipe: str | Recipe = "mixed-adamw",
+    recipe: Recipe | str = "mixed-adamw",
     zero_stage: int = 0,
     data_parallel: int = 1,
 ) -> ModelState:
@@ -130,7 +131,7 @@ def model_state(
     positive("parameters", parameters)
     held = math.ceil(parameters)
     share = -(-held // count("data_parallel", data_parallel))  # -(-a // b) rounds a / b up
-    if zero_stage not in (0, 1, 2, 3):
+    if isinstance(zero_stage, bool | float) or zero_stage not in (0, 1, 2, 3):
         raise ValueError(f"zero_stage is {zero_stage!r}; ZeRO has stages 0 (off), 1, 2 and 3.")
     each = named(recipe)
     # Figure 1 of the paper: each stage divides one bucket more.
@@ -144,8 +145,9 @@ def model_state(
     )
 
 
+@checked
 def devices_needed(
-    parameters: float, recipe: str | Recipe = "mixed-adamw", device_memory: float = 80e9
+    parameters: float, recipe: Recipe | str = "mixed-adamw", device_memory: float = 80e9
 ) -> int:
     """The fewest devices whose memories together hold the model state, perfectly divided.
 
@@ -157,8 +159,9 @@ def devices_needed(
     return math.ceil(model_state(parameters, recipe).total / device_memory)
 
 
+@checked
 def largest_model(
-    device_memory: float, recipe: str | Recipe = "mixed-adamw", devices: int = 1
+    device_memory: float, recipe: Recipe | str = "mixed-adamw", devices: int = 1
 ) -> int:
     """The most parameters whose model state fits `devices` devices of `device_memory` bytes.
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dlsys.units import HOUR, at_least, count, format_flops, positive
+from dlsys.annotated import checked
+from dlsys.checks import at_least, count, positive
+from dlsys.units import HOUR, format_flops
 
 JOULES_PER_KWH = 3.6e6
 
@@ -116,6 +118,7 @@ def waste(achieved: float, achievable: float, budget: float) -> Waste:
     """
     positive("achieved", achieved)
     at_least("budget", budget, 0)
+    positive("achievable", achievable)
     if not achieved <= achievable <= 1:
         raise ImpossibleError(
             f"A utilization of {achieved:g} where {achievable:g} is achievable: the first is at "
@@ -138,10 +141,12 @@ class Energy:
 
     def dollars(self, dollars_per_kwh: float) -> float:
         """Price of the electricity at `dollars_per_kwh`."""
+        at_least("dollars_per_kwh", dollars_per_kwh, 0)
         return self.kwh * dollars_per_kwh
 
     def carbon_kg(self, kg_per_kwh: float) -> float:
         """Kilograms of carbon dioxide on a grid that emits `kg_per_kwh` for each kilowatt-hour."""
+        at_least("kg_per_kwh", kg_per_kwh, 0)
         return self.kwh * kg_per_kwh
 
 
@@ -168,10 +173,13 @@ def energy(
     at_least("watts", watts, 0)
     hosts = count("hosts", hosts, 0)
     at_least("host_watts", host_watts, 0)
-    if not pue >= 1:
+    at_least("pue", pue, 0)
+    if pue < 1:
         raise ImpossibleError(
             f"A PUE of {pue!r} is below 1: a building cannot take less power than its computers."
         )
+    if tdp is not None:
+        positive("tdp", tdp)
     if tdp is not None and watts > tdp:
         raise ImpossibleError(
             f"{watts:g} W is above the {tdp:g} W that a device can draw for long."
@@ -179,6 +187,7 @@ def energy(
     return Energy(seconds * (devices * watts + hosts * host_watts) * pue)
 
 
+@checked
 def check_energy(
     claimed: Energy,
     seconds: float,

@@ -13,7 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from dlsys.annotated import checked
+from dlsys.checks import refuse_what
 from dlsys.memory_wall.plan import ModelState
+from dlsys.tensors import of_shape, token_ids
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class MeasuredState(ModelState):
     steps: int = 0
 
 
+@checked
 def measure_state(model: nn.Module, *optimizers: torch.optim.Optimizer) -> MeasuredState:
     """Bytes (`nbytes`) of a model's parameters, gradients and optimizer state, by bucket.
 
@@ -59,6 +63,7 @@ class MixedPrecision:
     Micikevicius et al. 2018 (arXiv 1710.03740), section 3.1.
     """
 
+    @checked
     def __init__(
         self,
         model: nn.Module,
@@ -142,6 +147,7 @@ class Saved:
         return sum(sum(terms.values()) for terms in parts)
 
 
+@checked
 def measure_activations(model: nn.Module, tokens: Tensor, targets: Tensor | None = None) -> Saved:
     """Run the GPT forward and count what autograd keeps, by the module that asked to keep it.
 
@@ -150,6 +156,13 @@ def measure_activations(model: nn.Module, tokens: Tensor, targets: Tensor | None
     size is counted without memory. A module that ORDER does not know gives its own name as term.
     Args: `tokens` and `targets` (b, s), as for the model. Returns bytes.
     """
+    token_ids("tokens", tokens)
+    if targets is not None:
+        token_ids("targets", targets)
+        if targets.shape != tokens.shape:
+            refuse_what(
+                "targets", of_shape(targets), f"of the shape of tokens, {tuple(tokens.shape)}"
+            )
     names: list[str] = [""]
     saved: list[tuple[str, int, Tensor]] = []
     calls: Counter[str] = Counter()

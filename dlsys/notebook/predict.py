@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
 
+from dlsys.annotated import checked
+from dlsys.checks import at_least, refuse
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -48,6 +51,7 @@ class Answer:
         return f"<fieldset><legend>Your guess</legend>{radios}</fieldset>"
 
 
+@checked
 def answer(
     value: float | str, unit: str = "", choices: Iterable[str] | Mapping[str, float] = ()
 ) -> Answer:
@@ -58,6 +62,10 @@ def answer(
     choose to its number, the number.
     Raises ValueError for a number that has no factor to be off by, and for what is no choice.
     """
+    if isinstance(choices, str):
+        refuse("choices", choices, "a sequence of texts, or a dictionary from text to number")
+    if not isinstance(value, str):
+        at_least("value", value, 0)
     names = tuple(choices)
     if isinstance(choices, Mapping) and not isinstance(value, str):
         near = [name for name, number in choices.items() if math.isclose(number, value)]

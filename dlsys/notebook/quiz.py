@@ -10,7 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dlsys.units import unknown
+from dlsys.annotated import checked
+from dlsys.checks import unknown
 
 # Dark enough to carry white text, and apart from one another without colour (they differ in
 # lightness); right and wrong are said in the feedback too, so colour carries nothing alone.
@@ -79,6 +80,7 @@ class Quiz:
         return "\n".join(lines + [f"- {question['question']}" for question in self.questions])
 
 
+@checked
 def show(slug: str) -> Quiz:
     """The quiz of a chapter, as the last expression of a cell.
 

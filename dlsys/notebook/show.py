@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from dlsys.annotated import checked
+
 _NUMBER = re.compile(r"[-+≈<>]?\d[\d,.]*(?: to \d[\d,.]*)?%?( [^\d\s]+)?")
 
 
@@ -47,6 +49,7 @@ class Table:
         )
 
 
+@checked
 def table(rows: Iterable[Sequence[Any]], columns: Sequence[str]) -> Table:
     """A table of `rows` under `columns`; whole numbers get thousands separators.
 

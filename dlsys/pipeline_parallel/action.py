@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from dlsys.annotated import checked
 from dlsys.plain_data import plain_data
 
 KINDS = {"F": "forward", "B": "backward", "W": "backward for weights"}
@@ -34,6 +35,7 @@ Work = tuple[str, int]
 """A kind of action and a stage, not yet for a certain micro-batch."""
 
 
+@checked
 def numbered(script: Iterable[Work]) -> tuple[Action, ...]:
     """A rank's order from kinds and stages: the k-th time that one comes up it is for batch k."""
     seen: Counter[Work] = Counter()

@@ -12,11 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from dlsys.annotated import checked
+from dlsys.checks import positive, some
 from dlsys.palette import GRID, INK, LINES, ON_DARK, ON_LIGHT
 from dlsys.pipeline_parallel.action import KINDS
 from dlsys.pipeline_parallel.plan import Plan
 from dlsys.pipeline_parallel.price import Price, Seconds
-from dlsys.units import positive
 
 # Okabe and Ito's palette. In grey F is dark, B is light and W lies between them, hatched; the
 # later of a rank's stages are paler.
@@ -27,6 +28,7 @@ MOST_NAMED = 1500
 MOST_RANKS = 64
 
 
+@checked
 def draw(
     plan: Plan,
     forward: Seconds = 1.0,
@@ -77,6 +79,7 @@ def draw(
     return figure
 
 
+@checked
 def draw_comparison(
     plans: Sequence[Plan] | Mapping[str, Plan],
     forward: float = 1.0,
@@ -90,6 +93,7 @@ def draw_comparison(
     that holds the most: (stage, micro-batch) pairs divided by stages per rank.
     """
     named = plans if isinstance(plans, Mapping) else {plan.name: plan for plan in plans}
+    some("plans", named)
     figure, (axes,) = _figure((7, 4))
     for (name, plan), (color, _, marker) in zip(named.items(), LINES * len(named), strict=False):
         cost = plan.price(forward, backward, transfer, weight_backward)

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import SupportsIndex
 
+from dlsys.annotated import checked
+from dlsys.checks import at_least, count, positive, some
 from dlsys.transformer import TransformerSpec
-from dlsys.units import at_least, count, positive
 
 _NO_WEIGHTS = ("scores", "position_scores", "weighted_sum")
 """Operations of a layer whose two operands are both activations."""
 
 
+@checked
 def partition(costs: Sequence[float], p: SupportsIndex) -> tuple[range, ...]:
     """The pieces of each of p contiguous parts, cut so that the largest sum of costs is smallest.
 
@@ -24,6 +26,7 @@ def partition(costs: Sequence[float], p: SupportsIndex) -> tuple[range, ...]:
     p, pieces = count("p (the number of stages)", p), len(costs)
     for piece, cost in enumerate(costs):
         at_least(f"The cost of piece {piece}", cost, 0)
+    some("costs", costs)
     if pieces < p:
         raise ValueError(
             f"{pieces} pieces are too few for {p} stages, each of which needs one; the nearest "
@@ -47,6 +50,7 @@ def partition(costs: Sequence[float], p: SupportsIndex) -> tuple[range, ...]:
     return tuple(map(range, cuts, cuts[1:]))
 
 
+@checked
 def piece_flops(spec: TransformerSpec) -> list[int]:
     """Forward FLOPs of one sequence through each piece of a model: embedding, layers, head.
 
@@ -56,6 +60,7 @@ def piece_flops(spec: TransformerSpec) -> list[int]:
     return [0, *layers, spec.operations(1)["head"]]
 
 
+@checked
 def stage_seconds(
     spec: TransformerSpec, pieces: Sequence[range], rate: float, batch: SupportsIndex = 1
 ) -> dict[str, list[float]]:
@@ -82,6 +87,7 @@ def stage_seconds(
     }
 
 
+@checked
 def piece_parameters(spec: TransformerSpec) -> list[int]:
     """Parameters of each piece of a model: embedding, layers, head with the last norm.
 

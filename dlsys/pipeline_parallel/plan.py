@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise, product
+from math import prod
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
+from dlsys.checks import count, counts, shown, text
 from dlsys.pipeline_parallel.action import Action, PlanError, at, fault, refused
 from dlsys.plain_data import plain_data
-from dlsys.units import count, counts
 
 if TYPE_CHECKING:
     from dlsys.pipeline_parallel.price import Price
+
+
+MOST_PASSES = 2**20
 
 
 @plain_data
@@ -34,6 +38,7 @@ class Plan:
     ranks: tuple[tuple[Action, ...], ...] = field(repr=False)
 
     def __post_init__(self) -> None:
+        text("name", self.name)
         counts(self, "stages", "micro_batches")
         ranks = tuple(self._actions(rank, given) for rank, given in enumerate(_rows(self.ranks)))
         if not ranks:
@@ -182,6 +187,17 @@ def sizes(p: SupportsIndex, m: SupportsIndex = 1, v: SupportsIndex = 1) -> tuple
         count("m (the number of micro-batches)", m),
         count("v (the number of stages per rank)", v),
     )
+
+
+def planned(p: SupportsIndex, m: SupportsIndex, v: SupportsIndex = 1) -> tuple[int, int, int]:
+    """`sizes` of a schedule whose actions are going to be written down: not too many."""
+    numbers = sizes(p, m, v)
+    if prod(numbers) > MOST_PASSES:
+        raise ValueError(
+            f"p is {shown(p)}, m {shown(m)} and v {shown(v)}: schedules are written down for p x m "
+            f"x v of at most {MOST_PASSES:,}, the passes forward."
+        )
+    return numbers
 
 
 def _rows(given: object, rank: int | None = None) -> Sequence[Any]:

@@ -11,9 +11,10 @@ from math import floor
 from operator import add
 from typing import NamedTuple, SupportsIndex
 
+from dlsys.annotated import checked
+from dlsys.checks import at_least, count, positive
 from dlsys.pipeline_parallel.action import Action
 from dlsys.pipeline_parallel.plan import Plan, sizes
-from dlsys.units import at_least, count, positive
 
 Seconds = float | Sequence[float]
 """Seconds of a rank's share of the model, or of each stage."""
@@ -79,6 +80,7 @@ class Price:
         return tuple(sum(end - start for _, start, end in spans) for spans in self.spans)
 
 
+@checked
 def price(
     plan: Plan,
     forward: Seconds,

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from dlsys import world
+from dlsys.annotated import checked
+from dlsys.checks import count, multiples_around
 from dlsys.pipeline_parallel.action import Action
 from dlsys.pipeline_parallel.plan import Plan
 from dlsys.pipeline_parallel.routes import Message, reader, routes, tag
 from dlsys.pipeline_parallel.weight_backward import DeferredWeights
-from dlsys.units import count, multiples_around
 
 
 class Pipeline:
@@ -42,6 +43,7 @@ class Pipeline:
     Raises PlanError for a plan that cannot be executed, ValueError where comm or stages do not fit.
     """
 
+    @checked
     def __init__(
         self,
         plan: Plan,
@@ -77,6 +79,7 @@ class Pipeline:
         """The parameters of this rank's stages, each once, as an optimizer takes them."""
         return (parameter for _, parameter in self.named_parameters())
 
+    @checked
     def step(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor | None:
         """Add the gradient of the mean loss over the batch to `.grad` of this rank's parameters.
 

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import SupportsIndex
 
 from dlsys.pipeline_parallel.action import Work, numbered
-from dlsys.pipeline_parallel.plan import Plan, sizes
+from dlsys.pipeline_parallel.plan import Plan, planned
 
 
 def gpipe(p: SupportsIndex, m: SupportsIndex) -> Plan:
@@ -16,7 +16,7 @@ def gpipe(p: SupportsIndex, m: SupportsIndex) -> Plan:
     Every rank holds the activations of all m micro-batches at its peak. m=1 is naive model
     parallelism, in which one rank works at a time. Raises ValueError for p or m below 1.
     """
-    p, m, _ = sizes(p, m)
+    p, m, _ = planned(p, m)
     ranks = tuple(numbered([("F", rank)] * m + [("B", rank)] * m) for rank in range(p))
     return Plan("GPipe", p, m, ranks)
 
@@ -27,7 +27,7 @@ def one_f_one_b(p: SupportsIndex, m: SupportsIndex) -> Plan:
     Rank s runs p-s forward passes, then one backward and one forward in turn, then the backward
     passes left: it holds min(m, p-s) micro-batches. Raises ValueError for p or m below 1.
     """
-    p, m, _ = sizes(p, m)
+    p, m, _ = planned(p, m)
     ranks = tuple(
         numbered(in_turn([("F", rank)] * m, [("B", rank)] * m, ahead=p - rank)) for rank in range(p)
     )
@@ -50,7 +50,7 @@ def interleaved(p: SupportsIndex, m: SupportsIndex, v: SupportsIndex) -> Plan:
 
     Raises ValueError for p, m or v below 1.
     """
-    p, m, v = sizes(p, m, v)
+    p, m, v = planned(p, m, v)
     if v == 1:
         return one_f_one_b(p, m)
     rounds = _rounds(p, m)
@@ -72,7 +72,7 @@ def breadth_first(p: SupportsIndex, m: SupportsIndex, v: SupportsIndex) -> Plan:
     of interleaved 1F1B for m of at least p; below, ranks wait between their stages.
     Raises ValueError for p, m or v below 1.
     """
-    p, m, v = sizes(p, m, v)
+    p, m, v = planned(p, m, v)
     ranks = []
     for rank in range(p):
         stages = range(rank, v * p, p)

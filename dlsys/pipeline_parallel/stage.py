@@ -9,9 +9,11 @@ from typing import Any, SupportsIndex
 import torch
 from torch import Tensor, nn
 
+from dlsys.annotated import checked
+from dlsys.checks import count, whole
 from dlsys.pipeline_parallel.partition import partition, piece_flops
 from dlsys.pipeline_parallel.plan import Plan
-from dlsys.units import count
+from dlsys.tensors import device_of
 
 _EMBEDS = ("embedding", "positions", "dropout")
 _READS_OUT = ("norm", "head")
@@ -81,6 +83,7 @@ class Stage(nn.Module):
         self._part[0].initialize(seed)
 
 
+@checked
 def split(
     model: Any,
     plan: Plan,
@@ -99,11 +102,14 @@ def split(
 
     Raises ValueError for pieces that do not fit plan or model.
     """
+    seed = whole("seed", seed)
     rank = count("rank", rank, least=0)
     if rank >= plan.p:
         raise ValueError(f"There is no rank {rank} in {plan.name}; ranks are 0 to {plan.p - 1}.")
     if not hasattr(model, "layers"):
         raise ValueError("This model has been taken apart by a split; every rank builds its own.")
+    if device is not None:
+        device = device_of(device)
     parts = partition(piece_flops(model.spec), plan.stages) if pieces is None else tuple(pieces)
     _check_pieces(parts, plan, len(model.layers))
     stages = {
@@ -121,10 +127,10 @@ def split(
 
 def _check_pieces(parts: tuple[range, ...], plan: Plan, layers: int) -> None:
     if len(parts) != plan.stages:
-        raise ValueError(f"{len(parts)} parts are given; {plan.name} has {plan.stages} stages.")
+        raise ValueError(f"pieces has {len(parts)} parts; {plan.name} has {plan.stages} stages.")
     if [piece for part in parts for piece in part] != list(range(layers + 2)):
         raise ValueError(
-            f"The parts {', '.join(map(str, parts))} do not hold the embedding (0), layers 1 to "
+            f"pieces, {', '.join(map(str, parts))} must hold the embedding (0), layers 1 to "
             f"{layers} and the head ({layers + 1}) once and in order."
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import SupportsIndex
 
 from dlsys.pipeline_parallel.action import Action, Work, numbered
-from dlsys.pipeline_parallel.plan import Plan, sizes
+from dlsys.pipeline_parallel.plan import Plan, planned
 
 
 def zero_bubble(p: SupportsIndex, m: SupportsIndex) -> Plan:
@@ -19,7 +19,7 @@ def zero_bubble(p: SupportsIndex, m: SupportsIndex) -> Plan:
     idle (p-1)(T_F + T_B + T_W), and holds p micro-batches, as 1F1B's first rank does.
     Raises ValueError for p or m below 1.
     """
-    p, m, _ = sizes(p, m)
+    p, m, _ = planned(p, m)
     ranks = [_h_shaped(s, m, ahead=p - s, lag=s) for s in range(p)]
     return Plan("zero bubble H1", p, m, tuple(ranks))
 
@@ -33,7 +33,7 @@ def zero_bubble_h2(p: SupportsIndex, m: SupportsIndex) -> Plan:
     not negative; with T_F = T_B = T_W and free transfers none does (Qi et al. 2023, section 2.2).
     Raises ValueError for p or m below 1.
     """
-    p, m, _ = sizes(p, m)
+    p, m, _ = planned(p, m)
     ranks = [_h_shaped(s, m, ahead=2 * (p - s) - 1, lag=2 * s) for s in range(p)]
     return Plan("zero bubble H2", p, m, tuple(ranks))
 
@@ -57,9 +57,9 @@ def zero_bubble_v(p: SupportsIndex, m: SupportsIndex) -> Plan:
     first action and its last, while none holds more than 2p half shares: the memory of 1F1B.
     Raises ValueError for p or m below 1.
     """
-    p, m, _ = sizes(p, m)
+    p, m, _ = planned(p, m)
     # With fewer micro-batches than fill the V, those beyond m are left out.
-    full = max(m, 2 * p - 1)
+    _, full, _ = planned(p, max(m, 2 * p - 1), 2)
     ranks = tuple(
         tuple(action for action in _v_shaped(rank, p, full) if action.micro_batch < m)
         for rank in range(p)

@@ -26,15 +26,19 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dlsys.units import divisor
+from dlsys.annotated import checked
+from dlsys.checks import count, divisor
+from dlsys.tensors import dense
 from dlsys.world import Communicator
 
 SEQUENCE = -2
 """The dimension of the tokens in (b, s, h)."""
 
 
+@checked
 def copy(x: Tensor, comm: Communicator) -> Tensor:
     """x, for every rank to go on with in its own way: in backward their gradients are summed."""
+    dense("x", x)
     return copies([x], comm)[0]
 
 
@@ -43,31 +47,43 @@ def copies(tensors: Sequence[Tensor], comm: Communicator) -> tuple[Tensor, ...]:
     return _Copy.apply(comm, *tensors)
 
 
+@checked
 def reduce(x: Tensor, comm: Communicator) -> Tensor:
     """The sum of the ranks' tensors, on every rank."""
+    dense("x", x)
     return _Reduce.apply(x, comm)
 
 
+@checked
 def scatter(x: Tensor, comm: Communicator) -> Tensor:
     """This rank's part of the last dimension; of n columns rank r gets [r*n//t, (r+1)*n//t)."""
+    dense("x", x)
     return _Scatter.apply(x, comm)
 
 
+@checked
 def gather(x: Tensor, comm: Communicator, length: int | None = None) -> Tensor:
     """The ranks' tensors joined along the last dimension, of `length` where parts are uneven."""
+    dense("x", x)
+    if length is not None:
+        length = count("length", length)
     return _Gather.apply(x, comm, length)
 
 
+@checked
 def gather_sequence(x: Tensor, comm: Communicator) -> Tensor:
     """The tokens of all ranks: (b, s/t, h) -> (b, s, h)."""
+    dense("x", x)
     return _GatherSequence.apply(x, comm)
 
 
+@checked
 def scatter_sequence(x: Tensor, comm: Communicator) -> Tensor:
     """This rank's tokens of the sum over the ranks: (b, s, h) -> (b, s/t, h).
 
     Raises ValueError where t does not divide s.
     """
+    dense("x", x)
     return _ScatterSequence.apply(x, comm)
 
 

@@ -10,6 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from dlsys.annotated import checked
+from dlsys.checks import some
 from dlsys.hardware import Cluster
 from dlsys.palette import GRID, GROUND, INK, MUTED
 from dlsys.tensor_parallel.plan import BRANCHES, Layout, Parameter, layout
@@ -39,6 +41,7 @@ MOST_LANES = 4
 SIDE, STEP = 0.72, 0.95  # of a matrix; from one lane to the next
 
 
+@checked
 def draw_layer(plan: Layout) -> Figure:
     """One layer: a lane for each rank (4 at most), a panel for each branch.
 
@@ -118,6 +121,7 @@ def _draw_matrix(axes: Axes, parameter: Parameter, rank: int, x: float, y: float
     axes.add_patch(Rectangle((x, y), SIDE, SIDE, facecolor="none", edgecolor=INK))
 
 
+@checked
 def draw_share(
     spec: TransformerSpec,
     batch: int,
@@ -131,6 +135,7 @@ def draw_share(
     One line where every collective is a ring, one where each has the cheapest algorithm, which on
     several nodes is the hierarchical one. `rate` as for `Layout.price`.
     """
+    some("degrees", degrees)
     figure = plt.figure(figsize=(7, 4), layout="constrained")
     plt.close(figure)  # shown where it is returned, not a second time by its cell
     axes = figure.subplots()
@@ -158,6 +163,7 @@ def draw_share(
     return figure
 
 
+@checked
 def draw_activations(
     spec: TransformerSpec, batch: int, degrees: Sequence[int] = (1, 2, 4, 8), dropout: bool = True
 ) -> Figure:

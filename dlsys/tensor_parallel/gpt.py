@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from dlsys import world
+from dlsys.annotated import checked
+from dlsys.checks import divisor
 from dlsys.model import GPT, at_least_float32
 from dlsys.tensor_parallel.autograd import gather
 from dlsys.tensor_parallel.copied import sum_gradients
@@ -21,8 +23,8 @@ from dlsys.tensor_parallel.linear import (
 )
 from dlsys.tensor_parallel.plan import BRANCHES, Parameter, layout
 from dlsys.tensor_parallel.vocabulary import VocabParallelEmbedding, vocab_parallel_cross_entropy
+from dlsys.tensors import device_of
 from dlsys.transformer import TransformerSpec
-from dlsys.units import divisor
 from dlsys.world import Communicator
 
 
@@ -45,6 +47,7 @@ class TensorParallelGPT(GPT):
     comm=None means the world that the caller is in. Raises ValueError as `layout` and GPT do.
     """
 
+    @checked
     def __init__(
         self,
         spec: TransformerSpec,
@@ -59,6 +62,7 @@ class TensorParallelGPT(GPT):
     ) -> None:
         comm = world.current() if comm is None else comm
         plan = layout(spec, comm.size, sequence_parallel)
+        device = device_of(device)
         super().__init__(spec, dropout, flash, seed, "meta", dtype)
         self.comm, self.layout, self.sequence_parallel = comm, plan, sequence_parallel
         words = plan["embedding.weight" if spec.tied else "head.weight"]
@@ -74,7 +78,7 @@ class TensorParallelGPT(GPT):
             self._seed_dropout()
         self._sum_gradients()
         self.to(dtype)
-        if torch.device(device).type != "meta":
+        if device.type != "meta":
             self.to_empty(device=device)
         if spec.tied:
             self.head.weight = self.embedding.weight

@@ -18,6 +18,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from dlsys import world
+from dlsys.annotated import checked
+from dlsys.checks import count, divisor
 from dlsys.tensor_parallel.autograd import (
     Finish,
     gather,
@@ -29,7 +31,6 @@ from dlsys.tensor_parallel.autograd import (
     start_sum,
 )
 from dlsys.tensor_parallel.plan import Parameter
-from dlsys.units import divisor
 from dlsys.world import Communicator
 
 
@@ -94,6 +95,14 @@ class ShardedLinear(ShardedModule):
         return nn.Linear(self.in_features, self.out_features, self.bias is not None)
 
 
+MOST_FEATURES = 2**24
+
+
+def _check_features(in_features: int, out_features: int) -> None:
+    count("in_features", in_features, most=MOST_FEATURES)
+    count("out_features", out_features, most=MOST_FEATURES)
+
+
 class ColumnParallelLinear(ShardedLinear):
     """torch.nn.Linear of which rank r of t computes output features [r*out/t, (r+1)*out/t).
 
@@ -109,6 +118,7 @@ class ColumnParallelLinear(ShardedLinear):
     ValueError where t does not divide out_features.
     """
 
+    @checked
     def __init__(
         self,
         in_features: int,
@@ -122,6 +132,7 @@ class ColumnParallelLinear(ShardedLinear):
         cut: Parameter | None = None,
     ) -> None:
         comm = world.current() if comm is None else comm
+        _check_features(in_features, out_features)
         if cut is None:
             t = divisor("tensor-parallel degree", comm.size, {"out_features": out_features})
             cut = Parameter("weight", (out_features, in_features), t, 0, t)
@@ -152,6 +163,7 @@ class RowParallelLinear(ShardedLinear):
     caller is in. Raises ValueError where t does not divide in_features.
     """
 
+    @checked
     def __init__(
         self,
         in_features: int,
@@ -163,6 +175,7 @@ class RowParallelLinear(ShardedLinear):
         sequence_parallel: bool = False,
     ) -> None:
         comm = world.current() if comm is None else comm
+        _check_features(in_features, out_features)
         t = divisor("tensor-parallel degree", comm.size, {"in_features": in_features})
         vector = Parameter("bias", (out_features,), t)
         cut = Parameter("weight", (out_features, in_features), t, 1, t)

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dlsys.annotated import checked
+from dlsys.checks import UnknownNameError, count, counts, divisor, unknown
 from dlsys.plain_data import plain_data
-from dlsys.transformer import TransformerSpec, check_spec
-from dlsys.units import UnknownNameError, count, divisor, unknown
+from dlsys.transformer import TransformerSpec
 
 if TYPE_CHECKING:
     from dlsys.hardware import Cluster, Link
@@ -25,6 +26,7 @@ class LayoutError(ValueError):
     """A layout under which the ranks together would not compute what one device computes."""
 
 
+@checked
 @plain_data
 @dataclass(frozen=True)
 class Parameter:
@@ -42,6 +44,13 @@ class Parameter:
     dimension: int | None = None
     pieces: int = 1
     summed: int = 1
+
+    def __post_init__(self) -> None:
+        counts(self, "ranks", "pieces", "summed")
+        shape = [count(f"shape[{i}]", size, least=0) for i, size in enumerate(self.shape)]
+        object.__setattr__(self, "shape", tuple(shape))
+        if self.dimension is not None:
+            count("dimension", self.dimension, 0, len(shape) - 1)
 
     def bounds(self, rank: int) -> tuple[int, int]:
         """First and stop of what `rank` holds in `dimension`; (0, 1) where nothing is cut."""
@@ -88,10 +97,11 @@ class Collective(NamedTuple):
 
     def itemsize(self, activations: int = 2) -> int:
         """Bytes of one number, where one of the activations has so many."""
-        return max(activations, self.least_itemsize)
+        return max(count("activations", activations), self.least_itemsize)
 
     def nbytes(self, batch: int, itemsize: int = 2) -> int:
         """Bytes of the full buffer for `batch` sequences, with activations of `itemsize` bytes."""
+        batch, itemsize = count("batch", batch), count("itemsize", itemsize)
         return (batch if self.batched else 1) * self.elements * self.itemsize(itemsize)
 
 
@@ -167,11 +177,13 @@ class Layout:
 
         return draw_layer(self)
 
+    @checked
     def times(self, parameter: Parameter) -> int:
         """How many parameters of the model it stands for: one in each layer, or one."""
         return self.spec.layers if parameter.name.startswith("layers.") else 1
 
 
+@checked
 def layout(spec: TransformerSpec, tp: int, sequence_parallel: bool = False) -> Layout:
     """The cut of Megatron-LM: into a branch by columns, out of it by rows, one sum for each.
 
@@ -195,7 +207,6 @@ def layout(spec: TransformerSpec, tp: int, sequence_parallel: bool = False) -> L
 
 def check_degree(spec: TransformerSpec, tp: int, sequence_parallel: bool) -> int:
     """`tp` as an int; raises ValueError where it cannot cut the spec, as `layout` says."""
-    check_spec(spec)
     if spec.beyond_gpt:
         odd = ", ".join(spec.beyond_gpt).replace("positions", "relative positions")
         raise ValueError(f"{spec.name or 'The spec'} has {odd}; GPT has no such part.")

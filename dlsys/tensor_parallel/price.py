@@ -7,12 +7,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dlsys.annotated import checked
+from dlsys.checks import count, positive, unknown
 from dlsys.collectives import Plan, best, candidates, plan_for
 from dlsys.hardware import Cluster, Link
 from dlsys.tensor_parallel.plan import Layout, check_degree
 from dlsys.transformer import TransformerSpec
 from dlsys.transformer.activations import activations
-from dlsys.units import count, positive, unknown
 
 PER_LAYER = 4
 """All-reduces of a layer for each micro-batch: two branches, forward and backward."""
@@ -62,6 +63,7 @@ class Price:
         return self.seconds / total if total else 0.0
 
 
+@checked
 def price(
     layout: Layout,
     batch: int,
@@ -157,6 +159,7 @@ class Kept(NamedTuple):
         return self.between + self.inside + self.scores
 
 
+@checked
 def activation_bytes(
     spec: TransformerSpec,
     batch: int,

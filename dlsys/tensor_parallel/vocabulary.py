@@ -16,9 +16,12 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from dlsys import world
+from dlsys.annotated import checked
+from dlsys.checks import count, refuse_what, whole
 from dlsys.tensor_parallel.autograd import reduce, scatter_sequence, start_sum
-from dlsys.tensor_parallel.linear import ShardedModule
+from dlsys.tensor_parallel.linear import MOST_FEATURES, ShardedModule
 from dlsys.tensor_parallel.plan import Parameter
+from dlsys.tensors import dense, of_shape
 from dlsys.world import Communicator
 
 
@@ -31,6 +34,7 @@ class VocabParallelEmbedding(ShardedModule):
     world that the caller is in. Raises ValueError where there are fewer words than ranks.
     """
 
+    @checked
     def __init__(
         self,
         num_embeddings: int,
@@ -40,6 +44,8 @@ class VocabParallelEmbedding(ShardedModule):
         sequence_parallel: bool = False,
     ) -> None:
         comm = world.current() if comm is None else comm
+        count("num_embeddings", num_embeddings, most=MOST_FEATURES)
+        count("embedding_dim", embedding_dim, most=MOST_FEATURES)
         if num_embeddings < comm.size:
             raise ValueError(
                 f"{num_embeddings} words cannot be shared by {comm.size} ranks; use at most "
@@ -66,6 +72,7 @@ class VocabParallelEmbedding(ShardedModule):
         return (scatter_sequence if self.sequence_parallel else reduce)(rows, self.comm)
 
 
+@checked
 def vocab_parallel_cross_entropy(
     logits: Tensor,
     targets: Tensor,
@@ -77,14 +84,43 @@ def vocab_parallel_cross_entropy(
 
     logits (..., V/t); targets (...), integers below V or `ignore_index`, and `vocab` V (None: the
     ranks have equally many words) the same on every rank -> the loss, the same on every rank. Like
-    F.cross_entropy it stays finite for logits of any size.
+    F.cross_entropy it stays finite for logits of any size. Raises ValueError for shapes that do not
+    fit and for a target that is no word.
     """
     comm = world.current() if comm is None else comm
-    if vocab is None:
-        vocab = comm.size * logits.shape[-1]
+    _check_loss(logits, targets)
+    ignore_index = whole("ignore_index", ignore_index)
+    vocab = comm.size * logits.shape[-1] if vocab is None else count("vocab", vocab)
+    first, stop = (rank * vocab // comm.size for rank in (comm.rank, comm.rank + 1))
+    if stop - first != logits.shape[-1]:
+        raise ValueError(
+            f"logits has {logits.shape[-1]} columns on rank {comm.rank}; of a vocab of {vocab} "
+            f"words that {comm.size} ranks share it has {stop - first}."
+        )
     kept = targets != ignore_index
+    odd = kept & ((targets < 0) | (targets >= vocab))
+    if not odd.is_meta and odd.any():
+        raise ValueError(
+            f"targets has {targets[odd][0].item()}; a target is a word, from 0 to {vocab - 1}, or "
+            f"ignore_index, {ignore_index}."
+        )
     losses = _TokenLosses.apply(logits, targets.masked_fill(~kept, 0), vocab, comm)
     return losses.masked_fill(~kept, 0.0).sum() / kept.sum()
+
+
+def _check_loss(logits: Tensor, targets: Tensor) -> None:
+    """Check that there are logits of numbers, and one target for each token."""
+    dense("logits", logits)
+    dense("targets", targets)
+    if not (logits.is_floating_point() and logits.dim() and logits.numel()):
+        refuse_what("logits", of_shape(logits), "numbers (..., words), not empty")
+    if targets.shape != logits.shape[:-1] or targets.dtype not in (torch.int64, torch.int32):
+        tokens = tuple(logits.shape[:-1])
+        refuse_what(
+            "targets",
+            of_shape(targets),
+            f"of shape {tokens}, as logits has tokens, and of torch.int64",
+        )
 
 
 def _of_others(words: Tensor, first: int, stop: int, vocab: int) -> Tensor:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from dlsys.annotated import checked
 from dlsys.tensor_parallel.linear import part
 from dlsys.tensor_parallel.plan import Parameter
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from dlsys.tensor_parallel.gpt import TensorParallelGPT
 
 
+@checked
 @torch.no_grad()
 def load(model: TensorParallelGPT, full_state: Mapping[str, Tensor]) -> None:
     """Fill the model with this rank's parts of `full_state`, a GPT's state_dict().
@@ -37,11 +39,13 @@ def load(model: TensorParallelGPT, full_state: Mapping[str, Tensor]) -> None:
         mine.copy_(part(whole, cut, model.comm.rank))
 
 
+@checked
 def full_state(model: TensorParallelGPT) -> dict[str, Tensor]:
     """The state_dict() of the GPT that the ranks hold together, on every rank; all call it."""
     return {name: gathered(model, name, mine) for name, mine in model.state_dict().items()}
 
 
+@checked
 @torch.no_grad()
 def gathered(model: TensorParallelGPT, name: str, mine: Tensor) -> Tensor:
     """The whole of which every rank passes its part, such as a gradient, laid out as `name` is."""

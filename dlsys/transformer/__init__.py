@@ -1,6 +1,6 @@
 """Transformers as data: exact parameter counts and FLOPs, and a catalogue of published models."""
 
-from dlsys.transformer.catalogue import CATALOGUE, check_spec
+from dlsys.transformer.catalogue import CATALOGUE
 from dlsys.transformer.spec import LatentAttention, Matrix, MixtureOfExperts, TransformerSpec
 
 __all__ = [
@@ -9,5 +9,4 @@ __all__ = [
     "Matrix",
     "MixtureOfExperts",
     "TransformerSpec",
-    "check_spec",
 ]

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
-from dlsys.transformer.catalogue import check_spec
+from dlsys.annotated import checked
+from dlsys.checks import count, divisor
 from dlsys.transformer.spec import TransformerSpec
-from dlsys.units import count, divisor
 
 Recompute = Literal["none", "selective", "full"]
 
@@ -81,6 +81,7 @@ class Activations(int):
         return self.everything + self.recomputed
 
 
+@checked
 def activations(
     spec: TransformerSpec,
     batch: int,
@@ -125,7 +126,6 @@ def activations(
 
     Source: Korthikanti et al. 2022 (arXiv 2205.05198), sections 4 and 5.
     """
-    check_spec(spec)
     batch = count("batch", batch)
     if recompute not in ("none", "selective", "full"):
         raise ValueError(f"recompute is {recompute!r}; it must be 'none', 'selective' or 'full'.")

@@ -136,10 +136,3 @@ CATALOGUE: Catalogue[TransformerSpec] = Catalogue(
         ),
     },
 )
-
-
-def check_spec(spec: TransformerSpec) -> None:
-    """Check that `spec` is a TransformerSpec, not a model's name, say; raises ValueError."""
-    if not isinstance(spec, TransformerSpec):
-        example = spec if isinstance(spec, str) and spec in CATALOGUE else "gpt3-175b"
-        raise ValueError(f"spec is {spec!r}; give a TransformerSpec: CATALOGUE[{example!r}], say.")

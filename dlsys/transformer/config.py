@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dlsys.checks import unknown
 from dlsys.transformer.spec import LatentAttention, MixtureOfExperts, TransformerSpec
-from dlsys.units import unknown
 
 # What a spec calls it, and what each family's configuration does.
 _GPT2 = {

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from dlsys.annotated import checked
+from dlsys.checks import at_least, count, counts, unknown
 from dlsys.plain_data import plain_data
-from dlsys.units import count, counts, unknown
 
 
 class Matrix(NamedTuple):
@@ -75,6 +76,7 @@ class LatentAttention:
         counts(self, *vars(self))
 
 
+@checked
 @plain_data
 @dataclass(frozen=True)
 class TransformerSpec:
@@ -159,6 +161,7 @@ class TransformerSpec:
         return odd + ["positions"] * (self.positions == "relative")
 
     @classmethod
+    @checked
     def from_config(cls, config: Mapping[str, Any]) -> TransformerSpec:
         """The spec of a Hugging Face `config.json`, read as a dict; raises ValueError.
 
@@ -170,7 +173,8 @@ class TransformerSpec:
 
     def is_sparse(self, layer: int) -> bool:
         """Whether `layer` (from 0) is a mixture of experts."""
-        if not 0 <= layer < self.layers:
+        layer = count("layer", layer, least=0)
+        if layer >= self.layers:
             raise ValueError(f"There is no layer {layer}; layers are 0 to {self.layers - 1}.")
         return self.moe is not None and layer >= self.moe.dense_layers
 
@@ -201,6 +205,7 @@ class TransformerSpec:
         up, down = Matrix("ffn_up", h, f, held, used), Matrix("ffn_down", f, h, held, used)
         return [*router, up, *gate, down]
 
+    @checked
     def parameter_counts(self, active: bool = False) -> dict[str, int]:
         """Parameters by part of the model; where `active`, without experts a token does not visit.
 
@@ -290,6 +295,7 @@ class TransformerSpec:
         Kaplan et al. 2020, section 2.1. It counts the token embedding, a look-up, as a product
         (the head, where tied) and leaves out scores and weighted sum.
         """
+        at_least("tokens", tokens, 0)
         return 6.0 * self.active_parameters() * tokens
 
     def _weights(self, matrix: Matrix, active: bool) -> int:

@@ -7,7 +7,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dlsys.units import count, format_bytes
+from dlsys.checks import count
+from dlsys.units import format_bytes
 
 _UNRUN: dict[Callable[[object], bool], str] = {
     inspect.isgeneratorfunction: "a generator: its body holds yield",

@@ -388,9 +388,9 @@ def test_of_a_count_no_digits_are_spoken() -> None:
 def test_a_broken_seal_is_a_sentence() -> None:
     with pytest.raises(ValueError, match=r"'208e9' is not a seal; make one with seal"):
         sealed("208e9")
-    with pytest.raises(ValueError, match="0 digits"):
+    with pytest.raises(ValueError, match="digits is 0; it must be a whole number of at least 1"):
         seal(3, digits=0)
-    with pytest.raises(ValueError, match="A dict cannot be sealed"):
+    with pytest.raises(ValueError, match=r"value is \{\}, which cannot be sealed: seal numbers"):
         seal({})
 
 

@@ -639,7 +639,7 @@ def test_a_plan_with_a_field_of_another_type_is_told_in_a_sentence(
     boxes: Boxes, tmp_path: Path
 ) -> None:
     wrong = """from dlsys.collectives import Transfer
-answer = Transfer(0, 1.5, 0, 1)
+answer = Transfer._make((0, 1.5, 0, 1, False))
 """
     assignment = make(
         tmp_path, IMPORTS, {"answer": ("answer = ...", wrong, "same(answer.src, 0)", "")}

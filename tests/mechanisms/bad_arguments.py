@@ -31,8 +31,8 @@ COUNT = Kind(
 COUNT_FROM_0 = Kind(
     (*NO_NUMBERS, -1, 0.5, 1.0, 2.0), IT_MUST_BE + r"a whole number of at least 0\."
 )
-AT_LEAST_0 = Kind((*NO_NUMBERS, -1, -0.5, -1.5), IT_MUST_BE + r"at least 0, and finite\.")
-ABOVE_ZERO = Kind((*NO_NUMBERS, -1, -1.5, 0, 0.0), IT_MUST_BE + r"above zero, and finite\.")
+AT_LEAST_0 = Kind((*NO_NUMBERS, -1, -0.5, -1.5), IT_MUST_BE + r"a finite number of at least 0\.")
+ABOVE_ZERO = Kind((*NO_NUMBERS, -1, -1.5, 0, 0.0), IT_MUST_BE + r"a finite number above zero\.")
 AT_MOST_1 = Kind((1.5, 2), IS + r"it (is a fraction,|must be) at most 1\b")
 
 

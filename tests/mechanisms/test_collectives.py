@@ -411,8 +411,8 @@ FAULTS = {
     ),
     "no such rank": ("all_gather", with_transfer(GATHER, 0, 3, Transfer(3, 4, 3, 4)), "round 0", "rank 4", "0 to 3"),
     "no such chunk": ("all_gather", with_transfer(GATHER, 2, 1, Transfer(1, 2, 3, 5)), "round 2", "[3, 5)", "stop <= 4"),
-    "no chunk at all": ("all_gather", with_transfer(GATHER, 2, 1, Transfer(1, 2, 3, 3)), "round 2", "[3, 3)", "first < stop"),
-    "to itself": ("all_gather", with_transfer(GATHER, 1, 2, Transfer(2, 2, 1, 2)), "round 1", "rank 2 sends chunk 1 to itself", ""),
+    "no chunk at all": ("all_gather", with_transfer(GATHER, 2, 1, Transfer._make((1, 2, 3, 3, False))), "round 2", "[3, 3)", "first < stop"),
+    "to itself": ("all_gather", with_transfer(GATHER, 1, 2, Transfer._make((2, 2, 1, 2, False))), "round 1", "rank 2 sends chunk 1 to itself", ""),
     "two at once": (
         "all_reduce",
         [[Transfer(1, 0, 2, 3, True), Transfer(3, 0, 2, 3, True)]],
@@ -510,7 +510,9 @@ def test_a_plan_whose_parts_do_not_fit_together_is_refused_when_it_is_made():
         Plan("all_gather", "x", 4, 6, [])
     with pytest.raises(PlanError, match=r"chunks is 4\.0; it must be a whole number"):
         Plan("all_reduce", "x", 4, 4.0, [])
-    with pytest.raises(PlanError, match=r"a list of Transfer.*'float' object"):
+    with pytest.raises(
+        PlanError, match=r"a list of Transfer.*dst is 1.0; it must be a whole number"
+    ):
         Plan("broadcast", "x", 2, 1, [[(0, 1.0, 0, 1)]])
     with pytest.raises(PlanError, match="a list of rounds, each a list of Transfer"):
         Plan("broadcast", "x", 2, 1, [Transfer(0, 1, 0, 1)])

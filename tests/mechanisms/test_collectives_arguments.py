@@ -35,7 +35,7 @@ RANK = Kind(
 NBYTES = Kind(
     AT_LEAST_0.refused, r"^{called} is {bad}: give a finite number, a size from 0 bytes up\."
 )
-FROM_1 = Kind((*NO_NUMBERS, 0, 0.5), IT_MUST_BE + r"at least 1, and finite\.")
+FROM_1 = Kind((*NO_NUMBERS, 0, 0.5), IT_MUST_BE + r"a finite number of at least 1\.")
 
 
 def builders() -> list[Case]:

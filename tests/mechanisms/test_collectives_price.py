@@ -364,7 +364,10 @@ def test_impossible_sizes_and_networks_are_sentences():
             ring.price(10, FREE, itemsize=itemsize)
     with pytest.raises(ValueError, match=r"has 8 devices \(1 nodes of 8\) and the plan 4 ranks"):
         ring.price(1e6, dgx_h100(1))
-    with pytest.raises(ValueError, match="a Link or a Cluster, not on 'nvlink4'"):
+    with pytest.raises(
+        ValueError,
+        match=r"link_or_cluster is 'nvlink4'; it must be a Link such as LINKS\['nvlink4'\] or a Cluster",
+    ):
         ring.price(1e6, "nvlink4")
     with pytest.raises(ValueError, match="no exact closed form"):
         price(naive_all_reduce(4), 1e6, FREE, method="closed form")

@@ -21,6 +21,11 @@ from tests.mechanisms.bad_arguments import (
     each,
 )
 
+
+class Communicator:
+    """One by its name, which is all that is asked of it before the batch is."""
+
+
 LINK = Link("plain", 1e-6, 1e9)
 BUCKETS = dp.buckets({"a": 8, "b": 8}, 8)
 RANKS, SECONDS, BYTES = (2, COUNT), (1.0, AT_LEAST_0), (8.0, AT_LEAST_0)
@@ -132,7 +137,9 @@ CASES = [
     ),
     *cases_of("BatchTradeoff.samples", dp.BatchTradeoff(1.0, 2.0).samples, batch=(1.0, ABOVE_ZERO)),
     *cases_of(
-        "NoiseMeter.estimate", partial(dp.NoiseMeter().estimate, None), batch=(1, ABOVE_ZERO)
+        "NoiseMeter.estimate",
+        partial(dp.NoiseMeter().estimate, Communicator()),
+        batch=(1, ABOVE_ZERO),
     ),
     *cases_of("TopK", dp.TopK, fraction=(0.5, ABOVE_ZERO)),
     *cases_of("TopK", dp.TopK, fraction=(0.5, AT_MOST_1)),
@@ -172,5 +179,9 @@ def test_a_wrapper_calls_a_bad_argument_by_its_name(make, request):
 
 
 def test_a_dtype_of_torch_is_not_its_name():
-    with pytest.raises(ValueError, match="dtype is 5; write its name with its bits: 'float32'"):
+    with pytest.raises(
+        ValueError, match="dtype is 'half'; write its name with its bits: 'float32'"
+    ):
+        dp.buckets({"a": 4}, dtypes="half")
+    with pytest.raises(ValueError, match="dtypes is 5; it must be text or a dictionary"):
         dp.buckets({"a": 4}, dtypes=5)

@@ -790,7 +790,7 @@ def twice():
         (
             lambda: split(GPT(LLAMA), gpipe(2, 1), 0, [range(8)]),
             ValueError,
-            "1 parts are given; GPipe has 2 stages",
+            "pieces has 1 parts; GPipe has 2 stages",
         ),
         (
             lambda: split(GPT(LLAMA), gpipe(2, 1), 0, [range(3), range(4, 8)]),

@@ -1,7 +1,7 @@
 """Prices of pipeline schedules: published figures, closed forms, and arguments that are refused."""
 
 import re
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -26,8 +26,10 @@ from dlsys.pipeline_parallel import (
 )
 from dlsys.pipeline_parallel.price import price
 from dlsys.transformer import TransformerSpec
+from dlsys.world import Communicator
 from tests.mechanisms.bad_arguments import ABOVE_ZERO, AT_LEAST_0, COUNT, COUNT_FROM_0, Case, each
 
+ALONE = Mock(spec=Communicator, rank=0, size=1)
 # Published figures
 
 # Zero Bubble Pipeline Parallelism (arXiv 2401.10241), table 9 as its authors' efficiency.py prints
@@ -237,7 +239,7 @@ COUNTS = {
 }
 COUNTS_FROM_0 = {
     "rank": [lambda x: split(None, gpipe(2, 2), x)],
-    "ahead": [lambda x: Pipeline(gpipe(1, 1), {0: None}, SimpleNamespace(rank=0, size=1), x)],
+    "ahead": [lambda x: Pipeline(gpipe(1, 1), {0: None}, ALONE, x)],
     "most_in_flight": [lambda x: gpipe(1, 2).check([x])],
 }
 SECONDS = {

@@ -57,6 +57,8 @@ def test_a_bad_argument_is_called_by_its_name(case):
     "call", [lambda spec: tp.layout(spec, 2), lambda spec: tp.activation_bytes(spec, 1)]
 )
 def test_a_models_name_is_no_spec(call):
-    with pytest.raises(ValueError, match=r"spec is 'llama3-70b'; give .*CATALOGUE\['llama3-70b'\]"):
+    with pytest.raises(
+        ValueError, match=r"spec is 'llama3-70b'; it must be .*CATALOGUE\['llama3-70b'\]"
+    ):
         call("llama3-70b")
     call(CATALOGUE["llama3-70b"])

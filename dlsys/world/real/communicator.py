@@ -16,9 +16,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from dlsys.checks import at_least
 from dlsys.collectives import Transfer, plan_for
 from dlsys.collectives.buffers import as_rows, hold
-from dlsys.units import at_least
 from dlsys.world.agreement import Site, changed_too_early
 from dlsys.world.call import Call, Handle, divided, in_words
 from dlsys.world.communicator import TAGS, Communicator

@@ -24,7 +24,7 @@ from typing import Any
 
 import cloudpickle
 
-from dlsys.units import count
+from dlsys.checks import count
 from dlsys.world.arguments import check_program, check_ranks, check_seed
 from dlsys.world.errors import SHOWN, MismatchError, WorldError, rank_error
 from dlsys.world.real import rank_process

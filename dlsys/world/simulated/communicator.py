@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from dlsys.checks import at_least
 from dlsys.collectives import plan_for
-from dlsys.units import at_least
 from dlsys.world.agreement import Meeting, Site
 from dlsys.world.call import Call, Handle
 from dlsys.world.communicator import Communicator

@@ -1,0 +1,476 @@
+"""Everything public that can be called, found by inspection, with right arguments for each.
+
+A new chapter joins by itself: its package's `__all__` says what is public. An argument is right by
+what is called (ARGUMENTS), or by its name (NAMES); what is in neither has its default.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatch
+from functools import cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+
+import dlsys
+from dlsys import (
+    collectives,
+    data_parallel,
+    hardware,
+    memory_wall,
+    pipeline_parallel,
+    tensor_parallel,
+    world,
+)
+from dlsys.memory_wall.explorer import Choice
+from dlsys.model import GPT
+from dlsys.transformer import TransformerSpec
+
+LINK, CLUSTER, H100 = hardware.LINKS["nvlink4"], hardware.dgx_h100(2), hardware.DEVICES["h100-sxm"]
+RING, GPIPE = collectives.ring_all_reduce(4), pipeline_parallel.gpipe(2, 4)
+BUCKETS = data_parallel.buckets({"a": 8, "b": 16}, 8)
+STEP = data_parallel.overlap(BUCKETS, 1.0, 4, LINK)
+TINY = TransformerSpec(layers=2, hidden=8, heads=2, vocab=16, sequence=4)
+LAYOUT = tensor_parallel.layout(TINY, 2)
+ENERGY = memory_wall.energy(3600.0, 8, 500.0, pue=1.1)
+MODEL = GPT(TINY)
+ALONE = pipeline_parallel.gpipe(1, 2)
+TOKENS = torch.zeros(2, 4, dtype=torch.long)
+
+
+def whole() -> tensor_parallel.TensorParallelGPT:
+    return tensor_parallel.TensorParallelGPT(TINY)
+
+
+class Later(NamedTuple):
+    """An argument made anew for each call."""
+
+    make: Callable[[], Any]
+
+
+NAMES: dict[str, Any] = {
+    "comm": Later(world.current),
+    "achievable": 0.5,
+    "achieved": 0.4,
+    "backward": 2.0,
+    "backward_seconds": 1.0,
+    "base_seconds": 1.0,
+    "batch": 8,
+    "below": 0.05,
+    "budget": 1e6,
+    "bucket_bytes": 1e6,
+    "bytes_per_second": 1e9,
+    "cluster": CLUSTER,
+    "clusters": [CLUSTER],
+    "compute_seconds": 1.0,
+    "data_parallel": 8,
+    "delay_seconds": 1.0,
+    "device": H100,
+    "device_memory": 80e9,
+    "x": torch.ones(1, 4, 4),
+    "devices": 8,
+    "devices_per_node": 4,
+    "flops": 1e20,
+    "forward": 1.0,
+    "gradient_bytes": 1e9,
+    "gradients": 1e9,
+    "hidden": 64,
+    "hours": 100.0,
+    "kind": "all_reduce",
+    "layers": 4,
+    "link_or_cluster": LINK,
+    "m": 4,
+    "micro_batch": 2,
+    "n": 4,
+    "nbytes": 1e6,
+    "nodes": 2,
+    "number": 1e9,
+    "p": 2,
+    "parameters": 7e9,
+    "peak_flops": 1e15,
+    "r": 0.5,
+    "rank": 1,
+    "ranks": 4,
+    "rate": 1e14,
+    "seconds": 1e6,
+    "sequence": 64,
+    "spec": TINY,
+    "specs": [TINY],
+    "tokens": 64,
+    "tp": 2,
+    "v": 2,
+    "where": LINK,
+}
+
+
+# Of what is called: the arguments whose names do not say them.
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "collectives.Plan": {"algorithm": "by hand", "ranks": 2, "chunks": 2, "rounds": [[]]},
+    "collectives.Plan.bounds": {"length": 8},
+    "collectives.Plan.owner": {"chunk": 0},
+    "collectives.Plan.s*": {"rank": 0},
+    "collectives.Transfer": {"src": 0, "dst": 1, "first": 0, "stop": 1},
+    "collectives.candidates": {"ranks": 4},
+    "collectives.best": {"ranks": 4},
+    "collectives.crossovers": {"ranks": 4, "largest": 2.0**20},
+    "collectives.draw_crossovers": {"ranks": 4, "sizes": (1e2, 1e4)},
+    "collectives.draw_node_boundary": {"sizes": (1e4, 1e6)},
+    "data_parallel.BatchTradeoff": {"least_steps": 1e3, "least_samples": 1e6},
+    "data_parallel.LowRank": {"rank": 1},
+    "data_parallel.TopK": {"fraction": 0.1},
+    "data_parallel.TopK.kept": {"elements": 100},
+    "data_parallel.*.sent_bytes": {"shapes": [(4, 8), (4,)]},
+    "data_parallel.DataParallel": {"module": torch.nn.Linear(2, 2)},
+    "data_parallel.LocalSGD": {"module": torch.nn.Linear(2, 2)},
+    "data_parallel.buckets": {"sizes": {"a": 8, "b": 16}},
+    "data_parallel.b*_bucket*": {"bucket_bytes": None},
+    "data_parallel.bucket_tradeoff": {"bucket_bytes": None},
+    "data_parallel.draw_batch_tradeoff": {"tradeoff": data_parallel.BatchTradeoff(1e3, 1e6)},
+    "data_parallel.draw_bucket_tradeoff": {"steps": {8.0: STEP}},
+    "data_parallel.draw_compression": {"curves": {"all": ([1.0, 2.0], [3.0, 2.0])}},
+    "data_parallel.draw_scaling": {
+        "curves": {"weak": data_parallel.weak_scaling([1, 2], 1.0, 1e9, LINK)}
+    },
+    "data_parallel.noise_scale": {
+        "small_batch": 1,
+        "small_square": 2.0,
+        "large_batch": 8,
+        "large_square": 1.0,
+    },
+    "data_parallel.overlap": {"plan_or_sizes": [8.0, 16.0]},
+    "data_parallel.slowest_of": {"times": [1.0, 2.0]},
+    "data_parallel.*_scaling": {"ranks": [1, 2, 4]},
+    "exercises.amounts": {"cost": {"bytes": 8, "messages": 2}},
+    "exercises.cost_line": {"cost": {"bytes": 8, "messages": 2}},
+    "exercises.cost_of": {"run": {"bytes": 8}},
+    "exercises.seal": {"value": 12.5},
+    "exercises.sealed": {"token": "3$00$00$number"},
+    "exercises.same": {"expression": 4, "expected": 4},
+    "exploring.Explorer": {"choice": Choice()},
+    "hardware.Cluster": {"intra": LINK, "inter": LINK},
+    "hardware.Cluster.link": {"src": 0, "dst": 9},
+    "hardware.Device": {
+        "name": "A device",
+        "flops": {"bf16": 1e15},
+        "memory": 8e10,
+        "memory_bandwidth": 1e12,
+    },
+    "hardware.Device.r*": {"number_format": "bf16"},
+    "hardware.Link": {"name": "A link", "latency": 1e-6, "bandwidth": 1e9},
+    "memory_wall.Energy.*": {"dollars_per_kwh": 0.1, "kg_per_kwh": 0.4},
+    "memory_wall.MixedPrecision": {
+        "model": MODEL,
+        "make_optimizer": lambda p: torch.optim.SGD(p, 0.1),
+    },
+    "memory_wall.Recipe": {
+        "weights": 2,
+        "gradients": 2,
+        "master": 4,
+        "moments": 8,
+        "why": "to learn",
+    },
+    "memory_wall.check_energy": {"claimed": ENERGY, "tdp": 700.0, "pue": 1.1},
+    "memory_wall.draw_activations": {"sequences": [4, 8]},
+    "memory_wall.draw_recipes": {"recipes": ["fp32-adam"]},
+    "memory_wall.energy": {"watts": 500.0, "pue": 1.1},
+    "memory_wall.measure_*": {"model": MODEL, "tokens": TOKENS},
+    "memory_wall.rent_or_buy": {"dollars_per_hour": 2.0, "dollars_per_device": 3e4},
+    "memory_wall.utilization": {"seconds": 1e6},
+    "model.GPT": {},
+    "notebook.predict.answer": {"value": 4.0},
+    "notebook.quiz.show": {"slug": "memory_wall"},
+    "notebook.show.table": {"rows": [["a", 1]], "columns": ["name", "number"]},
+    "pipeline_parallel.Plan": {
+        "name": "by hand",
+        "stages": 1,
+        "micro_batches": 1,
+        "ranks": [[("F", 0, 0), ("B", 0, 0)]],
+    },
+    "pipeline_parallel.Plan.in_flight": {"order": GPIPE.ranks[0]},
+    "pipeline_parallel.Plan.needs": {"action": GPIPE.ranks[0][0]},
+    "pipeline_parallel.draw_comparison": {"plans": [GPIPE]},
+    "pipeline_parallel.message_bytes": {},
+    "pipeline_parallel.numbered": {"script": [("F", 0), ("B", 0)]},
+    "pipeline_parallel.partition": {"costs": [1.0, 2.0, 3.0]},
+    "pipeline_parallel.stage_seconds": {"pieces": [range(2), range(2, 4)]},
+    "tensor_parallel.Collective.*": {},
+    "tensor_parallel.Layout.times": {"parameter": LAYOUT.parameters[0]},
+    "tensor_parallel.Parameter": {"name": "weight", "shape": (8, 8)},
+    "tensor_parallel.draw_layer": {"plan": LAYOUT},
+    "tensor_parallel.draw_share": {"degrees": [1, 2]},
+    "tensor_parallel.draw_activations": {"degrees": [1, 2]},
+    "transformer.LatentAttention": {
+        "query_rank": 4,
+        "key_value_rank": 4,
+        "plain_size": 4,
+        "rotary_size": 4,
+        "value_size": 4,
+    },
+    "transformer.MixtureOfExperts": {"experts": 4, "experts_per_token": 2},
+    "transformer.TransformerSpec": {"heads": 8, "vocab": 256},
+    "transformer.TransformerSpec.from_config": {
+        "config": {
+            "model_type": "gpt2",
+            "n_layer": 2,
+            "n_embd": 8,
+            "n_head": 2,
+            "vocab_size": 16,
+            "n_positions": 4,
+        },
+    },
+    "transformer.TransformerSpec.*": {"layer": 1},
+    "collectives.Plan.run": {"tensor": torch.ones(4)},
+    "data_parallel.NoiseMeter.estimate": {},
+    "data_parallel.draw_overlap": {"names": ["a step"]},
+    "pipeline_parallel.Pipeline": {
+        "plan": ALONE,
+        "stages": Later(lambda: pipeline_parallel.split(GPT(TINY), ALONE, 0)),
+    },
+    "pipeline_parallel.split": {"plan": GPIPE, "model": Later(lambda: GPT(TINY))},
+    "tensor_parallel.full_state": {"model": Later(whole)},
+    "tensor_parallel.gathered": {
+        "model": Later(whole),
+        "name": "norm.weight",
+        "mine": torch.ones(8),
+    },
+    "tensor_parallel.load": {"model": Later(whole), "full_state": GPT(TINY).state_dict()},
+    "tensor_parallel.*Linear": {"in_features": 4, "out_features": 4},
+    "tensor_parallel.VocabParallelEmbedding": {"num_embeddings": 4, "embedding_dim": 4},
+    "tensor_parallel.vocab_parallel_cross_entropy": {
+        "logits": torch.ones(2, 4, 16),
+        "targets": TOKENS,
+    },
+    "units.Catalogue": {"kind": "thing", "entries": {"a": 1}},
+    "units.parse_bytes": {"text": "80 GB"},
+    "units.parse_seconds": {"text": "3 ms"},
+    "units.parse_flops": {"text": "3 TFLOP"},
+}
+# Whose methods are called.
+METER = data_parallel.NoiseMeter()
+METER.steps = 1
+OBJECTS: dict[str, Any] = {
+    "data_parallel.NoiseMeter": METER,
+    "collectives.Plan": collectives.ring_all_reduce(1),
+    "data_parallel.BatchTradeoff": data_parallel.BatchTradeoff(1e3, 1e6),
+    "data_parallel.BucketPlan": BUCKETS,
+    "data_parallel.Int8": data_parallel.Int8(),
+    "data_parallel.LowRank": data_parallel.LowRank(1),
+    "data_parallel.TopK": data_parallel.TopK(0.1),
+    "hardware.Cluster": CLUSTER,
+    "hardware.Device": H100,
+    "hardware.Link": LINK,
+    "memory_wall.Energy": ENERGY,
+    "pipeline_parallel.Plan": GPIPE,
+    "tensor_parallel.Collective": next(LAYOUT.collectives()),
+    "tensor_parallel.Layout": LAYOUT,
+    "tensor_parallel.Parameter": LAYOUT.parameters[0],
+    "transformer.TransformerSpec": TINY,
+}
+GIVEN = "functions of the package make it, out of what they have checked"
+INSIDE = "a part of what the package is built of, called by itself alone"
+TORCH = "torch calls it, or says what it does not like"
+WORLD = "worlds have tests of their own: tests/world"
+# What is not called, and why; patterns of names.
+NOT_CALLED = {
+    **dict.fromkeys(("checks.*", "annotated.*"), "it checks the arguments of all others"),
+    **dict.fromkeys(
+        (
+            *("exploring.*", "lazy.*", "network.*", "plain_data.*", "svg.*", "*.explore"),
+            *("notebook.fold.*", "notebook.release.*", "exercises.plain", "exercises.Sealed*"),
+            *("data_parallel.GradientBucket*", "data_parallel.all_reduce"),
+            *("pipeline_parallel.DeferredWeights.*", "pipeline_parallel.Stage*"),
+            *("model.[!G]*", "tensor_parallel.*.reset_parameters"),
+        ),
+        INSIDE,
+    ),
+    **dict.fromkeys(
+        (
+            *("collectives.Price", "collectives.Step", "data_parallel.NoiseScale"),
+            *("data_parallel.Overlap", "data_parallel.Scaling", "memory_wall.Activations"),
+            *("memory_wall.Energy", "memory_wall.M*State", "memory_wall.RentOrBuy"),
+            *("memory_wall.Saved", "memory_wall.Waste", "notebook.predict.Answer"),
+            *("notebook.quiz.Quiz", "notebook.show.Table", "pipeline_parallel.Price"),
+            *("pipeline_parallel.Span", "tensor_parallel.Kept", "tensor_parallel.Price"),
+            *("tensor_parallel.Collective", "transformer.Matrix"),
+        ),
+        GIVEN,
+    ),
+    **dict.fromkeys(
+        ("data_parallel.Bucket", "data_parallel.BucketPlan", "tensor_parallel.Layout"),
+        "its check() proves it right",
+    ),
+    "pipeline_parallel.Action": "the Plan that holds it proves it right",
+    **dict.fromkeys(
+        (
+            *("model.GPT.*", "tensor_parallel.TensorParallelGPT.*"),
+            *("*.forward", "*.extra_repr", "*.whole", "*.parameters", "*.named_parameters"),
+        ),
+        TORCH,
+    ),
+    "units.Catalogue": INSIDE,
+    "tensors.*": "it checks the arguments of all others",
+    **dict.fromkeys(("pipeline_parallel.Plan.in_flight", "pipeline_parallel.Plan.needs"), INSIDE),
+    "pipeline_parallel.Pipeline.step": "its stages say what they do not like",
+    "data_parallel.NoiseMeter.estimate": "one rank, as here, has no noise scale",
+    "data_parallel.draw_overlap": "its steps come one by one; names are titles",
+    "notebook.show.refusal": "it calls any function with any arguments",
+    "tensor_parallel.Layout.recut": "it makes layouts that are wrong, for check() to judge",
+    "world.*": WORLD,
+}
+
+
+# Text that may be anything.
+FREE = {
+    "kind of a catalogue",
+    "expression",
+    "expected",
+    "value",
+    "hint",
+    "unit",
+    "name",
+    "source",
+    "why",
+    "label",
+    "algorithm",
+}
+# Other words under which a sentence may speak of an argument.
+WORDS: dict[str, tuple[str, ...]] = {
+    "kind": ("collective",),
+    "tp": ("tensor-parallel degree",),
+    "degrees": ("tensor-parallel degree",),
+    "tensor_parallel": ("tensor-parallel degree",),
+    "plan_or_sizes": ("A bucket's size",),
+    "shares": ("A share of backward",),
+    "times": ("A time in seconds",),
+    "experts_per_token": ("a token cannot visit",),
+    "kv_heads": ("key-value heads",),
+    "nics_per_node": ("network cards",),
+    "dst": ("Rank",),
+    "number_format": ("rate of",),
+    "dtypes": ("dtype",),
+    "recipes": ("recipe",),
+    "sequences": ("sequence",),
+    "slug": ("quiz",),
+    "token": ("is not a seal",),
+    "seconds": ("hours", "FLOP/s", "times as long"),
+    "costs": ("The cost of piece",),
+    "ranks": ("Rank 0 has",),
+    "full_state": ("The state",),
+    "flops": ("FLOP/s",),
+    "peak_flops": ("peak",),
+    "tdp": (" W ",),
+    "achieved": ("A utilization of",),
+    "achievable": ("A utilization of",),
+    "value": ("answer",),
+    "rows": ("Row ",),
+    "columns": ("columns",),
+    "most_in_flight": ("are allowed",),
+    "num_embeddings": ("words",),
+}
+# What needs a communicator.
+IN_A_WORLD = (
+    "data_parallel.DataParallel",
+    "data_parallel.LocalSGD",
+    "tensor_parallel.*Linear",
+    "tensor_parallel.*Embedding",
+    "tensor_parallel.TensorParallelGPT",
+    "tensor_parallel.vocab*",
+    "tensor_parallel.[cgrsfl]*",
+    "data_parallel.NoiseMeter.*",
+    "collectives.Plan.run",
+    "pipeline_parallel.Pipeline",
+)
+
+
+class Public(NamedTuple):
+    """A public callable: its name from the package on, and what is called."""
+
+    name: str
+    call: Callable[..., Any]
+
+    def said(self) -> dict[str, Any]:
+        """A right value for each parameter that has one, or what makes it; the rest is missing."""
+        of_it = [given for name, given in ARGUMENTS.items() if fnmatch(self.name, name)]
+        given = NAMES | {
+            name: parameter.default
+            for name, parameter in self.parameters().items()
+            if parameter.default is not parameter.empty
+        }
+        for each in of_it:
+            given |= each
+        return {name: given[name] for name in self.parameters() if name in given}
+
+    def arguments(self) -> dict[str, Any]:
+        """Right values, for one call."""
+        return {k: v.make() if isinstance(v, Later) else v for k, v in self.said().items()}
+
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        """By name, without *args and **options."""
+        every = inspect.signature(self.call).parameters
+        loose = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+        return {n: p for n, p in every.items() if p.kind not in loose and n != "self"}
+
+
+@cache
+def public() -> tuple[Public, ...]:
+    """Every public function, class and method that takes anything, in the order of their names."""
+    found = {each.name: each for name, value in _named(dlsys) for each in _calls(name, value)}
+    return tuple(found[name] for name in sorted(found) if found[name].parameters())
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether one of the patterns is one of this name."""
+    return any(fnmatch(name, pattern) for pattern in patterns)
+
+
+def reason(name: str) -> str | None:
+    """Why what has this name is not called; None where it is."""
+    return next((why for pattern, why in NOT_CALLED.items() if fnmatch(name, pattern)), None)
+
+
+def _named(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """The public names of a package: those that it lists, or those of all that lies in it."""
+    here = module.__name__.removeprefix("dlsys.")
+    if hasattr(module, "__all__"):
+        yield from ((f"{here}.{name}", getattr(module, name)) for name in module.__all__)
+    elif hasattr(module, "__path__"):
+        for info in pkgutil.iter_modules(module.__path__, f"{module.__name__}."):
+            if info.name not in ("dlsys.grading", "dlsys.notebook.book"):  # Sphinx, and commands
+                yield from _named(importlib.import_module(info.name))
+    else:
+        mine = vars(module).items()
+        yield from (
+            (f"{here}.{name}", value)
+            for name, value in mine
+            if name[0] != "_" and getattr(value, "__module__", "") == module.__name__
+        )
+
+
+def _calls(name: str, value: Any) -> Iterator[Public]:
+    if not inspect.isclass(value):
+        if inspect.isroutine(value) or hasattr(value, "__wrapped__"):
+            yield Public(name, value)
+        return
+    if issubclass(value, Exception):
+        return
+    if not inspect.isabstract(value):
+        yield Public(name, value)
+    for method in dir(value):
+        raw = inspect.getattr_static(value, method)
+        function = getattr(raw, "__func__", raw)
+        if (
+            method[0] == "_"
+            or not inspect.isfunction(function)
+            or not function.__module__.startswith("dlsys.")
+        ):
+            continue
+        owner = OBJECTS.get(name)
+        if owner is None and not isinstance(raw, classmethod | staticmethod):
+            yield Public(f"{name}.{method}", function)
+        else:
+            yield Public(f"{name}.{method}", getattr(value if owner is None else owner, method))

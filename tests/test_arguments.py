@@ -1,0 +1,254 @@
+"""Whatever is passed to whatever is public ends in a sentence that helps, or in a right result.
+
+Every parameter of every public callable (`tests.public_api`) gets each wrong value in turn, with right
+ones for the others. What its annotation does not allow has to be refused by a ValueError or TypeError
+that calls the parameter by its name; what it allows may give a result, in which all is finite.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import contextlib
+import dataclasses
+import inspect
+import io
+import math
+import re
+import resource
+import signal
+import threading
+import types
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from dlsys import hardware, network, units, world
+from dlsys.collectives import Plan, Transfer, ring_all_reduce
+from dlsys.data_parallel import buckets
+from dlsys.exercises import WrongAnswer, same
+from dlsys.hardware import LINKS, Device, dgx_h100
+from dlsys.memory_wall import activations
+from dlsys.pipeline_parallel import partition
+from dlsys.tensor_parallel import layout, vocab_parallel_cross_entropy
+from dlsys.transformer import CATALOGUE
+from tests.public_api import FREE, IN_A_WORLD, WORDS, Public, matches, public, reason
+
+CALLED = [each for each in public() if reason(each.name) is None]
+WRONG: list[Any] = [
+    *(None, True, "4", "", object(), abs, 1.5, -0.5, -1, 0, 10**12, 1e30),
+    *(math.nan, math.inf, -math.inf, [], {}, [None], [-1], [math.nan]),
+]
+TENSORS = [
+    torch.ones(2, 3).to_sparse(),
+    torch.ones(2, 3).to(torch.float8_e4m3fn),
+    torch.ones(0),
+    torch.ones(2, 3, device="meta"),
+    torch.full((2, 3), 7),
+]
+# Names of annotations that a module has for type checkers alone.
+KNOWN: dict[str, Any] = {
+    **{name: getattr(hardware, name) for name in ("Link", "Cluster", "Device")},
+    **dict.fromkeys(("Figure", "Overlap", "Price"), object),
+    **{"Tensor": torch.Tensor, "torch": torch, "Where": network.Where},
+    "Communicator": world.Communicator,
+}
+
+
+class TooLongError(Exception):
+    """A call took more processor time than it may."""
+
+
+@contextlib.contextmanager
+def limits(memory: int = 2**30, seconds: float = 1.0) -> Iterator[None]:
+    """Processor time and memory that a call may take; time only where signals arrive."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        raise TooLongError(f"takes more than {seconds:g} s")
+
+    before, old = resource.getrlimit(resource.RLIMIT_AS), signal.signal(signal.SIGVTALRM, stop)
+    with open("/proc/self/statm") as file:
+        now = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + memory, before[1]))
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, old)
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def hints_of(each: Public) -> dict[str, Any]:
+    """The annotations of its parameters."""
+    call = each.call
+    if inspect.isclass(call):
+        call = call.__new__ if issubclass(call, tuple) else call.__init__
+    function = inspect.unwrap(getattr(call, "__func__", call))
+    classes = {one.call.__name__: one.call for one in public() if inspect.isclass(one.call)}
+    return typing.get_type_hints(function, None, KNOWN | classes)
+
+
+def admits(hint: Any, value: Any) -> bool:
+    """Whether a value is of what an annotation says, and finite; True is no number."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if hint in (Any, object) or isinstance(hint, typing.TypeVar):
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(admits(part, value) for part in parts)
+    if origin is typing.Literal:
+        return value in parts
+    if hint in (int, typing.SupportsIndex):
+        return type(value) is int
+    if hint is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    if origin is collections.abc.Callable:
+        return callable(value)
+    if origin in (tuple, list, collections.abc.Sequence, collections.abc.Iterable):
+        return isinstance(value, list | tuple) and all(admits(parts[0], part) for part in value)
+    if origin in (dict, collections.abc.Mapping):
+        return isinstance(value, dict) and all(admits(parts[1], part) for part in value.values())
+    return isinstance(value, hint)
+
+
+def infinite(result: Any, depth: int = 4) -> bool:
+    """Whether a number in it is no finite one."""
+    if isinstance(result, float):
+        return not math.isfinite(result)
+    if dataclasses.is_dataclass(result) and not isinstance(result, type):
+        result = vars(result)
+    if isinstance(result, dict):
+        result = list(result.values())
+    inside = result[:100] if isinstance(result, list | tuple) and depth else ()
+    return any(infinite(part, depth - 1) for part in inside)
+
+
+def ending(each: Public, name: str, hint: Any, bad: Any) -> str:
+    """What is wrong with how a call with one bad argument ends; "" where it ends well."""
+    arguments = {**each.arguments(), name: bad}
+    try:
+        with limits(), contextlib.redirect_stdout(io.StringIO()):
+            result = each.call(**arguments)
+    except WrongAnswer:
+        return ""  # what `same` is for
+    except (ValueError, TypeError) as error:
+        spoken = [name, name.replace("_", " "), name.replace("_", "-"), *WORDS.get(name, ())]
+        named = any(re.search(rf"(?<![a-z]){re.escape(w)}", str(error), re.I) for w in spoken)
+        return "" if named else f"{type(error).__name__} does not name it: {error}"
+    except (Exception, MemoryError) as error:
+        return f"{type(error).__name__}: {error}"
+    if not (bad is each.parameters()[name].default or admits(hint, bad)):
+        return f"is taken without a word: {result!r:.80}"
+    if type(bad) is str and name not in FREE:
+        return f"is taken, as any text would be: {result!r:.80}"
+    return f"gives what is not finite: {result!r:.80}" if infinite(result) else ""
+
+
+def tries(each: Public) -> Iterator[tuple[str, Any, Any]]:
+    """Each parameter with its annotation and each wrong value."""
+    hints = hints_of(each)
+    for name in each.parameters():
+        hint = hints.get(name, Any)
+        tensors = TENSORS if torch.Tensor in (hint, *typing.get_args(hint)) else []
+        # What a function of one's own does is one's own business.
+        yield from (
+            (name, hint, bad)
+            for bad in WRONG + tensors
+            if not (callable(bad) and admits(hint, bad))
+        )
+
+
+def faults(each: Public) -> list[str]:
+    """A line for each call that ends badly."""
+    ended = ((name, bad, ending(each, name, hint, bad)) for name, hint, bad in tries(each))
+    return [f"{each.name}({name}={bad!r:.40}) {why:.200}" for name, bad, why in ended if why]
+
+
+def in_its_place(each: Public, run: Callable[[Public], Any]) -> Any:
+    """run(each), in a world of one rank where a communicator is needed."""
+    if matches(each.name, IN_A_WORLD):
+        return world.simulate(lambda comm: run(each), 1).results[0]
+    return run(each)
+
+
+@pytest.mark.parametrize("each", CALLED, ids=lambda each: each.name)
+def test_a_bad_argument_ends_in_a_sentence_that_names_it(each):
+    found = in_its_place(each, faults)
+    assert not found, "\n".join(found)
+
+
+def test_what_is_public_is_called_or_says_why_not():
+    lacking = {
+        each.name: missing
+        for each in CALLED
+        if (missing := each.parameters().keys() - each.said().keys())
+    }
+    assert not lacking, "give right arguments, or a reason, in tests/public_api.py"
+    assert len(CALLED) > 150
+    assert sum(1 for each in CALLED for _ in tries(each)) >= 1500
+
+
+@pytest.mark.parametrize("each", CALLED, ids=lambda each: each.name)
+def test_right_arguments_are_taken(each):
+    with contextlib.redirect_stdout(io.StringIO()):
+        in_its_place(each, lambda each: str(each.call(**each.arguments())))
+
+
+LOGITS, TARGETS = torch.ones(2, 4, 16), torch.zeros(2, 4, dtype=torch.long)
+
+
+def loss(logits: torch.Tensor, targets: torch.Tensor, **more: Any) -> Any:
+    return world.simulate(
+        lambda comm: vocab_parallel_cross_entropy(logits, targets, comm, **more), 1
+    )
+
+
+SENTENCES: list[tuple[Callable[[], object], str]] = [
+    (lambda: units.format_bytes("4"), "bytes is '4'; it must be a finite number of at least 0."),
+    (
+        lambda: hardware.Link("x", 0.0, math.inf),
+        "The bandwidth of link x in bytes per second is inf; it must be a finite number above zero.",
+    ),
+    (
+        lambda: units.parse_bytes("1e999 GB"),
+        "'1e999 GB' is more than can be computed with; write 80 GB",
+    ),
+    (lambda: ring_all_reduce(4).price("1e9", LINKS["nvlink4"]), "nbytes is '1e9': give a finite"),
+    (lambda: dgx_h100(2).node(1.5), "rank is 1.5; there is no rank 1.5"),
+    (lambda: Transfer(0, 0, 1, 0), "src and dst are both 0; a rank sends itself no message"),
+    (lambda: Transfer(0, 1, 1, 0), "first is 1 and stop 0; chunks [first, stop) are sent"),
+    (lambda: Plan("broadcast", "x", 2, 1, [[(0, 0, 0, 1)]]), "src and dst are both 0"),
+    (
+        lambda: activations(CATALOGUE["gpt2-small"], 1, flash="no"),
+        "flash is 'no'; it must be True or False.",
+    ),
+    (lambda: partition([], 1), "costs is []; it must have at least one."),
+    (lambda: layout("gpt2-small", 2), "spec is 'gpt2-small'; it must be a TransformerSpec such as"),
+    (lambda: buckets([1, 2]), "sizes is [1, 2]; it must be a dictionary"),
+    (
+        lambda: Device("x", None, 1.0, 1.0),
+        "flops is None; it must be a dictionary, of a number each.",
+    ),
+    (lambda: same(4, 4, hint=5), "hint is 5; it must be text, a dictionary, of text each or"),
+    (lambda: loss(LOGITS.to_sparse(), TARGETS), "logits is of layout torch.sparse_coo; it must be"),
+    (lambda: loss(LOGITS.to(torch.float8_e4m3fn), TARGETS), "logits is of torch.float8_e4m3fn; it"),
+    (lambda: loss(LOGITS, TARGETS[:1]), "targets is of shape (1, 4) and torch.int64; it must be"),
+    (lambda: loss(LOGITS, TARGETS + 16), "targets has 16; a target is a word, from 0 to 15, or"),
+    (
+        lambda: loss(LOGITS, TARGETS.float()),
+        "targets is of shape (2, 4) and torch.float32; it must",
+    ),
+    (lambda: loss(LOGITS, TARGETS, vocab=17), "logits has 16 columns on rank 0; of a vocab of 17"),
+]
+
+
+@pytest.mark.parametrize(("call", "sentence"), SENTENCES, ids=[words for _, words in SENTENCES])
+def test_the_sentence_is_true_of_the_value(call, sentence):
+    with pytest.raises((ValueError, world.RankError)) as caught:
+        call()
+    assert sentence in str(caught.value)
