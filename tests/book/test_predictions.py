@@ -288,14 +288,14 @@ def test_a_notebook_shows_the_answer_as_text():
     assert repr(answer(10.12, "years")) == "Answer: 10.1 years"
     assert repr(answer(0.07612)) == "Answer: 0.0761"
     assert repr(answer(16.000004, "MB")) == "Answer: 16 MB"
-    assert repr(answer("b", choices="ab")) == "Answer: b"
+    assert repr(answer("b", choices=["a", "b"])) == "Answer: b"
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         ((0, "GB"), "above 0"),
-        ((-1,), "above 0"),
+        ((-1,), "value is -1; it must be a finite number of at least 0"),
         (("it grows",), "above 0"),
         ((float("inf"),), "inf"),
         (("c", "", ["a", "b"]), "choices are a, b"),
