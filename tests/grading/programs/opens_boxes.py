@@ -1,6 +1,7 @@
 """Opens two boxes with processes that would outlive them, says who they are, and waits."""
 
 import json
+import signal
 import sys
 import time
 
@@ -15,6 +16,7 @@ if os.fork() == 0:
 """
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what started it may ignore that
     sys.path.append(__file__.rpartition("/tests/")[0])
     with Boxes(isolated=sys.argv[1] == "isolated") as boxes:
         opened = [boxes.open("tests.grading.programs.boxed") for _ in range(2)]
