@@ -114,6 +114,11 @@ def preload(assignments: Iterable[Assignment]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def names_in(source: str) -> set[str]:
+    """The names that Python source mentions, within functions as well."""
+    return {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+
+
 # -- reading -------------------------------------------------------------------------------------
 
 
@@ -294,8 +299,7 @@ def _check_imports(cells: list[_Stored], solutions: Mapping[str, str]) -> None:
     for cell in cells if imports else ():
         if cell.kind not in (TRUSTED, TEST):
             continue
-        tree = ast.parse(solutions.get(cell.id, cell.source))  # with the hidden checks
-        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        used = names_in(solutions.get(cell.id, cell.source))  # with the hidden checks
         for name in sorted(used & imports.keys()):
             raise ValueError(
                 f"cell {cell.id!r} uses {name}, which the blank answer cell {imports[name]!r} "

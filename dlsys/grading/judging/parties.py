@@ -5,13 +5,12 @@ Either may die, hang or lie; here that is an exception or an answer without a va
 
 from __future__ import annotations
 
-import ast
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dlsys.grading.assignment import TEST, TRUSTED, Assignment, Cell
+from dlsys.grading.assignment import TEST, TRUSTED, Assignment, Cell, names_in
 from dlsys.grading.boxes.sandbox import Limits
 from dlsys.grading.boxes.warm import Boxes
 from dlsys.grading.collecting.rebuild import Step
@@ -186,20 +185,16 @@ def stations(assignment: Assignment) -> list[Station]:
     for cell in assignment.cells:
         if cell.kind == TRUSTED:
             cells.append(cell)
-            mentioned |= _mentioned(cell.source)
+            mentioned |= names_in(cell.source)
         elif cell.id in questions:
             question = questions[cell.id]
             exported += question.names
             for check in question.checks:
-                mentioned |= _mentioned(check.expression) | _mentioned(check.cost or "")
+                mentioned |= names_in(check.expression) | names_in(check.cost or "")
             names = tuple(name for name in exported if name in mentioned)
             found.append(Station(question.id, tuple(cells), names))
             cells = []
     return found
-
-
-def _mentioned(source: str) -> set[str]:
-    return {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
 
 
 def _readable(text: Any) -> str:
