@@ -23,10 +23,10 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT))
 
-from attacks import Attack, cell  # noqa: E402
-from wrong_answers.notebooks import code_cells, execute, new_namespace  # noqa: E402
+from tests.grading.attacks import Attack, cell  # noqa: E402
+from tests.exercises.notebooks import code_cells, execute, new_namespace  # noqa: E402
 
 from dlsys.grading.assignment import load  # noqa: E402
 from dlsys.grading.boxes.sandbox import Limits  # noqa: E402
