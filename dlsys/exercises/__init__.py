@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from dlsys.annotated import checked
-from dlsys.checks import at_least, flag
 from dlsys.exercises.cost import amounts, cost_line, cost_of
 from dlsys.exercises.judge import approval, complaint, difference
+from dlsys.exercises.options import check_options
 from dlsys.exercises.plain import NotPlain, plain
 from dlsys.exercises.seal import Sealed, seal, sealed
 from dlsys.exercises.wrong import GREEN_TICK, OtherStructure, WrongAnswer
@@ -63,11 +62,10 @@ def same(
     weight, needed: for a grader: how much of the question's points the check is worth beside the
         others, and whether an answer that fails it earns none of them
     """
-    at_least("rtol", rtol, 0)
-    at_least("atol", atol, 0)
-    at_least("weight", weight, 0)
-    flag("needed", needed)
-    _check_words(hint, cost, best, vary)
+    check_options(
+        rtol=rtol, atol=atol, hint=hint, best=best, vary=vary, weight=weight, needed=needed
+    )
+    paid = None if cost is None else cost_of(cost)
     question = _source_of_expression(sys._getframe(1)) or "the answer"
     try:
         came = plain(expression)
@@ -78,19 +76,7 @@ def same(
     if wrong is not None:
         raise WrongAnswer(complaint(question, came, wanted, wrong, hint, rtol))
     lines = [f"{GREEN_TICK} {approval(question, came)}"]
-    print("\n".join(lines if cost is None else [*lines, cost_line(cost_of(cost), best)]))
-
-
-@checked
-def _check_words(
-    hint: str | Mapping[Any, str] | list[tuple[Any, str]] | None,
-    cost: Any,
-    best: Mapping[str, float] | None,
-    vary: Mapping[Any, Sequence[Any]] | None,
-) -> None:
-    """Check what is said about an answer, by their annotations, before anything is compared."""
-    if cost is not None:
-        cost_of(cost)
+    print("\n".join(lines if paid is None else [*lines, cost_line(paid, best)]))
 
 
 def _source_of_expression(frame: FrameType) -> str | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 from dlsys.exercises import Sealed, plain, sealed
+from dlsys.exercises.options import check_options
 
 _LITERALS = ("rtol", "atol", "hint", "best", "vary", "weight", "needed")
 
@@ -78,10 +78,10 @@ def _check(statement: ast.stmt, source: str, hidden: bool) -> Check:
             hidden=hidden,
             **literals,
         )
+        check_options(**{name: getattr(check, name) for name in _LITERALS})
     except (TypeError, ValueError) as error:  # NotPlain and an unhashable key are TypeErrors
         raise ValueError(f"line {call.lineno}: {error}") from None
     _check_domains(check, call)
-    _check_share(check, call)
     return check
 
 
@@ -182,13 +182,6 @@ def _literals(node: ast.AST) -> Iterator[tuple[str, str]]:
     else:
         for child in ast.iter_child_nodes(node):
             yield from _literals(child)
-
-
-def _check_share(check: Check, call: ast.Call) -> None:
-    if type(check.weight) not in (int, float) or not 0 < check.weight < math.inf:
-        raise ValueError(f"line {call.lineno}: weight is {check.weight!r}; give a number above 0.")
-    if type(check.needed) is not bool:
-        raise ValueError(f"line {call.lineno}: needed is {check.needed!r}; give True or False.")
 
 
 def _check_domains(check: Check, call: ast.Call) -> None:
