@@ -1,7 +1,7 @@
 """Arguments checked where they come in: every refusal is one sentence, and all are written here.
 
 `<name> is <value>; it must be <what is allowed>.` A check takes the name that its caller's reader
-knows, and raises ValueError.
+knows, and raises ValueError; TypeError where its caller says so.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ class UnknownNameError(KeyError, ValueError):
         return str(self.args[0])
 
 
-def refuse(name: str, value: object, allowed: str) -> NoReturn:
-    """Raise the ValueError that says what came as `name`, and what must."""
-    refuse_what(name, shown(value), allowed)
+def refuse(name: str, value: object, allowed: str, error: type[Exception] = ValueError) -> NoReturn:
+    """Raise the error that says what came as `name`, and what must."""
+    refuse_what(name, shown(value), allowed, error)
 
 
-def refuse_what(name: str, what: str, allowed: str) -> NoReturn:
+def refuse_what(
+    name: str, what: str, allowed: str, error: type[Exception] = ValueError
+) -> NoReturn:
     """`refuse` for a value that is told in words, as a tensor is."""
-    raise ValueError(f"{name} is {what}; it must be {allowed}.")
+    raise error(f"{name} is {what}; it must be {allowed}.")
 
 
 def shown(value: object, most: int = 80) -> str:

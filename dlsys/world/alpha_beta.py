@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from dlsys.annotated import checked
+from dlsys.checks import count, refuse, some
 from dlsys.collectives import Plan, ring_all_reduce
 from dlsys.hardware import Link
 from dlsys.palette import LINES
@@ -40,6 +42,7 @@ class Sample(NamedTuple):
     slowest: float
 
 
+@checked
 @dataclass(frozen=True)
 class Fit:
     """The link that explains best how long `plan` took: latency in s, bandwidth in bytes/s."""
@@ -81,32 +84,30 @@ class Fit:
         return figure
 
 
+@checked
 def measure(ranks: int = 2, sizes: Sequence[int] = SIZES, repeats: int = 15) -> Fit:
     """Measure ring all-reduces of `sizes` bytes among real processes; fit latency and bandwidth.
 
     Raises ValueError for fewer than two ranks, two sizes or one repeat.
     """
-    if ranks < 2:
-        raise ValueError(f"measure got {ranks} ranks; a message needs at least two")
+    plan = ring_all_reduce(count("ranks", ranks, least=2))  # a message needs two
     if len(set(sizes)) < 2:
-        raise ValueError(f"measure got sizes {list(sizes)}; two numbers need two sizes or more")
-    plan = ring_all_reduce(ranks)
+        refuse("sizes", sizes, "of two sizes or more, to tell latency from bandwidth")
     samples = measure_plan(plan, sizes, repeats)
     return Fit(plan, fit(plan, samples), tuple(samples))
 
 
+@checked
 def measure_plan(plan: Plan, sizes: Sequence[int] = SIZES, repeats: int = 15) -> list[Sample]:
     """Measure `plan` on float32 buffers of `sizes` bytes in as many real processes as it has ranks.
 
     Raises ValueError for sizes that do not give every rank's part whole numbers.
     """
     parts = plan.ranks if plan.kind in ("all_gather", "gather") else 1
-    if any(n < 1 or n % (4 * parts) for n in sizes):
-        raise ValueError(
-            f"measure_plan got sizes {list(sizes)}; for this plan it takes multiples of {4 * parts}"
-        )
-    if repeats < 1:
-        raise ValueError(f"measure_plan got repeats={repeats}; it measures at least once")
+    some("sizes", sizes)
+    if any(count("sizes", n, 0) % (4 * parts) or not n for n in sizes):
+        refuse("sizes", sizes, f"multiples of {4 * parts}, for this plan")
+    repeats = count("repeats", repeats)
 
     def program(comm: Communicator) -> list[list[float]]:
         times = []

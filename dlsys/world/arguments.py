@@ -7,52 +7,47 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dlsys.checks import count
+from dlsys.checks import count, refuse, refuse_what
 from dlsys.units import format_bytes
 
 _UNRUN: dict[Callable[[object], bool], str] = {
-    inspect.isgeneratorfunction: "a generator: its body holds yield",
-    inspect.iscoroutinefunction: "asynchronous: it begins with async def",
-    inspect.isasyncgenfunction: "an asynchronous generator: it begins with async def",
+    inspect.isgeneratorfunction: "a generator (its body holds yield)",
+    inspect.iscoroutinefunction: "asynchronous (it begins with async def)",
+    inspect.isasyncgenfunction: "an asynchronous generator (it begins with async def)",
 }
-_SEEDS = 2**63
+_SEEDS = 2**63  # that torch's generators take
 
 
-def check_program(world: str, program: Callable[..., object], args: Sequence[Any]) -> tuple:
-    """`args` as a tuple, if `program(comm, *args)` can be called; `world` is who will do so.
+def check_program(program: Callable[..., object], args: Sequence[Any]) -> tuple:
+    """`args` as a tuple, if `program(comm, *args)` can be called.
 
     Raises TypeError otherwise, and for a program whose call would run nothing.
     """
     if not callable(program):
-        raise TypeError(f"{world} got {program!r}; it takes a function program(comm, ...)")
+        refuse("program", program, "a function program(comm, ...)", TypeError)
     name = getattr(program, "__name__", "program")
     for is_unrun, words in _UNRUN.items():
         if is_unrun(program) or is_unrun(type(program).__call__):
-            raise TypeError(
-                f"{world} got {name}, which is {words}. Its call would run nothing of it; write a "
-                "function that returns its result"
-            )
+            nothing = f"{name}, {words}: its call would run nothing of it"
+            refuse_what("program", nothing, "a function that returns its result", TypeError)
     if not isinstance(args, Sequence) or isinstance(args, str | bytes):
-        raise TypeError(
-            f"{world} got args={args!r}; it takes what follows comm as a tuple or a list, "
-            "args=(x,) for one"
-        )
-    _check_call(world, program, name, args)
+        allowed = "a tuple or a list of what follows comm: args=(x,) for one"
+        refuse("args", args, allowed, TypeError)
+    _check_call(program, name, args)
     return tuple(args)
 
 
-def _check_call(
-    world: str, program: Callable[..., object], name: str, args: Sequence[object]
-) -> None:
+def _check_call(program: Callable[..., object], name: str, args: Sequence[object]) -> None:
     try:
         signature = inspect.signature(program)
     except ValueError:  # some built-in functions have none
         return
     try:
         signature.bind(None, *args)
+        return
     except TypeError as error:
-        given = ", ".join(["comm", *(f"args[{i}]" for i in range(len(args)))])
-        raise TypeError(f"{world} cannot call {name}({given}): {error}") from None
+        taken = f"what {name}{signature} takes after comm: {error}"
+    refuse("args", args, taken, TypeError)
 
 
 def check_result(rank: int, result: object) -> None:
@@ -66,14 +61,12 @@ def check_result(rank: int, result: object) -> None:
         )
 
 
-def check_seed(world: str, seed: int) -> int:
+def check_seed(seed: int) -> int:
     """`seed`, of any integer type, as an int; ValueError where torch's generators take it not."""
-    if not hasattr(seed, "__index__") or isinstance(seed, bool) or not 0 <= int(seed) < _SEEDS:
-        raise ValueError(f"{world} got seed={seed!r}; it takes a whole number from 0 to 2**63 - 1")
-    return int(seed)
+    return count("seed", seed, 0, _SEEDS - 1)
 
 
-def check_ranks(world: str, ranks: int, nbytes: int) -> int:
+def check_ranks(ranks: int, nbytes: int) -> int:
     """`ranks` as an int, if so many fit into half of this machine's memory at `nbytes` each.
 
     Raises ValueError otherwise.
@@ -81,8 +74,7 @@ def check_ranks(world: str, ranks: int, nbytes: int) -> int:
     ranks = count("ranks", ranks)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if ranks > (most := memory // 2 // nbytes):
-        raise ValueError(
-            f"{world} got {ranks:,} ranks; each takes about {format_bytes(nbytes, binary=True)}, "
-            f"and half of this machine's {format_bytes(memory, binary=True)} holds {most:,}"
-        )
+        each, half = format_bytes(nbytes, binary=True), format_bytes(memory // 2, binary=True)
+        most_ranks = f"at most {most:,}: each takes about {each}, and half of this machine's memory"
+        refuse_what("ranks", f"{ranks:,}", f"{most_ranks} is {half}")
     return ranks

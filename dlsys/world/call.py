@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
+from dlsys.checks import refuse
 from dlsys.collectives import Plan
 from dlsys.collectives.plan import REDUCING, ROOTED
 
@@ -99,9 +100,9 @@ def divided(wishes: Sequence[tuple[Hashable, int | None]]) -> list[list[int]]:
 def reduction(kind: str, op: Any) -> str:
     """The name of a reduction; torch.distributed's ReduceOp is understood, too."""
     if isinstance(op, torch.Tensor):
-        raise TypeError(f"{kind} takes one tensor and returns its result; it fills no other tensor")
+        raise TypeError(f"op is a tensor; {kind} returns its result and fills no other tensor.")
     name = str(op).rpartition(".")[2].lower()
     name = {"avg": "mean", "product": "prod"}.get(name, name)
     if name not in REDUCTIONS:
-        raise ValueError(f"{kind} got op={op!r}; allowed are {', '.join(REDUCTIONS)}")
+        refuse("op", op, f"one of {', '.join(REDUCTIONS)}")
     return name

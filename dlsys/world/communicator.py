@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from dlsys.checks import count, flag, refuse, refuse_what, shown
 from dlsys.collectives import Plan, plan_for
 from dlsys.collectives.plan import REDUCING, ROOTED
 from dlsys.world.call import Call, Handle, Into, in_words, reduction
@@ -45,25 +46,25 @@ class Communicator(ABC):
         """
         dst = self._peer("send to", dst)
         self._check_tensor("send", tensor)
-        self._isend(tensor, dst, _checked_tag(tag)).wait()
+        self._isend(tensor, dst, _tag(tag)).wait()
 
     def recv(self, tensor: torch.Tensor, src: int, tag: int = 0) -> torch.Tensor:
         """Receive from rank `src` into `tensor`, which must have the shape and dtype sent."""
         src = self._peer("receive from", src)
         self._check_tensor("recv", tensor)
-        return self._irecv(tensor, src, _checked_tag(tag)).wait()
+        return self._irecv(tensor, src, _tag(tag)).wait()
 
     def isend(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> Handle:
         """Start to send; call `wait()` before you write to `tensor`, and before you return."""
         dst = self._peer("send to", dst)
         self._check_tensor("isend", tensor)
-        return self._isend(tensor, dst, _checked_tag(tag))
+        return self._isend(tensor, dst, _tag(tag))
 
     def irecv(self, tensor: torch.Tensor, src: int, tag: int = 0) -> Handle:
         """Start to receive; `wait()` returns `tensor`, filled: until then nothing is in it."""
         src = self._peer("receive from", src)
         self._check_tensor("irecv", tensor)
-        return self._irecv(tensor, src, _checked_tag(tag))
+        return self._irecv(tensor, src, _tag(tag))
 
     # -- collectives -----------------------------------------------------------------------------
     # Every one takes `plan`: a Plan of this kind and size, or the name of an algorithm ("ring",
@@ -212,21 +213,21 @@ class Communicator(ABC):
     def _call(self, kind: str, tensor: Any, plan: Any, async_op: bool, **more: Any) -> Any:
         root = more.get("root", 0)
         if kind in ROOTED:
-            root = more["root"] = self._member(f"{kind} got root", root)
+            root = more["root"] = self._member(ROOTED[kind], root)
         if kind in REDUCING:
             more["op"] = reduction(kind, more["op"])
+        flag("async_op", async_op)
         op = more.get("op")
         if kind == "scatter" and self.rank != root:
             tensor = None
         else:
             self._check_tensor(kind, tensor)
         if op == "mean" and not (tensor.is_floating_point() or tensor.is_complex()):
-            raise ValueError(
-                f"{kind} with op='mean' got {tensor.dtype}; a mean of integers is not an integer: "
-                "use op='sum', or convert the tensor to a floating-point type first"
-            )
+            floating = "of a floating-point type for op='mean': a mean of integers is no integer"
+            refuse_what("tensor", f"of {tensor.dtype}", f"{floating}; use op='sum', or convert it")
         if op in ("max", "min") and tensor.is_complex():
-            raise ValueError(f"{kind} with op={op!r} got {tensor.dtype}, which has no order")
+            ordered = f"real for op={op!r}: complex numbers have no order"
+            refuse_what("tensor", f"of {tensor.dtype}", ordered)
         if isinstance(plan, str):
             plan = plan_for(kind, self.size, plan, root=root)
         elif plan is not None:
@@ -235,10 +236,7 @@ class Communicator(ABC):
         if out is not None and not (
             out.is_contiguous() and (out.shape, out.dtype) == (tensor.shape, tensor.dtype)
         ):
-            raise ValueError(
-                f"{kind} of {in_words(tensor)} got out={in_words(out)}; it must be contiguous and "
-                "have the same shape and dtype"
-            )
+            refuse_what("out", in_words(out), f"contiguous, and {in_words(tensor)} as the tensor")
         handle = self._collective(Call(kind, tensor, plan, async_op=async_op, **more))
         if out is not None:
             handle = Into(handle, out)
@@ -246,39 +244,42 @@ class Communicator(ABC):
 
     def _check_tensor(self, name: str, tensor: object) -> None:
         if not isinstance(tensor, torch.Tensor):
-            advice = "; it returns its result" if isinstance(tensor, list | tuple) else ""
-            raise TypeError(
-                f"{name} got {type(tensor).__name__}; it takes one torch.Tensor{advice}"
-            )
+            advice = f": {name} returns its result" if isinstance(tensor, list | tuple) else ""
+            refuse("tensor", tensor, f"one torch.Tensor{advice}", TypeError)
 
     def _peer(self, action: str, peer: int) -> int:
-        number = self._member(f"rank {self.rank} cannot {action} rank", peer)
-        if number == self.rank:
+        if not self._is_member(peer):
+            ranks = f"ranks are 0 to {self.size - 1}"
+            raise ValueError(f"rank {self.rank} cannot {action} rank {shown(peer)}: {ranks}")
+        if peer == self.rank:
             raise ValueError(f"rank {self.rank} cannot {action} itself; copy the tensor instead")
-        return number
+        return peer.__index__()
 
-    def _member(self, complaint: str, rank: Any) -> int:
+    def _member(self, name: str, rank: Any) -> int:
         """`rank`, of any integer type, as an int; ValueError where the group has no such rank."""
-        if not hasattr(rank, "__index__") or not 0 <= rank.__index__() < self.size:
-            raise ValueError(f"{complaint} {rank!r}: ranks are 0 to {self.size - 1}")
+        if not self._is_member(rank):
+            refuse(name, rank, f"a rank of this communicator, from 0 to {self.size - 1}")
         return rank.__index__()
+
+    def _is_member(self, rank: Any) -> bool:
+        if type(rank) is int:
+            return 0 <= rank < self.size
+        of_numpy = hasattr(rank, "__index__") and not isinstance(rank, bool)
+        return of_numpy and 0 <= rank.__index__() < self.size
 
     def _check_plan(self, kind: str, plan: Plan, root: int) -> None:
         if not isinstance(plan, Plan):
-            raise TypeError(f"{kind} got plan={plan!r}; it takes a Plan or an algorithm's name")
+            refuse("plan", plan, "a Plan, or an algorithm's name", TypeError)
         if plan.kind != kind:
-            raise ValueError(f"{kind} got a plan for {plan.kind}")
+            refuse_what("plan", f"a plan for {plan.kind}", f"one for {kind}")
         if plan.ranks != self.size:
-            raise ValueError(
-                f"the plan is for {plan.ranks} ranks but the communicator has {self.size}"
+            refuse_what(
+                "plan", f"for {plan.ranks} ranks", f"for the {self.size} of this communicator"
             )
         if kind in ROOTED and plan.root != root:
-            raise ValueError(f"{kind} got root {root} but a plan whose root is {plan.root}")
+            refuse_what("plan", f"one whose root is {plan.root}", f"one whose root is {root}")
 
 
-def _checked_tag(tag: Any) -> int:
+def _tag(tag: Any) -> int:
     """`tag`, of any integer type, as an int; ValueError where it is none, or out of bounds."""
-    whole = type(tag) is int or (hasattr(tag, "__index__") and not isinstance(tag, bool))
-    if not whole or not 0 <= tag < TAGS:
-        raise ValueError(f"tag {tag!r} is not allowed: tags are whole numbers from 0 to 2**30 - 1")
-    return int(tag)
+    return count("tag", tag, 0, TAGS - 1)

@@ -417,9 +417,12 @@ def test_a_measured_link_predicts_and_draws_plans():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: world.measure(1), "a message needs at least two"),
+        (lambda: world.measure(1), "ranks is 1; it must be a whole number of at least 2"),
         (lambda: world.measure(2, sizes=(1024,)), "two sizes or more"),
-        (lambda: world.measure(2, repeats=0), "at least once"),
+        (
+            lambda: world.measure(2, repeats=0),
+            "repeats is 0; it must be a whole number of at least 1",
+        ),
         (lambda: world.measure_plan(ring_all_gather(3), sizes=(4,)), "multiples of 12"),
         (lambda: world.measure_plan(ring_all_reduce(2), sizes=(0,)), "multiples of 4"),
     ],

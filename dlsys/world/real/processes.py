@@ -8,7 +8,6 @@ prints, and the end of either side tells the other that it is alone.
 from __future__ import annotations
 
 import linecache
-import math
 import os
 import pickle
 import signal
@@ -19,12 +18,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from multiprocessing import connection
 from multiprocessing.reduction import send_handle
-from numbers import Real
 from typing import Any
 
 import cloudpickle
 
-from dlsys.checks import count
+from dlsys.checks import count, flag, positive, refuse_what
 from dlsys.world.arguments import check_program, check_ranks, check_seed
 from dlsys.world.errors import SHOWN, MismatchError, WorldError, rank_error
 from dlsys.world.real import rank_process
@@ -42,6 +40,7 @@ _LAUNCHED_AGAIN = (
     "a rank that imports the module of its program comes to this launch, and would launch ranks of "
     'its own without end: put the call under `if __name__ == "__main__":`'
 )
+_THREADS = 1024  # of a rank; more than a machine has cores
 _LONGEST = 1e6  # seconds, twelve days; the system counts in numbers that more would overflow
 _QUIET = 1.0  # seconds without news after which a launch looks for a deadlock
 _KILLED = 10.0  # seconds that the system has to clear a killed process
@@ -75,43 +74,36 @@ def launch(
     """
     if rank_process.is_loading:
         raise RuntimeError(_LAUNCHED_AGAIN)
-    timeout = _checked_timeout(timeout)
+    positive("timeout", timeout)
+    timeout = min(float(timeout), _LONGEST)
     deadline = time.monotonic() + timeout
-    ranks = check_ranks("launch", ranks, _PROCESS)
-    seed, threads = check_seed("launch", seed), count("threads", threads)
-    work = _sendable(program, check_program("launch", program, args))
+    ranks = check_ranks(ranks, _PROCESS)
+    seed, threads = check_seed(seed), count("threads", threads, most=_THREADS)
+    flag("check", check)
+    work = _sendable(program, check_program(program, args))
     one = _Launch(ranks, timeout, deadline, check)
     return one.run(work, _source(program), seed, threads)
-
-
-def _checked_timeout(timeout: float) -> float:
-    if isinstance(timeout, bool) or not (
-        isinstance(timeout, Real) and math.isfinite(timeout) and timeout > 0
-    ):
-        raise ValueError(
-            f"launch got timeout={timeout!r}; it takes a finite number of seconds above 0"
-        )
-    return min(float(timeout), _LONGEST)
 
 
 def _sendable(program: Callable[..., Any], args: tuple) -> bytes:
     """Program and arguments as bytes; raises TypeError that names what cannot be sent."""
     try:
         return cloudpickle.dumps((program, args))
-    except Exception:
-        for name, value in [("program", program), *((f"args[{i}]", a) for i, a in enumerate(args))]:
-            _try_to_send(name, value)
-        raise
+    except Exception as error:
+        failure = error
+    for name, value in [("program", program), *((f"args[{i}]", a) for i, a in enumerate(args))]:
+        _try_to_send(name, value)
+    raise failure
 
 
 def _try_to_send(name: str, value: object) -> None:
     try:
         cloudpickle.dumps(value)
+        return
     except Exception as error:
-        raise TypeError(
-            f"launch got a {type(value).__name__} as {name} that cannot be sent to another process "
-            f"({error}). Let the program make what it needs, and take numbers, tensors and text"
-        ) from None
+        why = f"a {type(value).__name__}, which cannot be sent to another process ({error})"
+    made = "of numbers, tensors and text, and the program makes whatever else it needs"
+    refuse_what(name, why, made, TypeError)
 
 
 class _Launch:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from dlsys.checks import flag, refuse
 from dlsys.hardware import DEVICES, LINKS, Cluster, Device, Link
 from dlsys.units import Catalogue
 from dlsys.world.arguments import check_program, check_ranks, check_result, check_seed
@@ -55,8 +56,9 @@ def simulate(
     ranks = _rank_count(ranks, _one_of("cluster", cluster, Cluster, None))
     link, device = _one_of("link", link, Link, LINKS), _one_of("device", device, Device, DEVICES)
     if cluster is not None and link is not None:
-        raise ValueError("simulate got both a cluster and a link; give the one that ranks run on")
-    seed, args = check_seed("simulate", seed), check_program("simulate", program, args)
+        raise ValueError("cluster and link are both given; give the one that the ranks run on.")
+    flag("track_memory", track_memory)
+    seed, args = check_seed(seed), check_program(program, args)
     if device is None and cluster is not None:
         device = cluster.device
     state = State(ranks, cluster or link, seed)
@@ -76,11 +78,11 @@ def simulate(
 def _rank_count(ranks: int | None, cluster: Cluster | None) -> int:
     if ranks is None:
         if cluster is None:
-            raise ValueError("simulate got neither ranks nor a cluster; give ranks=4, say")
+            raise ValueError("ranks is None, and so is cluster; give ranks=4, say.")
         return cluster.size
     if isinstance(ranks, Cluster):
-        raise ValueError("simulate got a Cluster as its number of ranks: write cluster=...")
-    return check_ranks("simulate", ranks, _RANK)
+        refuse("ranks", ranks, "a whole number; pass a Cluster as cluster=...")
+    return check_ranks(ranks, _RANK)
 
 
 def _one_of(name: str, value: Any, kind: type[T], catalogue: Catalogue[T] | None) -> T | None:
@@ -89,7 +91,7 @@ def _one_of(name: str, value: Any, kind: type[T], catalogue: Catalogue[T] | None
         return catalogue[value]
     if value is not None and not isinstance(value, kind):
         names = f", or one's name: {', '.join(catalogue)}" if catalogue else ""
-        raise TypeError(f"simulate got {name}={value!r}; it takes a {kind.__name__}{names}")
+        refuse(name, value, f"a {kind.__name__}{names}", TypeError)
     return value
 
 
