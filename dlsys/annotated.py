@@ -103,6 +103,8 @@ def _form(hint: Any) -> Form | None:
         return _mapping(_form(parts[1]))
     if isinstance(origin, type) and issubclass(origin, Iterable):
         return _sequence(_form(parts[0]))
+    if origin is type:
+        return _subclass(parts[0])
     if origin is Callable:
         return Form("a function", callable)
     return _class(hint) if isinstance(hint, type) else None
@@ -168,6 +170,13 @@ def _class(cls: type) -> Form | None:
     words = f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
     example = f" such as {_EXAMPLES[name]}" if name in _EXAMPLES else ""
     return Form(words + example, lambda value: isinstance(value, cls))
+
+
+def _subclass(cls: type) -> Form:
+    def fits(value: Any) -> bool:
+        return isinstance(value, type) and issubclass(value, cls)
+
+    return Form(f"a class of {cls.__name__}s", fits)
 
 
 def _is_number(value: Any) -> bool:

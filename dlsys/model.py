@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, whole
-from dlsys.tensors import device_of
+from dlsys.checks import at_least, refuse_what, whole
+from dlsys.tensors import among, device_of, indices, of_shape, token_ids
 from dlsys.transformer import TransformerSpec
 
 SMALL = TransformerSpec(layers=4, hidden=64, heads=8, vocab=256, sequence=64, name="small")
@@ -182,6 +182,7 @@ class GPT(nn.Module):
     @torch.no_grad()
     def initialize(self, seed: int) -> None:
         """Fill every parameter from its own random stream; see the class."""
+        seed = whole("seed", seed)
         for name, parameter in self.named_parameters():
             if not parameter.is_meta:
                 parameter.copy_(self.initial(name, parameter.shape, seed))
@@ -195,15 +196,18 @@ class GPT(nn.Module):
         stream = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
         return torch.empty(shape).normal_(0.0, deviation, generator=stream)
 
+    @checked
     def forward(
         self, tokens: Tensor, targets: Tensor | None = None, positions: Tensor | None = None
     ) -> Tensor:
         """tokens (b, s) -> logits (b, s, vocab), or the mean loss where targets (b, s) are given.
 
         `positions` (s,) says where in the sequence the tokens stand; None means 0 to s - 1.
+        Raises ValueError for tokens, targets and positions that are none.
         """
-        if positions is None:
-            positions = self.positions_of(tokens)
+        places = self.positions_of(tokens)
+        positions = places if positions is None else positions
+        indices("positions", positions, tuple(places.shape))
         x = self.embed(tokens, positions)
         rotation = self.rotation(positions, x.dtype)
         for layer in self.layers:
@@ -212,6 +216,7 @@ class GPT(nn.Module):
 
     def positions_of(self, tokens: Tensor) -> Tensor:
         """0 to s - 1 (s,) for tokens (b, s); ValueError where the model has fewer positions."""
+        token_ids("tokens", tokens)
         if tokens.shape[1] > self.spec.sequence:
             raise ValueError(
                 f"{tokens.shape[1]} tokens are more than the {self.spec.sequence} positions "
@@ -225,9 +230,11 @@ class GPT(nn.Module):
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """tokens (b, s) -> x (b, s, hidden), what the first layer reads."""
-        x = self.embedding(tokens)
+        with among("tokens", tokens, self.spec.vocab):
+            x = self.embedding(tokens)
         if self.positions is not None:
-            x = x + self.positions(positions)
+            with among("positions", positions, self.spec.sequence):
+                x = x + self.positions(positions)
         return self.dropout(x)
 
     def rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
@@ -241,7 +248,11 @@ class GPT(nn.Module):
         logits = self.head(self.norm(x))
         if targets is None:
             return logits
-        return F.cross_entropy(at_least_float32(logits).flatten(0, 1), targets.flatten())
+        if targets.shape != x.shape[:-1] or targets.dtype != torch.int64:
+            numbers = f"{tuple(x.shape[:-1])} whole numbers, as tokens is, of torch.int64"
+            refuse_what("targets", of_shape(targets), numbers)
+        with among("targets", targets, self.spec.vocab):
+            return F.cross_entropy(at_least_float32(logits).flatten(0, 1), targets.flatten())
 
 
 def at_least_float32(logits: Tensor) -> Tensor:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
 from dlsys.checks import refuse, refuse_what
+
+
+class NoWordError(IndexError, ValueError):
+    """A number that stands for none of the rows it is looked up in."""
 
 
 def of_shape(x: Tensor) -> str:
@@ -13,10 +20,15 @@ def of_shape(x: Tensor) -> str:
     return f"of shape {tuple(x.shape)} and {x.dtype}"
 
 
-def dense(name: str, x: Tensor) -> None:
-    """Check that `x` is dense, of numbers that can be computed with; raises ValueError."""
+def strided(name: str, x: Tensor) -> None:
+    """Check that `x` lies in memory element by element; raises ValueError."""
     if x.layout is not torch.strided:
         refuse_what(name, f"of layout {x.layout}", f"dense: pass {name}.to_dense()")
+
+
+def dense(name: str, x: Tensor) -> None:
+    """Check that `x` is dense, of numbers that can be computed with; raises ValueError."""
+    strided(name, x)
     if x.is_floating_point() and x.itemsize == 1:
         computed = f"of a type that is computed in: pass {name}.to(torch.bfloat16)"
         refuse_what(name, f"of {x.dtype}", computed)
@@ -30,7 +42,36 @@ def device_of(device: torch.device | str) -> torch.device:
         refuse("device", device, "a device of torch, such as 'cpu', 'cuda' or 'meta'")
 
 
+def features(name: str, x: Tensor, size: int) -> None:
+    """Check that `x` is (..., size) floating-point numbers; raises ValueError."""
+    dense(name, x)
+    if not (x.is_floating_point() and x.dim() and x.shape[-1] == size):
+        refuse_what(name, of_shape(x), f"(..., {size}) floating-point numbers")
+
+
+def indices(name: str, x: Tensor, shape: tuple[int, ...] | None = None) -> None:
+    """Check that `x` is whole numbers, of this shape where there is one; raises ValueError."""
+    strided(name, x)
+    if x.dtype not in (torch.int64, torch.int32) or shape not in (None, tuple(x.shape)):
+        refuse_what(name, of_shape(x), f"{shape or '(...)'} whole numbers, of torch.int64")
+
+
 def token_ids(name: str, x: Tensor) -> None:
     """Check that `x` is (b, s) whole numbers; raises ValueError."""
     if x.dim() != 2 or not x.numel() or x.dtype not in (torch.int64, torch.int32):
         refuse_what(name, of_shape(x), "(b, s) whole numbers, of torch.int64")
+
+
+@contextmanager
+def among(name: str, x: Tensor, rows: int) -> Iterator[None]:
+    """Have torch's IndexError say which of the numbers `x` is none from 0 to rows - 1.
+
+    To look beforehand would cost an operation in every pass.
+    """
+    try:
+        yield
+    except IndexError:
+        odd = x[(x < 0) | (x >= rows)]
+        first = odd[0].item() if odd.numel() else "another number"
+        allowed = f"a whole number from 0 to {rows - 1}"
+        raise NoWordError(f"{name} holds {first}; it must hold {allowed} each.") from None

@@ -6,6 +6,7 @@ what is called (ARGUMENTS), or by its name (NAMES); what is in neither has its d
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -14,6 +15,7 @@ from fnmatch import fnmatch
 from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 
@@ -21,15 +23,16 @@ import dlsys
 from dlsys import (
     collectives,
     data_parallel,
+    exercises,
     hardware,
     memory_wall,
     pipeline_parallel,
     tensor_parallel,
     world,
 )
-from dlsys.memory_wall.explorer import Choice
 from dlsys.model import GPT
 from dlsys.transformer import TransformerSpec
+from dlsys.world.real import processes
 
 LINK, CLUSTER, H100 = hardware.LINKS["nvlink4"], hardware.dgx_h100(2), hardware.DEVICES["h100-sxm"]
 RING, GPIPE = collectives.ring_all_reduce(4), pipeline_parallel.gpipe(2, 4)
@@ -43,8 +46,95 @@ ALONE = pipeline_parallel.gpipe(1, 2)
 TOKENS = torch.zeros(2, 4, dtype=torch.long)
 
 
+RUN = world.simulate(lambda comm: comm.all_reduce(torch.ones(2)), 2)
+STAGES = pipeline_parallel.split(GPT(TINY), ALONE, 0)
+
+
 def whole() -> tensor_parallel.TensorParallelGPT:
     return tensor_parallel.TensorParallelGPT(TINY)
+
+
+def quiet(comm: world.Communicator, *args: object) -> None:
+    """A rank program that does nothing."""
+
+
+class Begun(Exception):  # noqa: N818  (it is no error)
+    """Raised where processes would begin."""
+
+
+def unlaunched(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` up to where it launches processes, which are dear: None from there on."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        with mock.patch.object(processes._Launch, "run", side_effect=Begun):
+            try:
+                return function(*args, **named)
+            except Begun:
+                return None
+
+    return call
+
+
+class Methods:
+    """The methods of a class, each called where `on` has an object of it do what it is given."""
+
+    def __init__(self, cls: type, on: Callable[[Callable[[Any], Any]], Any]) -> None:
+        self.cls, self.on = cls, on
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self.cls, name)
+
+        @functools.wraps(method)
+        def call(**arguments: Any) -> Any:
+            return self.on(lambda it: taking_part(it, name, arguments))
+
+        return call
+
+
+def between_two(program: Callable[[world.Communicator], Any]) -> Any:
+    """What a program returns in a simulated world of two, or the error of a rank as it was."""
+    try:
+        return world.simulate(program, 2).results
+    except world.RankError as error:
+        raise error.__cause__ or error from None
+
+
+def alone(program: Callable[[world.Communicator], Any]) -> Any:
+    """What a program returns in torch.distributed's default group, of this process alone."""
+    return program(world.TorchCommunicator())
+
+
+OTHER_SIDE = {"send": "recv", "isend": "recv", "recv": "send", "irecv": "send"}
+
+
+def taking_part(it: Any, name: str, arguments: dict[str, Any]) -> Any:
+    """The call of a method, its handle waited for; in rank 1 the other side of a message."""
+    if name in OTHER_SIDE and it.rank == 1:
+        return getattr(it, OTHER_SIDE[name])(torch.empty_like(arguments["tensor"]), 0)
+    result = getattr(it, name)(**arguments)
+    return result.wait() if hasattr(result, "wait") else result
+
+
+@functools.lru_cache(1)
+def parts(comm: world.Communicator) -> dict[str, Any]:
+    """What is made of a communicator, once for each world."""
+    return {
+        "TensorParallelGPT": tensor_parallel.TensorParallelGPT(TINY, comm),
+        "ColumnParallelLinear": tensor_parallel.ColumnParallelLinear(4, 4, comm=comm),
+        "RowParallelLinear": tensor_parallel.RowParallelLinear(4, 4, comm=comm),
+        "VocabParallelEmbedding": tensor_parallel.VocabParallelEmbedding(16, 4, comm=comm),
+        "Pipeline": pipeline_parallel.Pipeline(ALONE, STAGES, comm),
+    }
+
+
+def of_part(cls: type) -> Methods:
+    """The methods of a class whose objects need a communicator."""
+    return Methods(cls, lambda program: program(parts(world.current())[cls.__name__]))
+
+
+def fail() -> None:
+    raise ValueError("It always does.")
 
 
 class Later(NamedTuple):
@@ -151,7 +241,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "exercises.seal": {"value": 12.5},
     "exercises.sealed": {"token": "3$00$00$number"},
     "exercises.same": {"expression": 4, "expected": 4},
-    "exploring.Explorer": {"choice": Choice()},
+    "exercises.plain": {"value": [4.0]},
+    "exercises.Sealed.*": {"value": 12.5},
     "hardware.Cluster": {"intra": LINK, "inter": LINK},
     "hardware.Cluster.link": {"src": 0, "dst": 9},
     "hardware.Device": {
@@ -182,8 +273,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "memory_wall.rent_or_buy": {"dollars_per_hour": 2.0, "dollars_per_device": 3e4},
     "memory_wall.utilization": {"seconds": 1e6},
     "model.GPT": {},
+    "model.GPT.*": {"tokens": TOKENS, "seed": 0},
     "notebook.predict.answer": {"value": 4.0},
     "notebook.quiz.show": {"slug": "memory_wall"},
+    "notebook.show.refusal": {"error": ValueError, "function": fail},
     "notebook.show.table": {"rows": [["a", 1]], "columns": ["name", "number"]},
     "pipeline_parallel.Plan": {
         "name": "by hand",
@@ -191,14 +284,15 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "micro_batches": 1,
         "ranks": [[("F", 0, 0), ("B", 0, 0)]],
     },
-    "pipeline_parallel.Plan.in_flight": {"order": GPIPE.ranks[0]},
-    "pipeline_parallel.Plan.needs": {"action": GPIPE.ranks[0][0]},
     "pipeline_parallel.draw_comparison": {"plans": [GPIPE]},
     "pipeline_parallel.message_bytes": {},
     "pipeline_parallel.numbered": {"script": [("F", 0), ("B", 0)]},
     "pipeline_parallel.partition": {"costs": [1.0, 2.0, 3.0]},
     "pipeline_parallel.stage_seconds": {"pieces": [range(2), range(2, 4)]},
+    "pipeline_parallel.Pipeline.step": {"tokens": TOKENS, "targets": TOKENS},
+    "pipeline_parallel.Stage.initialize": {"seed": 0},
     "tensor_parallel.Collective.*": {},
+    "tensor_parallel.Layout.recut": {"name": "norm.weight"},
     "tensor_parallel.Layout.times": {"parameter": LAYOUT.parameters[0]},
     "tensor_parallel.Parameter": {"name": "weight", "shape": (8, 8)},
     "tensor_parallel.draw_layer": {"plan": LAYOUT},
@@ -245,11 +339,43 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "logits": torch.ones(2, 4, 16),
         "targets": TOKENS,
     },
+    "tensor_parallel.VocabParallelEmbedding.forward": {"tokens": TOKENS},
+    "tensor_parallel.TensorParallelGPT.*": {"tokens": TOKENS, "seed": 0},
     "units.Catalogue": {"kind": "thing", "entries": {"a": 1}},
     "units.parse_bytes": {"text": "80 GB"},
     "units.parse_seconds": {"text": "3 ms"},
     "units.parse_flops": {"text": "3 TFLOP"},
 }
+WORLDS: dict[str, dict[str, Any]] = {
+    "world.*Communicator.*": {"tensor": torch.ones(2, 3), "dst": 0, "src": 0, "color": 0},
+    "world.Communicator.*send": {"dst": 1},
+    "world.Communicator.*recv": {"src": 1},
+    "world.Fit.predict": {"plan": RING},
+    "world.Timeline.*": {"kind": "communication", "path": "trace.json"},
+    "world.simulate": {"program": quiet, "ranks": 2},
+    "world.launch": {"program": quiet, "ranks": 2},
+    "world.measure_plan": {"plan": RING},
+}
+ARGUMENTS |= WORLDS
+# What is called in another way than by its name.
+INSTEAD: dict[str, Callable[..., Any]] = {
+    f"world.{name}": unlaunched(getattr(world, name))
+    for name in ("launch", "measure", "measure_plan")
+}
+
+
+def draw_a_step(**options: Any) -> Any:
+    """`draw_overlap`, whose steps come one by one."""
+    return data_parallel.draw_overlap(STEP, **options)
+
+
+def recut(name: str) -> Any:
+    """`Layout.recut`, whose `name` has no name."""
+    return LAYOUT.recut(name)
+
+
+INSTEAD["data_parallel.draw_overlap"] = functools.wraps(data_parallel.draw_overlap)(draw_a_step)
+INSTEAD["tensor_parallel.Layout.recut"] = recut
 # Whose methods are called.
 METER = data_parallel.NoiseMeter()
 METER.steps = 1
@@ -261,30 +387,44 @@ OBJECTS: dict[str, Any] = {
     "data_parallel.Int8": data_parallel.Int8(),
     "data_parallel.LowRank": data_parallel.LowRank(1),
     "data_parallel.TopK": data_parallel.TopK(0.1),
+    "exercises.Sealed": exercises.sealed(exercises.seal("a word")),
     "hardware.Cluster": CLUSTER,
     "hardware.Device": H100,
     "hardware.Link": LINK,
     "memory_wall.Energy": ENERGY,
+    "model.GPT": MODEL,
     "pipeline_parallel.Plan": GPIPE,
     "tensor_parallel.Collective": next(LAYOUT.collectives()),
     "tensor_parallel.Layout": LAYOUT,
     "tensor_parallel.Parameter": LAYOUT.parameters[0],
+    "pipeline_parallel.Stage": STAGES[0],
     "transformer.TransformerSpec": TINY,
+    "pipeline_parallel.Pipeline": of_part(pipeline_parallel.Pipeline),
+    "tensor_parallel.ColumnParallelLinear": of_part(tensor_parallel.ColumnParallelLinear),
+    "tensor_parallel.RowParallelLinear": of_part(tensor_parallel.RowParallelLinear),
+    "tensor_parallel.TensorParallelGPT": of_part(tensor_parallel.TensorParallelGPT),
+    "tensor_parallel.VocabParallelEmbedding": of_part(tensor_parallel.VocabParallelEmbedding),
+    "world.Communicator": Methods(world.Communicator, between_two),
+    "world.TorchCommunicator": Methods(world.TorchCommunicator, alone),
+    "world.Fit": world.Fit(RING, LINK, ()),
+    "world.Timeline": RUN.timeline,
+    "world.Traffic": RUN.traffic,
 }
 GIVEN = "functions of the package make it, out of what they have checked"
 INSIDE = "a part of what the package is built of, called by itself alone"
-TORCH = "torch calls it, or says what it does not like"
-WORLD = "worlds have tests of their own: tests/world"
 # What is not called, and why; patterns of names.
 NOT_CALLED = {
-    **dict.fromkeys(("checks.*", "annotated.*"), "it checks the arguments of all others"),
+    **dict.fromkeys(
+        ("checks.*", "annotated.*", "tensors.*"), "it checks the arguments of all others"
+    ),
     **dict.fromkeys(
         (
-            *("exploring.*", "lazy.*", "network.*", "plain_data.*", "svg.*", "*.explore"),
-            *("notebook.fold.*", "notebook.release.*", "exercises.plain", "exercises.Sealed*"),
+            *("exploring.*", "lazy.*", "network.*", "plain_data.*", "svg.*"),
+            *("notebook.fold.*", "notebook.release.*"),
             *("data_parallel.GradientBucket*", "data_parallel.all_reduce"),
-            *("pipeline_parallel.DeferredWeights.*", "pipeline_parallel.Stage*"),
-            *("model.[!G]*", "tensor_parallel.*.reset_parameters"),
+            *("pipeline_parallel.DeferredWeights.*", "model.[!G]*", "*GPT.embed", "*GPT.initial"),
+            *("*GPT.positions_of", "*GPT.read_out", "*GPT.rotation", "*GPT.stream_shape"),
+            *("pipeline_parallel.Stage.forward", "pipeline_parallel.Stage.message"),
         ),
         INSIDE,
     ),
@@ -296,37 +436,37 @@ NOT_CALLED = {
             *("memory_wall.Saved", "memory_wall.Waste", "notebook.predict.Answer"),
             *("notebook.quiz.Quiz", "notebook.show.Table", "pipeline_parallel.Price"),
             *("pipeline_parallel.Span", "tensor_parallel.Kept", "tensor_parallel.Price"),
-            *("tensor_parallel.Collective", "transformer.Matrix"),
+            *(
+                "pipeline_parallel.Stage",
+                "tensor_parallel.Collective",
+                "transformer.Matrix",
+                "exercises.Sealed",
+            ),
+            *("world.CallRecord", "world.Fit", "world.Message", "world.Run", "world.Span"),
+            *("world.Timeline", "world.TorchCommunicator", "world.Traffic"),
         ),
         GIVEN,
+    ),
+    **dict.fromkeys(
+        (f"world.TorchCommunicator.{name}" for name in ("*send", "*recv")),
+        "Communicator's own, and there is nobody beside the one process of the tests",
     ),
     **dict.fromkeys(
         ("data_parallel.Bucket", "data_parallel.BucketPlan", "tensor_parallel.Layout"),
         "its check() proves it right",
     ),
-    "pipeline_parallel.Action": "the Plan that holds it proves it right",
     **dict.fromkeys(
-        (
-            *("model.GPT.*", "tensor_parallel.TensorParallelGPT.*"),
-            *("*.forward", "*.extra_repr", "*.whole", "*.parameters", "*.named_parameters"),
-        ),
-        TORCH,
+        ("pipeline_parallel.Plan.in_flight", "pipeline_parallel.Plan.needs"),
+        "check and price call it for action after action, which the Plan has proved right",
     ),
-    "units.Catalogue": INSIDE,
-    "tensors.*": "it checks the arguments of all others",
-    **dict.fromkeys(("pipeline_parallel.Plan.in_flight", "pipeline_parallel.Plan.needs"), INSIDE),
-    "pipeline_parallel.Pipeline.step": "its stages say what they do not like",
-    "data_parallel.NoiseMeter.estimate": "one rank, as here, has no noise scale",
-    "data_parallel.draw_overlap": "its steps come one by one; names are titles",
-    "notebook.show.refusal": "it calls any function with any arguments",
-    "tensor_parallel.Layout.recut": "it makes layouts that are wrong, for check() to judge",
-    "world.*": WORLD,
+    "pipeline_parallel.Action": "the Plan that holds it proves it right",
 }
 
 
 # Text that may be anything.
 FREE = {
-    "kind of a catalogue",
+    "units.Catalogue.kind",
+    "exercises.plain.where",
     "expression",
     "expected",
     "value",
@@ -337,7 +477,13 @@ FREE = {
     "why",
     "label",
     "algorithm",
+    "axis",
+    "color",
+    "path",
+    "title",
 }
+# What is given back as it came, finite or not.
+PASSED_ON = {"exercises.plain.value"}
 # Other words under which a sentence may speak of an argument.
 WORDS: dict[str, tuple[str, ...]] = {
     "kind": ("collective",),
@@ -371,6 +517,8 @@ WORDS: dict[str, tuple[str, ...]] = {
     "columns": ("columns",),
     "most_in_flight": ("are allowed",),
     "num_embeddings": ("words",),
+    "plan": ("algorithm",),
+    "src": ("rank",),
 }
 # What needs a communicator.
 IN_A_WORLD = (
@@ -383,7 +531,10 @@ IN_A_WORLD = (
     "tensor_parallel.[cgrsfl]*",
     "data_parallel.NoiseMeter.*",
     "collectives.Plan.run",
-    "pipeline_parallel.Pipeline",
+    "pipeline_parallel.Pipeline*",
+    "tensor_parallel.*Linear.forward",
+    "tensor_parallel.*Embedding.forward",
+    "tensor_parallel.TensorParallelGPT.*",
 )
 
 
@@ -454,7 +605,7 @@ def _named(module: ModuleType) -> Iterator[tuple[str, Any]]:
 def _calls(name: str, value: Any) -> Iterator[Public]:
     if not inspect.isclass(value):
         if inspect.isroutine(value) or hasattr(value, "__wrapped__"):
-            yield Public(name, value)
+            yield Public(name, INSTEAD.get(name, value))
         return
     if issubclass(value, Exception):
         return
@@ -473,4 +624,5 @@ def _calls(name: str, value: Any) -> Iterator[Public]:
         if owner is None and not isinstance(raw, classmethod | staticmethod):
             yield Public(f"{name}.{method}", function)
         else:
-            yield Public(f"{name}.{method}", getattr(value if owner is None else owner, method))
+            found = getattr(value if owner is None else owner, method)
+            yield Public(f"{name}.{method}", INSTEAD.get(f"{name}.{method}", found))

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from dlsys.annotated import checked
-from dlsys.checks import count, shown
+from dlsys.checks import at_least, count, shown
 
 _ROUNDS = 20_000
 DIGITS = 3
@@ -63,6 +63,7 @@ class Sealed:
 
         Where three digits are sealed, so does the sealed one, rounded to two.
         """
+        at_least("rtol", rtol, 0)
         return self._is(value, rtol) or (self.digits == DIGITS and self.rounds_to(value))
 
     def _is(self, value: Any, rtol: float = 1e-9) -> bool:

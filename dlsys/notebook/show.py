@@ -76,6 +76,7 @@ def _text(cell: Any) -> str:
     return str(cell)
 
 
+@checked
 def refusal(error: type[Exception], function: Callable[..., Any], *args: Any, **more: Any) -> None:
     """Call `function` and print the error that it raises, in lines that fit a page.
 

@@ -18,6 +18,7 @@ from dlsys.pipeline_parallel.action import Action
 from dlsys.pipeline_parallel.plan import Plan
 from dlsys.pipeline_parallel.routes import Message, reader, routes, tag
 from dlsys.pipeline_parallel.weight_backward import DeferredWeights
+from dlsys.tensors import strided
 
 
 class Pipeline:
@@ -143,8 +144,8 @@ class _Step:
         self.stages, self.routes = pipeline.stages, pipeline.routes
         if self.plan.stages - 1 in self.stages and targets is None:
             raise ValueError(f"Rank {self.comm.rank} runs the last stage, which needs targets.")
-        self.tokens = _micro_batches(tokens, self.plan.m)
-        self.targets = None if targets is None else _micro_batches(targets, self.plan.m)
+        self.tokens = _micro_batches("tokens", tokens, self.plan.m)
+        self.targets = None if targets is None else _micro_batches("targets", targets, self.plan.m)
         self.loss: Tensor | None = None
         self.peak = 0
         self.held: dict[tuple[int, int], _Held] = {}
@@ -231,11 +232,12 @@ class _Step:
         deferred.backward()
 
 
-def _micro_batches(batch: Tensor, m: int) -> Sequence[Tensor]:
+def _micro_batches(name: str, batch: Tensor, m: int) -> Sequence[Tensor]:
+    strided(name, batch)
     size, left = divmod(len(batch), m)
     if left or not size:
         raise ValueError(
-            f"{len(batch)} sequences do not divide into {m} micro-batches; the nearest numbers "
-            f"that do: {multiples_around(len(batch), m)}."
+            f"{len(batch)} sequences do not divide into {m} micro-batches, as {name} must; the "
+            f"nearest numbers that do: {multiples_around(len(batch), m)}."
         )
     return batch.split(size)

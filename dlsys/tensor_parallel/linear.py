@@ -31,6 +31,7 @@ from dlsys.tensor_parallel.autograd import (
     start_sum,
 )
 from dlsys.tensor_parallel.plan import Parameter
+from dlsys.tensors import features
 from dlsys.world import Communicator
 
 
@@ -143,8 +144,10 @@ class ColumnParallelLinear(ShardedLinear):
         self.sequence_parallel, self.overlap = sequence_parallel, overlap
         self.reset_parameters()
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         """x (..., in_features) -> this rank's features, or all of them with `gather_output`."""
+        features("x", x, self.in_features)
         (y,) = read_together([self], x)
         return gather(y, self.comm, self.out_features) if self.gather_output else y
 
@@ -184,8 +187,10 @@ class RowParallelLinear(ShardedLinear):
         self.input_is_parallel, self.sequence_parallel = input_is_parallel, sequence_parallel
         self.reset_parameters()
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         """x (..., in_features/t), or (..., in_features) -> (..., out_features)."""
+        features("x", x, self.weight.shape[1] if self.input_is_parallel else self.in_features)
         if not self.input_is_parallel:
             x = scatter(x, self.comm)
         term = F.linear(x, self.weight)

@@ -130,6 +130,7 @@ class Layout:
     layer: Talk = field(repr=False)
     head: Talk = field(repr=False)
 
+    @checked
     def __getitem__(self, name: str) -> Parameter:
         """The parameter of this name, with `*` or a number for the layer; raises KeyError."""
         by_name = {parameter.name: parameter for parameter in self.parameters}

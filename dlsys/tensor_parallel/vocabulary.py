@@ -21,7 +21,7 @@ from dlsys.checks import count, refuse_what, whole
 from dlsys.tensor_parallel.autograd import reduce, scatter_sequence, start_sum
 from dlsys.tensor_parallel.linear import MOST_FEATURES, ShardedModule
 from dlsys.tensor_parallel.plan import Parameter
-from dlsys.tensors import dense, of_shape
+from dlsys.tensors import among, dense, indices, of_shape
 from dlsys.world import Communicator
 
 
@@ -61,8 +61,14 @@ class VocabParallelEmbedding(ShardedModule):
         """nn.Embedding of all words."""
         return nn.Embedding(self.num_embeddings, self.embedding_dim)
 
+    @checked
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (b, s), integers below V -> (b, s, h), or (b, s/t, h)."""
+        indices("tokens", tokens)
+        with among("tokens", tokens, self.num_embeddings):
+            return self._rows(tokens)
+
+    def _rows(self, tokens: Tensor) -> Tensor:
         if self.comm.size == 1:
             return F.embedding(tokens, self.weight)
         first, stop = self.cuts["weight"].bounds(self.comm.rank)

@@ -42,7 +42,6 @@ class Sample(NamedTuple):
     slowest: float
 
 
-@checked
 @dataclass(frozen=True)
 class Fit:
     """The link that explains best how long `plan` took: latency in s, bandwidth in bytes/s."""
@@ -51,6 +50,7 @@ class Fit:
     link: Link
     samples: tuple[Sample, ...]
 
+    @checked
     def predict(self, plan: Plan, nbytes: float) -> float:
         """Seconds of `plan` for a buffer of `nbytes` bytes: its price on the fitted link."""
         return plan.price(nbytes, self.link).seconds

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from dlsys.checks import count, refuse, refuse_what
+from dlsys.checks import count, refuse, refuse_what, text, whole
 from dlsys.units import format_bytes
 
 _UNRUN: dict[Callable[[object], bool], str] = {
@@ -64,6 +64,15 @@ def check_result(rank: int, result: object) -> None:
 def check_seed(seed: int) -> int:
     """`seed`, of any integer type, as an int; ValueError where torch's generators take it not."""
     return count("seed", seed, 0, _SEEDS - 1)
+
+
+def check_split(color: Hashable, key: int | None, axis: str) -> None:
+    """Raise ValueError for what a communicator cannot be split by."""
+    if not isinstance(color, Hashable):
+        refuse("color", color, "a number, text, or a tuple of them; or None")
+    if key is not None:
+        whole("key", key)
+    text("axis", axis)
 
 
 def check_ranks(ranks: int, nbytes: int) -> int:

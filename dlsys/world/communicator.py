@@ -20,6 +20,7 @@ import torch
 from dlsys.checks import count, flag, refuse, refuse_what, shown
 from dlsys.collectives import Plan, plan_for
 from dlsys.collectives.plan import REDUCING, ROOTED
+from dlsys.tensors import dense, strided
 from dlsys.world.call import Call, Handle, Into, in_words, reduction
 
 TAGS = 2**30
@@ -217,26 +218,21 @@ class Communicator(ABC):
         if kind in REDUCING:
             more["op"] = reduction(kind, more["op"])
         flag("async_op", async_op)
-        op = more.get("op")
         if kind == "scatter" and self.rank != root:
             tensor = None
         else:
             self._check_tensor(kind, tensor)
-        if op == "mean" and not (tensor.is_floating_point() or tensor.is_complex()):
-            floating = "of a floating-point type for op='mean': a mean of integers is no integer"
-            refuse_what("tensor", f"of {tensor.dtype}", f"{floating}; use op='sum', or convert it")
-        if op in ("max", "min") and tensor.is_complex():
-            ordered = f"real for op={op!r}: complex numbers have no order"
-            refuse_what("tensor", f"of {tensor.dtype}", ordered)
+        if kind in REDUCING:
+            _check_reducible(tensor, more["op"])
         if isinstance(plan, str):
             plan = plan_for(kind, self.size, plan, root=root)
         elif plan is not None:
             self._check_plan(kind, plan, root)
+        if more.get("length") is not None:
+            more["length"] = count("length", more["length"], 0)
         out = more.get("out")
-        if out is not None and not (
-            out.is_contiguous() and (out.shape, out.dtype) == (tensor.shape, tensor.dtype)
-        ):
-            refuse_what("out", in_words(out), f"contiguous, and {in_words(tensor)} as the tensor")
+        if out is not None:
+            _check_out(out, tensor)
         handle = self._collective(Call(kind, tensor, plan, async_op=async_op, **more))
         if out is not None:
             handle = Into(handle, out)
@@ -246,6 +242,7 @@ class Communicator(ABC):
         if not isinstance(tensor, torch.Tensor):
             advice = f": {name} returns its result" if isinstance(tensor, list | tuple) else ""
             refuse("tensor", tensor, f"one torch.Tensor{advice}", TypeError)
+        strided("tensor", tensor)
 
     def _peer(self, action: str, peer: int) -> int:
         if not self._is_member(peer):
@@ -278,6 +275,25 @@ class Communicator(ABC):
             )
         if kind in ROOTED and plan.root != root:
             refuse_what("plan", f"one whose root is {plan.root}", f"one whose root is {root}")
+
+
+def _check_reducible(tensor: torch.Tensor, op: str) -> None:
+    """Raise ValueError where this reduction of such numbers is none."""
+    dense("tensor", tensor)
+    if op == "mean" and not (tensor.is_floating_point() or tensor.is_complex()):
+        floating = "of a floating-point type for op='mean': a mean of integers is no integer"
+        refuse_what("tensor", f"of {tensor.dtype}", f"{floating}; use op='sum', or convert it")
+    if op in ("max", "min") and tensor.is_complex():
+        ordered = f"real for op={op!r}: complex numbers have no order"
+        refuse_what("tensor", f"of {tensor.dtype}", ordered)
+
+
+def _check_out(out: object, tensor: torch.Tensor) -> None:
+    """Raise ValueError unless the result can come to lie in `out`."""
+    if not isinstance(out, torch.Tensor):
+        refuse("out", out, "a tensor, or None")
+    if not out.is_contiguous() or (out.shape, out.dtype) != (tensor.shape, tensor.dtype):
+        refuse_what("out", in_words(out), f"contiguous, and {in_words(tensor)} as the tensor")
 
 
 def _tag(tag: Any) -> int:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlsys.annotated import checked
+from dlsys.checks import count, refuse
 from dlsys.world.span import KINDS, Span
 from dlsys.world.traffic import Traffic
 
@@ -22,11 +24,14 @@ class Timeline:
     spans: list[Span] = field(default_factory=list)
 
     def of(self, rank: int, kind: str | None = None) -> list[Span]:
-        """The spans of one rank (of one kind), by start."""
+        """The spans of one rank (of one kind of KINDS), by start; raises ValueError for others."""
+        rank = count("rank", rank, 0, self.ranks - 1)
+        if kind is not None and kind not in KINDS:
+            refuse("kind", kind, f"{', '.join(KINDS)} or None")
         return sorted(s for s in self.spans if s.rank == rank and kind in (None, s.kind))
 
-    def seconds(self, rank: int, kind: str) -> float:
-        """How long `rank` spent on spans of `kind`, overlapping ones counted once."""
+    def seconds(self, rank: int, kind: str | None = None) -> float:
+        """How long `rank` spent on spans (of one kind), overlapping ones counted once."""
         total, reached = 0.0, float("-inf")
         for span in self.of(rank, kind):
             total += max(0.0, span.end - max(span.start, reached))
@@ -54,10 +59,14 @@ class Timeline:
         ]
         return {"displayTimeUnit": "ns", "traceEvents": events}
 
+    @checked
     def save(self, path: str | Path) -> None:
         """Write the chrome trace to `path` as JSON."""
+        if Path(path).is_dir():
+            refuse("path", str(path), "the name of a file")
         Path(path).write_text(json.dumps(self.chrome_trace()), encoding="utf-8")
 
+    @checked
     def draw(self, title: str = "") -> Figure:
         """A Gantt chart: a row per rank, compute above communication, waiting hatched."""
         from dlsys.world.draw import gantt

@@ -7,6 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from dlsys.annotated import checked
+from dlsys.checks import count, unknown
+from dlsys.collectives.plan import KINDS
+
+_CALLED = (*KINDS, "barrier")
+
 
 class Message(NamedTuple):
     """One point-to-point message between ranks of the whole world.
@@ -74,10 +80,18 @@ class Traffic:
         """Bytes by the communicator's axis label."""
         return self._count((m.axis, m.nbytes) for m in self.messages)
 
+    @checked
     def count(
         self, kind: str | None = None, axis: str | None = None, rank: int | None = None
     ) -> int:
-        """How many collective calls of this kind, axis and rank there were (None: any)."""
+        """How many collective calls of this kind, axis and rank there were (None: any).
+
+        Raises ValueError for a kind or a rank that there is none of.
+        """
+        if kind is not None and kind not in _CALLED:
+            raise ValueError(unknown("collective", kind, _CALLED))
+        if rank is not None:
+            rank = count("rank", rank, 0, self.ranks - 1)
         return sum(
             (kind is None or c.kind == kind)
             and (axis is None or c.axis == axis)

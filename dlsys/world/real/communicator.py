@@ -16,10 +16,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from dlsys.checks import at_least
+from dlsys.checks import at_least, text
 from dlsys.collectives import Transfer, plan_for
 from dlsys.collectives.buffers import as_rows, hold
 from dlsys.world.agreement import Site, changed_too_early
+from dlsys.world.arguments import check_split
 from dlsys.world.call import Call, Handle, divided, in_words
 from dlsys.world.communicator import TAGS, Communicator
 from dlsys.world.errors import line_of
@@ -85,6 +86,7 @@ class TorchCommunicator(Communicator):
     def compute(self, seconds: float, name: str = "compute") -> None:
         """Nothing: time is real here, and computing takes what it takes."""
         at_least("The seconds of compute", seconds, 0)
+        text("name", name)
 
     def barrier(self) -> None:
         """Wait until every rank of the group is here."""
@@ -92,6 +94,7 @@ class TorchCommunicator(Communicator):
 
     def split(self, color: Hashable, key: int | None = None, axis: str = "") -> Communicator | None:
         """See `Communicator.split`; no traffic is recorded for it."""
+        check_split(color, key, axis)
         number = self._announce("split", "split")
         wishes: list[Any] = [None] * self.size
         with self._session.wait(self._world_rank, number, "split"):

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 import torch
 
-from dlsys.checks import at_least
+from dlsys.checks import at_least, text
 from dlsys.collectives import plan_for
 from dlsys.world.agreement import Meeting, Site
+from dlsys.world.arguments import check_split
 from dlsys.world.call import Call, Handle
 from dlsys.world.communicator import Communicator
 from dlsys.world.simulated.letters import Letter, deliver
@@ -49,6 +50,7 @@ class SimulatedCommunicator(Communicator):
         """Advance this rank's clock by `seconds` of computing."""
         self._state.scheduler.check_alive()
         at_least("The seconds of compute", seconds, 0)
+        text("name", name)
         start = self._me.clock
         self._me.clock = start + seconds
         self._state.spans.append(Span(self._me.number, start, self._me.clock, "compute", name))
@@ -60,6 +62,7 @@ class SimulatedCommunicator(Communicator):
 
     def split(self, color: Hashable, key: int | None = None, axis: str = "") -> Communicator | None:
         """See `Communicator.split`; no traffic is recorded for it."""
+        check_split(color, key, axis)
         group = self._group
         split = self._join("split", "split", lambda n, site: Split(group, n, site))
         part = split.enter(self._me, self.rank, color, key, axis).wait()
