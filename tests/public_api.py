@@ -11,8 +11,9 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatch
-from functools import cache
+from functools import cache, cached_property
 from types import ModuleType
 from typing import Any, NamedTuple
 from unittest import mock
@@ -50,8 +51,22 @@ RUN = world.simulate(lambda comm: comm.all_reduce(torch.ones(2)), 2)
 STAGES = pipeline_parallel.split(GPT(TINY), ALONE, 0)
 
 
+# torch imports half of itself at the first such sum, which is to be no call's own time.
+_ = torch.ones(1, device="meta") + 1
+
+
 def whole() -> tensor_parallel.TensorParallelGPT:
-    return tensor_parallel.TensorParallelGPT(TINY)
+    return parts(world.current())["TensorParallelGPT"]
+
+
+UNCUT = [GPT(TINY)]
+
+
+def uncut() -> GPT:
+    """A model that no split has taken apart: the last one, where it was not."""
+    if not hasattr(UNCUT[0], "layers"):
+        UNCUT[0] = GPT(TINY)
+    return UNCUT[0]
 
 
 def quiet(comm: world.Communicator, *args: object) -> None:
@@ -218,8 +233,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "data_parallel.DataParallel": {"module": torch.nn.Linear(2, 2)},
     "data_parallel.LocalSGD": {"module": torch.nn.Linear(2, 2)},
     "data_parallel.buckets": {"sizes": {"a": 8, "b": 16}},
-    "data_parallel.b*_bucket*": {"bucket_bytes": None},
-    "data_parallel.bucket_tradeoff": {"bucket_bytes": None},
+    "data_parallel.b*_bucket*": {"bucket_bytes": [1e30, 1e29]},
+    "data_parallel.bucket_tradeoff": {"bucket_bytes": [1e30, 1e29]},
     "data_parallel.draw_batch_tradeoff": {"tradeoff": data_parallel.BatchTradeoff(1e3, 1e6)},
     "data_parallel.draw_bucket_tradeoff": {"steps": {8.0: STEP}},
     "data_parallel.draw_compression": {"curves": {"all": ([1.0, 2.0], [3.0, 2.0])}},
@@ -284,7 +299,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "micro_batches": 1,
         "ranks": [[("F", 0, 0), ("B", 0, 0)]],
     },
-    "pipeline_parallel.draw_comparison": {"plans": [GPIPE]},
+    "pipeline_parallel.draw_comparison": {"plans": [ALONE]},
     "pipeline_parallel.message_bytes": {},
     "pipeline_parallel.numbered": {"script": [("F", 0), ("B", 0)]},
     "pipeline_parallel.partition": {"costs": [1.0, 2.0, 3.0]},
@@ -323,9 +338,9 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "data_parallel.draw_overlap": {"names": ["a step"]},
     "pipeline_parallel.Pipeline": {
         "plan": ALONE,
-        "stages": Later(lambda: pipeline_parallel.split(GPT(TINY), ALONE, 0)),
+        "stages": STAGES,
     },
-    "pipeline_parallel.split": {"plan": GPIPE, "model": Later(lambda: GPT(TINY))},
+    "pipeline_parallel.split": {"plan": GPIPE, "model": Later(uncut)},
     "tensor_parallel.full_state": {"model": Later(whole)},
     "tensor_parallel.gathered": {
         "model": Later(whole),
@@ -538,28 +553,30 @@ IN_A_WORLD = (
 )
 
 
-class Public(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Public:
     """A public callable: its name from the package on, and what is called."""
 
     name: str
     call: Callable[..., Any]
 
+    @cached_property
     def said(self) -> dict[str, Any]:
         """A right value for each parameter that has one, or what makes it; the rest is missing."""
-        of_it = [given for name, given in ARGUMENTS.items() if fnmatch(self.name, name)]
         given = NAMES | {
             name: parameter.default
-            for name, parameter in self.parameters().items()
+            for name, parameter in self.parameters.items()
             if parameter.default is not parameter.empty
         }
-        for each in of_it:
-            given |= each
-        return {name: given[name] for name in self.parameters() if name in given}
+        for name, of_it in ARGUMENTS.items():
+            given |= of_it if fnmatch(self.name, name) else {}
+        return {name: given[name] for name in self.parameters if name in given}
 
     def arguments(self) -> dict[str, Any]:
         """Right values, for one call."""
-        return {k: v.make() if isinstance(v, Later) else v for k, v in self.said().items()}
+        return {k: v.make() if isinstance(v, Later) else v for k, v in self.said.items()}
 
+    @cached_property
     def parameters(self) -> dict[str, inspect.Parameter]:
         """By name, without *args and **options."""
         every = inspect.signature(self.call).parameters
@@ -571,7 +588,7 @@ class Public(NamedTuple):
 def public() -> tuple[Public, ...]:
     """Every public function, class and method that takes anything, in the order of their names."""
     found = {each.name: each for name, value in _named(dlsys) for each in _calls(name, value)}
-    return tuple(found[name] for name in sorted(found) if found[name].parameters())
+    return tuple(found[name] for name in sorted(found) if found[name].parameters)
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:

@@ -145,7 +145,7 @@ def ending(each: Public, name: str, hint: Any, bad: Any) -> str:
         return "" if named else f"{type(error).__name__} does not name it: {error}"
     except (Exception, MemoryError) as error:
         return f"{type(error).__name__}: {error}"
-    if not (bad is each.parameters()[name].default or admits(hint, bad)):
+    if not (bad is each.parameters[name].default or admits(hint, bad)):
         return f"is taken without a word: {result!r:.80}"
     if type(bad) is str and FREE.isdisjoint((name, f"{each.name}.{name}")):
         return f"is taken, as any text would be: {result!r:.80}"
@@ -157,7 +157,7 @@ def ending(each: Public, name: str, hint: Any, bad: Any) -> str:
 def tries(each: Public) -> Iterator[tuple[str, Any, Any]]:
     """Each parameter with its annotation and each wrong value."""
     hints = hints_of(each)
-    for name in each.parameters():
+    for name in each.parameters:
         hint = hints.get(name, Any)
         tensors = TENSORS if torch.Tensor in (hint, *typing.get_args(hint)) else []
         # What a function of one's own does is one's own business.
@@ -198,7 +198,7 @@ def test_what_is_public_is_called_or_says_why_not():
     lacking = {
         each.name: missing
         for each in CALLED
-        if (missing := each.parameters().keys() - each.said().keys())
+        if (missing := each.parameters.keys() - each.said.keys())
     }
     assert not lacking, "give right arguments, or a reason, in tests/public_api.py"
     assert len(CALLED) > 150

@@ -16,7 +16,7 @@ from matplotlib.patches import FancyArrowPatch
 from matplotlib.path import Path
 
 from dlsys.annotated import checked
-from dlsys.checks import positive
+from dlsys.checks import positive, some
 from dlsys.collectives.check import states
 from dlsys.collectives.choose import _among, candidates, crossovers
 from dlsys.collectives.plan import REDUCING, Plan, Transfer
@@ -214,6 +214,7 @@ def draw_node_boundary(
     sizes: tuple[float, float] = (1e4, 1e11),
 ) -> Figure:
     """Bus bandwidth of the chooser's best plan over message size, a line for each cluster."""
+    some("clusters", clusters)
     xs = _spread(*sizes)
     figure = plt.figure(figsize=(7, 4), layout="constrained")
     plt.close(figure)

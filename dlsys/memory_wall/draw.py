@@ -240,9 +240,6 @@ def draw_walls(
     """
     some("specs", specs)
     positive("tokens_per_parameter", tokens_per_parameter)
-    figure = plt.figure(figsize=(7, 7), layout="constrained")
-    plt.close(figure)  # shown where it is returned, not a second time by its cell
-    memory, time = figure.subplots(2, 1)
     counts = [spec.parameters() for spec in specs]
     state = [model_state(n, recipe).total / GIGA for n in counts]
     years = [
@@ -250,6 +247,9 @@ def draw_walls(
         / YEAR
         for n in counts
     ]
+    figure = plt.figure(figsize=(7, 7), layout="constrained")
+    plt.close(figure)  # shown where it is returned, not a second time by its cell
+    memory, time = figure.subplots(2, 1)
     for axes, values, unit in (
         (memory, state, "model state (GB, 10⁹ bytes)"),
         (time, years, f"training time on one {device.name} (years)"),

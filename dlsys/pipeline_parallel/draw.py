@@ -94,9 +94,10 @@ def draw_comparison(
     """
     named = plans if isinstance(plans, Mapping) else {plan.name: plan for plan in plans}
     some("plans", named)
+    costs = [plan.price(forward, backward, transfer, weight_backward) for plan in named.values()]
     figure, (axes,) = _figure((7, 4))
-    for (name, plan), (color, _, marker) in zip(named.items(), LINES * len(named), strict=False):
-        cost = plan.price(forward, backward, transfer, weight_backward)
+    each = zip(named.items(), costs, LINES * len(named), strict=False)
+    for (name, plan), cost, (color, _, marker) in each:
         held = max(plan.peak_in_flight) / plan.v
         share = 100 * cost.bubble_fraction
         axes.plot(held, share, marker, color=color, markersize=9, label=name, linestyle="none")

@@ -136,15 +136,21 @@ def draw_share(
     several nodes is the hierarchical one. `rate` as for `Layout.price`.
     """
     some("degrees", degrees)
+    plans = [layout(spec, t, sequence_parallel) for t in degrees]
+    shares = {
+        algorithm: [
+            100 * p.price(batch, cluster, algorithm=algorithm, rate=rate).share for p in plans
+        ]
+        for algorithm in LINES
+    }
     figure = plt.figure(figsize=(7, 4), layout="constrained")
     plt.close(figure)  # shown where it is returned, not a second time by its cell
     axes = figure.subplots()
-    plans = [layout(spec, t, sequence_parallel) for t in degrees]
     for algorithm, (color, dashes, marker) in LINES.items():
-        prices = [plan.price(batch, cluster, algorithm=algorithm, rate=rate) for plan in plans]
-        shares = [100 * price.share for price in prices]
         label = "rings" if algorithm == "ring" else "the best algorithm for each message"
-        axes.plot(degrees, shares, color=color, linestyle=dashes, marker=marker, label=label)
+        axes.plot(
+            degrees, shares[algorithm], color=color, linestyle=dashes, marker=marker, label=label
+        )
     boundary = cluster.devices_per_node * 2**0.5
     if max(degrees) > cluster.devices_per_node:
         axes.axvline(boundary, color=MUTED, linestyle=":")
@@ -168,13 +174,17 @@ def draw_activations(
     spec: TransformerSpec, batch: int, degrees: Sequence[int] = (1, 2, 4, 8), dropout: bool = True
 ) -> Figure:
     """What a layer keeps on each rank over t: left without, right with sequence parallelism."""
+    some("degrees", degrees)
+    kept = {
+        place + shift: activation_bytes(spec, batch, t, sequence_parallel, dropout)
+        for place, t in enumerate(degrees)
+        for shift, sequence_parallel in ((-0.2, False), (0.2, True))
+    }
     figure = plt.figure(figsize=(7.5, 4), layout="constrained")
     plt.close(figure)  # shown where it is returned, not a second time by its cell
     axes = figure.subplots()
-    for place, t in enumerate(degrees):
-        for shift, sequence_parallel in ((-0.2, False), (0.2, True)):
-            kept = activation_bytes(spec, batch, t, sequence_parallel, dropout)
-            _draw_bar(axes, place + shift, kept, labelled=not place and shift < 0)
+    for x, one in kept.items():
+        _draw_bar(axes, x, one, labelled=x < 0)
     axes.set_xticks(
         [place + shift for place in range(len(degrees)) for shift in (-0.2, 0.2)],
         [f"{t}\n{words}" for t in degrees for words in ("TP", "TP+SP")],
