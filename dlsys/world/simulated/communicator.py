@@ -17,7 +17,7 @@ from dlsys.world.call import Call, Handle
 from dlsys.world.communicator import Communicator
 from dlsys.world.simulated.letters import Letter, deliver
 from dlsys.world.simulated.meetings import Collective, Split
-from dlsys.world.simulated.scheduler import Rank
+from dlsys.world.simulated.rank import Rank
 from dlsys.world.simulated.state import SimulatedGroup
 from dlsys.world.span import Span
 from dlsys.world.traffic import Traffic

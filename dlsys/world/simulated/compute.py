@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
 
 from dlsys.hardware import Device
-from dlsys.world.simulated.scheduler import Rank
+from dlsys.world.simulated.rank import Rank
 from dlsys.world.span import Span
 
 FORMATS = {

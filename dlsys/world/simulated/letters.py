@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from types import FrameType
 
 import torch
@@ -11,7 +10,7 @@ from dlsys.world.agreement import changed_too_early, never_taken, unlike
 from dlsys.world.call import in_words
 from dlsys.world.errors import line_at, line_of
 from dlsys.world.lent import Lent
-from dlsys.world.simulated.scheduler import Pending, Rank
+from dlsys.world.simulated.rank import Pending, Rank
 from dlsys.world.simulated.state import SimulatedGroup
 from dlsys.world.traffic import Message
 
@@ -99,6 +98,4 @@ def _deliver_at(time: float, send: Letter, receive: Letter) -> None:
 
 
 def _side(letter: Letter) -> str:
-    thread = letter.owner.thread
-    frame = sys._current_frames().get(thread.ident) if thread and thread.ident else None
-    return f"rank {letter.owner.number} ({line_of(frame)})"
+    return f"rank {letter.owner.number} ({line_of(letter.owner.frame())})"

@@ -14,7 +14,7 @@ from dlsys.collectives.plan import disturbed
 from dlsys.world.agreement import Meeting, Site
 from dlsys.world.call import Call, divided
 from dlsys.world.errors import members_text
-from dlsys.world.simulated.scheduler import Pending, Rank
+from dlsys.world.simulated.rank import Pending, Rank
 from dlsys.world.simulated.state import SimulatedGroup
 from dlsys.world.traffic import CallRecord, Message
 

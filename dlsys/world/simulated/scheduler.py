@@ -8,10 +8,7 @@ and every run is the same.
 
 from __future__ import annotations
 
-import ctypes
-import sys
 import threading
-import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -20,19 +17,11 @@ import torch
 
 from dlsys.network import EventQueue
 from dlsys.world.agreement import never_waited
-from dlsys.world.errors import (
-    SHOWN,
-    DeadlockError,
-    Spot,
-    WorldError,
-    line_at,
-    line_of,
-    spot,
-)
+from dlsys.world.errors import DeadlockError, WorldError, line_at, line_of, spot
+from dlsys.world.simulated.ending import Aborted, end
+from dlsys.world.simulated.rank import Pending, Rank, states
 
 _FIRST = -1  # at one instant ranks go on before messages start, so that all have posted theirs
-_PATIENCE = 0.2  # seconds that an ended run gives a rank to notice
-_LAST = 5.0  # seconds that it gives all ranks that compute on after that
 _RUN_OVER = (
     "this communicator or handle belongs to a run that has ended: every run passes its program a "
     "communicator of its own, and what was begun in a run is waited for there"
@@ -41,73 +30,6 @@ _NO_THREAD = (
     "rank {} of {} could not start: every rank that waits holds a thread, and the system gives "
     "this process no more of them. Take fewer ranks"
 )
-
-
-class Aborted(BaseException):
-    """Raised in the ranks that are still running when the run has ended."""
-
-
-class Parked(BaseException):
-    """Stops a thread that catches everything: it waits for ever in the making of this exception.
-
-    Python may not end while a thread computes, which it would tear out of PyTorch's C++.
-    """
-
-    def __init__(self) -> None:
-        forever = threading.Lock()
-        with forever:
-            forever.acquire()
-
-
-class Pending:
-    """Something a rank can wait for: done at `done_at` seconds, None while that is unknown.
-
-    `begun` is where the program got its handle, None where it got none.
-    """
-
-    __slots__ = ("begun", "done_at", "owner")
-
-    def __init__(self, owner: Rank) -> None:
-        self.owner = owner
-        self.done_at: float | None = None
-        self.begun: Spot | None = None
-
-    def describe(self) -> str:
-        """What it is and whom it waits for, to follow 'waits in'."""
-        raise AssertionError("every kind of Pending says what it is")
-
-    def call(self) -> str:
-        """The call that gave a handle of it, such as 'isend to rank 1'."""
-        raise AssertionError("every kind of Pending says what it is")
-
-
-class Rank:
-    """One simulated rank: its thread, its clock and its random state."""
-
-    __slots__ = (
-        "baton",
-        "clock",
-        "ended",
-        "number",
-        "random",
-        "result",
-        "thread",
-        "unwaited",
-        "waiting",
-    )
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.clock = 0.0
-        # A lock as a baton: it is taken while others run, and who releases it hands the baton over.
-        self.baton = threading.Lock()
-        self.baton.acquire()
-        self.waiting: Pending | None = None
-        self.unwaited: dict[Pending, None] = {}  # what it has handles of, the oldest first
-        self.random: torch.Tensor | None = None
-        self.ended = False
-        self.result: Any = None
-        self.thread: threading.Thread | None = None  # made when its first turn comes
 
 
 class Scheduler:
@@ -142,7 +64,8 @@ class Scheduler:
             interrupt.add_note(self._at_work())
             raise
         finally:
-            self._abort()
+            self._aborted = True
+            end(self.ranks)
             self._generator.set_state(random)
 
     @staticmethod
@@ -190,26 +113,6 @@ class Scheduler:
                 raise Aborted
             raise RuntimeError(_RUN_OVER)
 
-    def states(self, but: Rank | None = None) -> str:
-        """What every rank is doing, a line each; threads stand still, so their frames tell."""
-        frames = sys._current_frames()
-        lines = []
-        for rank in self.ranks:
-            if rank is but:
-                continue
-            if rank.ended:
-                doing = "has finished"
-            elif rank.waiting is not None:
-                thread = rank.thread
-                frame = frames.get(thread.ident) if thread and thread.ident else None
-                doing = f"waits in {rank.waiting.describe()} at {line_of(frame)}"
-            else:
-                doing = "was ready to go on"
-            lines.append(f"  rank {rank.number} {doing}")
-        if len(lines) > SHOWN:
-            lines[SHOWN:] = [f"  and {len(lines) - SHOWN} more ranks"]
-        return "\n".join(lines)
-
     def _let(self, rank: Rank) -> None:
         """Hand the baton to `rank`; its first turn begins its thread.
 
@@ -231,8 +134,7 @@ class Scheduler:
         rank = self._runnable
         if rank is None or rank.thread is None:
             return "No rank was at work"
-        frame = sys._current_frames().get(rank.thread.ident or 0)
-        return f"rank {rank.number} of {len(self.ranks)} was at work at {line_of(frame)}"
+        return f"rank {rank.number} of {len(self.ranks)} was at work at {line_of(rank.frame())}"
 
     def _main(self, rank: Rank) -> None:
         if self._aborted:
@@ -249,7 +151,7 @@ class Scheduler:
             if not self._aborted:
                 self.failure = (rank, error, "")
                 try:
-                    self.failure = (rank, error, self.states(but=rank))
+                    self.failure = (rank, error, states(self.ranks, but=rank))
                 finally:
                     self._finished.release()
             return
@@ -291,7 +193,7 @@ class Scheduler:
         waiting = f"{self._running} of {len(self.ranks)} ranks wait and none can move"
         error = DeadlockError(f"Deadlock: {waiting}")
         try:
-            error = DeadlockError(f"Deadlock: {waiting}:\n{self.states()}")
+            error = DeadlockError(f"Deadlock: {waiting}:\n{states(self.ranks)}")
         finally:
             self._fail(error)
 
@@ -299,28 +201,3 @@ class Scheduler:
         """End the run with an error of no rank in particular."""
         self.failure = (None, error, "")
         self._finished.release()
-
-    def _abort(self) -> None:
-        """End the ranks that still run, one after the other, through their `finally` blocks."""
-        self._aborted = True
-        until = None
-        for rank in self.ranks:
-            thread = rank.thread
-            if thread is None or not thread.is_alive():
-                continue
-            if rank.baton.locked():
-                rank.baton.release()
-            thread.join(timeout=_PATIENCE)
-            if thread.is_alive():  # it computes and asks nobody
-                until = until or time.monotonic() + _LAST
-                _raise_in(thread, Aborted)
-                thread.join(timeout=max(_PATIENCE, until - time.monotonic()))
-            if thread.is_alive():  # and takes whatever is raised; or is inside a call into C
-                _raise_in(thread, Parked)
-
-
-def _raise_in(thread: threading.Thread, error: type[BaseException]) -> None:
-    """Have Python raise `error` in another thread, before its next instruction."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(error)
-    )

@@ -18,7 +18,7 @@ from dlsys.world.here import here
 from dlsys.world.run import Run
 from dlsys.world.simulated.communicator import SimulatedCommunicator
 from dlsys.world.simulated.compute import Meter
-from dlsys.world.simulated.scheduler import Rank
+from dlsys.world.simulated.rank import Rank
 from dlsys.world.simulated.state import SimulatedGroup, State
 from dlsys.world.timeline import timeline_of
 

@@ -9,7 +9,8 @@ from dlsys.network import Network
 from dlsys.world.agreement import Group
 from dlsys.world.errors import MismatchError
 from dlsys.world.simulated.compute import Quiet
-from dlsys.world.simulated.scheduler import Pending, Scheduler
+from dlsys.world.simulated.rank import Pending
+from dlsys.world.simulated.scheduler import Scheduler
 from dlsys.world.span import Span
 from dlsys.world.traffic import Traffic
 
