@@ -216,7 +216,8 @@ class GPT(nn.Module):
 
     def positions_of(self, tokens: Tensor) -> Tensor:
         """0 to s - 1 (s,) for tokens (b, s); ValueError where the model has fewer positions."""
-        token_ids("tokens", tokens)
+        if tokens.dim() != 2:
+            refuse_what("tokens", of_shape(tokens), "(b, s) whole numbers, of torch.int64")
         if tokens.shape[1] > self.spec.sequence:
             raise ValueError(
                 f"{tokens.shape[1]} tokens are more than the {self.spec.sequence} positions "
@@ -230,6 +231,7 @@ class GPT(nn.Module):
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """tokens (b, s) -> x (b, s, hidden), what the first layer reads."""
+        token_ids("tokens", tokens)
         with among("tokens", tokens, self.spec.vocab):
             x = self.embedding(tokens)
         if self.positions is not None:
