@@ -136,7 +136,7 @@ def _printed(program: str, process: int, ask: Ask, html: str) -> bytes:
         made = ask("Page.printToPDF", page, printBackground=True)["data"]
         ask("Target.closeTarget", targetId=target)
         return base64.b64decode(made)
-    except (EOFError, OSError) as error:
+    except (EOFError, KeyError, OSError, ValueError) as error:
         said = f"printed no PDF, for which it has {SECONDS} s: {error}."
         raise ValueError(f"{program} {said}") from None
     finally:
