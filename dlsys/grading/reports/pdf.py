@@ -154,9 +154,10 @@ def print_new(folder: Path, progress: Callable[[int, int, str], None]) -> list[s
     done = 0
     try:
         with printer() as printed:
-            for done, page in enumerate(pages):
-                progress(done, len(pages), f"printing {pdf_of(page).name}")
+            for page in pages:
                 write(pdf_of(page), printed(page.read_text("utf-8")))
+                done += 1
+                progress(done, len(pages), f"printed {pdf_of(page).name}")
     except ValueError as error:
         return [f"{error} Of {len(pages)} pages to print the first {done} are printed."]
     return []
