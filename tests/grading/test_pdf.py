@@ -57,7 +57,7 @@ def graded_by(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_chromium
-def test_a_page_runs_no_script_and_asks_nobody_for_anything(asked) -> None:
+def test_a_page_runs_no_script_and_asks_nobody_for_anything(asked, tmp_path, monkeypatch) -> None:
     address, paths = asked
     page = f"""<!doctype html><meta http-equiv="refresh" content="0; url=http://{address}/refresh">
         <link rel="stylesheet" href="http://{address}/style"><img src="http://{address}/image">
@@ -65,6 +65,7 @@ def test_a_page_runs_no_script_and_asks_nobody_for_anything(asked) -> None:
         <style>body {{ background: url(http://{address}/background); }}</style>
         <script src="http://{address}/script"></script>
         <script>fetch("http://{address}/fetched"); while (true);</script><p>text</p>"""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     with pdf.printer() as printed:
         started = time.monotonic()
         assert printed(page).startswith(b"%PDF-")
@@ -72,6 +73,7 @@ def test_a_page_runs_no_script_and_asks_nobody_for_anything(asked) -> None:
     assert time.monotonic() - started < pdf.SECONDS  # the loop of the script has not run
     assert paths == []
     assert psutil.wait_procs(children(), timeout=5)[1] == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_feedback_is_printed_once_and_again_where_it_changes(tmp_path, graded_by, monkeypatch):

@@ -24,6 +24,7 @@ from typing import Any
 from dlsys.grading.files import write
 
 SECONDS = 60  # for one page
+_ENDING = 5  # seconds
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _OPTIONS = (
     *("--headless", "--remote-debugging-pipe", "--disable-gpu", "--disable-dev-shm-usage"),
@@ -58,13 +59,27 @@ def printer() -> Iterator[Print]:
         process, to_pages, from_pages = _start(program, profile)
         try:
             ask = _asking(to_pages, from_pages)
-            yield lambda html: _printed(program, process, ask, html)
+
+            def printed(html: str) -> bytes:
+                with _killed_after(SECONDS, process):
+                    return _printed(program, ask, html)
+
+            yield printed
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process, signal.SIGKILL)
-            os.waitpid(process, 0)
-            os.close(to_pages)
+            os.close(to_pages)  # by which it ends, and removes its files
+            with _killed_after(_ENDING, process):
+                os.waitpid(process, 0)
             os.close(from_pages)
+
+
+@contextlib.contextmanager
+def _killed_after(seconds: float, process: int) -> Iterator[None]:
+    timer = threading.Timer(seconds, os.killpg, (process, signal.SIGKILL))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _start(program: str, profile: str) -> tuple[int, int, int]:
@@ -122,9 +137,7 @@ def _message(from_pages: int, came: bytearray) -> bytes:
     return message
 
 
-def _printed(program: str, process: int, ask: Ask, html: str) -> bytes:
-    timer = threading.Timer(SECONDS, os.killpg, (process, signal.SIGKILL))
-    timer.start()
+def _printed(program: str, ask: Ask, html: str) -> bytes:
     try:
         target = ask("Target.createTarget", url="about:blank")["targetId"]
         page = ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -139,8 +152,6 @@ def _printed(program: str, process: int, ask: Ask, html: str) -> bytes:
     except (EOFError, KeyError, OSError, ValueError) as error:
         said = f"printed no PDF, for which it has {SECONDS} s: {error}."
         raise ValueError(f"{program} {said}") from None
-    finally:
-        timer.cancel()
 
 
 def print_new(folder: Path, progress: Callable[[int, int, str], None]) -> list[str]:
