@@ -59,7 +59,7 @@ def graded_by(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_chromium
 def test_a_page_runs_no_script_and_asks_nobody_for_anything(asked, tmp_path, monkeypatch) -> None:
     address, paths = asked
-    page = f"""<!doctype html><meta http-equiv="refresh" content="0; url=http://{address}/refresh">
+    page = f"""<!doctype html>
         <link rel="stylesheet" href="http://{address}/style"><img src="http://{address}/image">
         <iframe src="http://{address}/frame"></iframe><object data="http://{address}/object"></object>
         <style>body {{ background: url(http://{address}/background); }}</style>
