@@ -73,7 +73,6 @@ def _solved(
     }
     solutions = {question.id: question.solution for question in assignment.questions}
     solved = run(assignment, checks, _submission(assignment, solutions), boxes, modules=True)
-    boxes.prepare(solved.imported)
     for question in assignment.questions:
         expecting = []
         for index, check in enumerate(checks[question.id]):

@@ -14,12 +14,11 @@ import linecache
 import os
 import socket
 import sys
-import sysconfig
 import types
 from typing import Any
 
 from dlsys.grading.boxes.sandbox import Limits
-from dlsys.grading.judging import packing
+from dlsys.grading.judging import imports, packing
 from dlsys.grading.judging.once import ONCE, Once, reaches
 from dlsys.grading.judging.packing import Packer
 from dlsys.grading.judging.remote import Snapshot, StudentError
@@ -99,14 +98,7 @@ class Referee:
 
     def imported(self) -> list[str]:
         """The installed modules that were imported here and not before, in order of name."""
-        installed = tuple(sysconfig.get_paths()[place] for place in ("stdlib", "purelib"))
-        new = {name: module for name, module in sys.modules.items() if name not in self._loaded}
-        specs = {name: getattr(module, "__spec__", None) for name, module in new.items()}
-        return sorted(
-            name
-            for name, spec in specs.items()
-            if spec and spec.name == name and str(spec.origin).startswith(installed)
-        )
+        return imports.since(self._loaded)
 
     def _fetch(self) -> None:
         """Have the student's names: as they were there when the snapshot was made."""

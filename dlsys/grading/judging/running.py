@@ -33,7 +33,6 @@ class Ran:
     errors: dict[str, str] = field(default_factory=dict)  # by answer cell
     broke: dict[str, str] = field(default_factory=dict)  # by answer cell
     notes: list[str] = field(default_factory=list)
-    imported: list[str] = field(default_factory=list)
     left_out: set[int] = field(default_factory=set)  # numbers of steps that are not to run again
     breaks: int = 0
 
@@ -45,10 +44,13 @@ def run(
     boxes: Boxes,
     modules: bool = False,
 ) -> Ran:
-    """What comes of a submission; with `modules`, also what the trusted cells have imported."""
+    """What comes of a submission; with `modules`, which is for the author's, all boxes that are
+    opened later, the referee's too, have what its cells import."""
     ran = Ran()
     until = time.monotonic() + boxes.limits.submission_seconds
     student = _run_cells(assignment, submission, boxes, ran, until)
+    if modules:
+        boxes.prepare(student.imported())
     referee = Referee(boxes, boxes.limits, assignment, student.snapshots)
     spoiled: set[str] = set()
     try:
@@ -68,7 +70,7 @@ def run(
                 student = _run_cells(assignment, submission, boxes, ran, until, silent=hidden)
                 referee = Referee(boxes, boxes.limits, assignment, student.snapshots)
         if modules:
-            ran.imported = referee.imported()
+            boxes.prepare(referee.imported())
     finally:
         referee.close()
         student.close()
