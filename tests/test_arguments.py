@@ -210,6 +210,13 @@ def _on_one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _where_files_may_lie(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """For what saves: any text is the name of a file."""
+    with contextlib.chdir(tmp_path_factory.mktemp("saved")):
+        yield
+
+
 @pytest.mark.parametrize("each", CALLED, ids=lambda each: each.name)
 def test_a_bad_argument_ends_in_a_sentence_that_names_it(each):
     found = in_its_place(each, faults)
