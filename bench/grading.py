@@ -25,13 +25,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.grading.attacks import Attack, cell  # noqa: E402
-from tests.exercises.notebooks import code_cells, execute, new_namespace  # noqa: E402
-
 from dlsys.grading.assignment import load  # noqa: E402
 from dlsys.grading.boxes.sandbox import Limits  # noqa: E402
 from dlsys.grading.course.run import Plan, boxes, grade  # noqa: E402
 from dlsys.grading.reports.everything import write_reports  # noqa: E402
+from tests.exercises.notebooks import code_cells, execute, new_namespace  # noqa: E402
+from tests.grading.attacks import Attack, cell  # noqa: E402
 
 # What a broken submission has in the place of its first answer; None: a file cut in half.
 BROKEN = (

@@ -1,6 +1,7 @@
 """The page for instructors: its commands, tables and numbers are those of the grader, and its example works."""
 
 import contextlib
+import csv
 import io
 import re
 import secrets
@@ -23,15 +24,21 @@ from dlsys.grading.boxes.sandbox import Limits
 from dlsys.grading.checks import checks_of
 from dlsys.grading.collecting import reading
 from dlsys.grading.collecting.rebuild import rebuild
+from dlsys.grading.collecting.roster import read_roster
 from dlsys.grading.commands import check, cli
+from dlsys.grading.course import run as course_run
+from dlsys.grading.course.grade import Grade
 from dlsys.grading.course.run import Notebook, Plan, Progress
 from dlsys.grading.course.run import grade as grade_class
 from dlsys.grading.judging.examine import examine, prepare
 from dlsys.grading.reports.everything import write_reports
+from dlsys.grading.times import extended
 from dlsys.notebook import release
 from tests.exercises.notebooks import ROOT, load, slugs
 from tests.exercises.wrong_answers import Wrong, in_place_of_solution
 from tests.grading.small_course import answered, opened
+from tests.grading.test_course import Watched
+from tests.grading.test_lateness import class_of
 
 PAGE = (ROOT / "chapters" / "instructors.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.S | re.M)
@@ -41,6 +48,8 @@ COMMANDS = [
     if kind == "shell"
     for line in text.replace("\\\n", "").split("\n")
 ]
+CODE = [text for kind, text in BLOCKS if kind == "python"]
+EXAMPLE = [text for text in CODE if "leader" in text]  # solution, checks, wrong answers
 
 
 def rows(heading: str) -> list[list[str]]:
@@ -196,6 +205,65 @@ def test_each_chapter_has_one_question_in_words_as_is_said() -> None:
         assert "### BEGIN SOLUTION" not in str(load("exercises", slug))
 
 
+# -- its policy and its exporter -----------------------------------------------------------------
+
+
+def code_with(name: str, folder: Path) -> str:
+    """The file that the page calls `name` with the code that it shows, as the command is told."""
+    (said,) = set(re.findall(rf"{name}\.py:\w+", PAGE))
+    function = said.partition(":")[2]
+    (code,) = [text for text in CODE if f"def {function}(" in text]
+    (folder / f"{name}.py").write_text(code, encoding="utf-8")
+    return str(folder / said)
+
+
+def two_late(folder: Path, *options: str) -> list[dict[str, str]]:
+    """The rows of grades.csv after the command, of two with 3 points: an hour and two days late."""
+    table = ["student,sis_id,extension", "ada,17,", "bob,18,1 hour"]
+    class_of(folder, {"ada": 3600, "bob": 2 * 86400}, *table)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(course_run, "boxes", Watched())
+        command = [str(folder / "in"), "--out", str(folder / "out"), "--assignment", "collectives"]
+        command += ["--roster", str(folder / "roster.csv"), "--due", "2026-12-01T12:00Z", *options]
+        assert cli.main(command) == cli.OK
+    with (folder / "out" / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_policy_of_the_page_takes_what_it_says(tmp_path: Path) -> None:
+    ada, bob = two_late(tmp_path, "--late", code_with("late", tmp_path))
+    assert (ada["late_penalty"], bob["late_penalty"]) == ("0", "1.5")
+
+
+def test_the_exporter_of_the_page_writes_the_file_that_it_says(tmp_path: Path) -> None:
+    two_late(tmp_path, "--late", "50%", "--export", code_with("registrar", tmp_path))
+    (said,) = re.findall(r"`GRADES/(marks/.*?)`", PAGE)
+    most = assignments.load(ROOT, "collectives").points
+    lines = (tmp_path / "out" / said.replace("SLUG", "collectives")).read_text().splitlines()
+    assert lines == [f"17;{6 - 5 * 1.5 / most:.1f}", f"18;{6 - 5 * 1.5 / most:.1f}"]
+
+
+def test_the_attributes_in_the_table_are_there() -> None:
+    there = {"grade": Grade(result.Result("ada", "one", result.GRADED))}
+    there |= {"assignment": assignments.load(ROOT, "collectives")}
+    named = [name for row in rows("Attribute") for name in row[0].split(", ")]
+    assert len(named) == 12
+    for name in named:
+        eval(name, there)
+
+
+def test_the_roster_with_extensions_is_one(tmp_path: Path) -> None:
+    (text,) = [text for kind, text in BLOCKS if kind == "text" and "extension" in text]
+    (tmp_path / "roster.csv").write_text(text)
+    ada, bob = read_roster(tmp_path / "roster.csv", slugs())
+    assert (ada.extensions, bob.extension("memory_wall")) == ({}, "2 days")
+    assert bob.extension("collectives") == "2026-12-09T12:00"
+    spans = re.search(r"how long after the due date \((.*?)\),", PAGE, re.S)
+    assert spans
+    for span in re.findall(r"`(.*?)`", spans[1]):
+        assert extended(0.0, span) > 0
+
+
 # -- its example ---------------------------------------------------------------------------------
 
 KINDS = {
@@ -209,7 +277,7 @@ KINDS = {
 def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Grades an answer to the question of the page, made as the page says."""
     question = next(text for kind, text in BLOCKS if kind == "markdown")
-    solution, checks = [text for kind, text in BLOCKS if kind == "python"][:2]
+    solution, checks = EXAMPLE[:2]
     code, text = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
     cells = [
         ("title", "Read-only", text("# An exercise")),
@@ -273,7 +341,7 @@ def test_the_arguments_of_same_in_the_table_are_all_that_it_has() -> None:
 
 
 def test_a_check_of_the_page_is_read_as_it_is_explained() -> None:
-    checks = checks_of([text for kind, text in BLOCKS if kind == "python"][1])
+    checks = checks_of(EXAMPLE[1])
     assert [one.hidden for one in checks] == [False, True, True]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -18,10 +19,27 @@ from tests.exercises.notebooks import ROOT, load, slugs
 from tests.exercises.wrong_answers import Wrong, bank, right_answers
 from tests.grading.attacks import Attack, points
 
+EMPTY = "..."
+RIGHT_BESIDE = 3
+
 
 def wrong_notebooks(slug: str) -> list[Attack]:
-    """Notebooks that hold all wrong answers of an assignment, one to each question."""
-    return _notebooks("wrong", slug, bank(slug))
+    """Notebooks that hold all wrong answers of an assignment, one to each question.
+
+    A question that has no more of them is answered rightly in three, and then left empty: it would
+    be run again for nothing.
+    """
+    several = bank(slug)
+    return [
+        replace(
+            each,
+            answers={
+                **each.answers,
+                **{q: EMPTY for q, wrong in several.items() if number >= len(wrong) + RIGHT_BESIDE},
+            },
+        )
+        for number, each in enumerate(_notebooks("wrong", slug, several))
+    ]
 
 
 def right_notebooks(slug: str) -> list[Attack]:

@@ -25,7 +25,7 @@ from dlsys.grading.boxes.sandbox import Limits, libraries_are_open
 from dlsys.grading.commands import check, cli, export
 from dlsys.grading.commands.display import summary
 from dlsys.grading.course.grade import NOT_ISOLATED, Grade
-from dlsys.grading.course.late import LatePenalty, parse_due, parse_rate
+from dlsys.grading.course.late import LatePenalty, parse_rate
 from dlsys.grading.course.records import Run, load_all
 from dlsys.grading.course.run import Class, Notebook, Opener, Plan, Progress, grade
 from dlsys.grading.project import find_root, known
@@ -47,6 +47,7 @@ from dlsys.grading.result import (
     Result,
     WrittenAnswer,
 )
+from dlsys.grading.times import parse_due
 
 ROOT = Path(__file__).parents[2]
 

@@ -38,7 +38,8 @@ class Found:
     MISSING, with a `reason`. `notes` are sentences for student and instructor. `submitted` is when,
     by nbgrader's timestamp.txt or else by the file's date; `marked_late` is what Canvas says.
     `person` is what the roster or the platform knows: name, email, canvas_id, ...; `listed` is
-    False for whom a roster does not know.
+    False for whom a roster does not know. `extension` is what the roster grants, for
+    `times.extended`.
     """
 
     student: str
@@ -52,6 +53,7 @@ class Found:
     marked_late: bool = False
     person: Mapping[str, str] = field(default_factory=dict)
     listed: bool = True
+    extension: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,9 @@ def find(
         for slug in wanted:
             one = _found(student, slug, looked_into.get(student, []), below, list(by_slug))
             notes_ = (*notes, *one.notes)
-            found.append(replace(one, person=person, listed=listed, notes=notes_))
+            extension = known.students[student].extension(slug) if student in known.students else ""
+            one = replace(one, listed=listed, notes=notes_, extension=extension)
+            found.append(replace(one, person=person))
     return found
 
 

@@ -7,9 +7,11 @@ import io
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+
+from dlsys.grading.times import extended
 
 # What a column's heading means, in the three kinds of tables.
 _OWN = {"student": "id", "student_id": "id", "id": "id", "name": "name", "email": "email"}
@@ -23,7 +25,10 @@ _MOODLE |= {"identifier": "moodle_id", "groups": "section"}
 
 @dataclass(frozen=True)
 class Student:
-    """A student, by what a platform may call them; `id` is unique in the class."""
+    """A student, by what a platform may call them; `id` is unique in the class.
+
+    `extensions` are what `times.extended` takes: by assignment, and for all others by "".
+    """
 
     id: str
     name: str = ""
@@ -33,16 +38,23 @@ class Student:
     canvas_id: str = ""
     moodle_id: str = ""
     section: str = ""
+    extensions: Mapping[str, str] = field(default_factory=dict)
 
     def person(self) -> dict[str, str]:
-        """What is known, by name, without the id."""
-        return {key: value for key, value in asdict(self).items() if value and key != "id"}
+        """What is known, by name, without the id and extensions."""
+        left_out = ("id", "extensions")
+        return {key: value for key, value in asdict(self).items() if value and key not in left_out}
+
+    def extension(self, slug: str) -> str:
+        """The extension for an assignment; empty where there is none."""
+        return self.extensions.get(slug) or self.extensions.get("", "")
 
 
-def read_roster(path: Path) -> list[Student]:
+def read_roster(path: Path, slugs: Sequence[str] = ()) -> list[Student]:
     """The students of a CSV file: with the columns student, name, email, canvas_id, moodle_id,
     section, of which only the first is needed; or as Canvas exports a gradebook, or Moodle its
-    participants or a grading worksheet. Raises ValueError."""
+    participants or a grading worksheet. Each may have the columns extension, for all assignments,
+    and extension_SLUG for one of `slugs`. Raises ValueError."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
@@ -62,6 +74,7 @@ def read_roster(path: Path) -> list[Student]:
             f"{path} has the columns {', '.join(heading) or 'none'}; a roster needs `student`, and "
             "may have name, email, canvas_id, moodle_id and section."
         )
+    extensions = _extensions(path, heading, slugs)
     students: dict[str, Student] = {}
     for line, row in rows[1:]:
         cells = dict(zip(heading, row, strict=False))
@@ -69,6 +82,11 @@ def read_roster(path: Path) -> list[Student]:
         student = _student(known)
         if student is None:
             continue  # an empty line, or Canvas's possible points and test student
+        given = {slug: cells.get(column, "") for column, slug in extensions.items()}
+        given = {slug: text for slug, text in given.items() if text}
+        for text in given.values():
+            _check(text, f"{path}, line {table.line_num}: the extension of {student.id!r}")
+        student = replace(student, extensions=given)
         if student.id in students:
             raise ValueError(f"{path}, line {line}: {student.id!r} is there twice; remove one.")
         students[student.id] = student
@@ -86,13 +104,35 @@ def _meaning(heading: list[str]) -> dict[str, str]:
     return {column: meaning[column] for column in heading if column in meaning}
 
 
+def _extensions(path: Path, heading: list[str], slugs: Sequence[str]) -> dict[str, str]:
+    """The assignments that columns of extensions are for, by heading; "" for all."""
+    allowed = {"extension": ""} | {f"extension_{slug}".lower(): slug for slug in slugs}
+    found = [column for column in heading if re.fullmatch(r"extensions?(_\w*)?", column)]
+    for column in found:
+        if column not in allowed:
+            words = ", ".join(allowed)
+            raise ValueError(f"{path} has a column {column!r}; those for extensions are {words}.")
+    return {column: allowed[column] for column in found}
+
+
+def _check(extension: str, whose: str) -> None:
+    try:
+        extended(0.0, extension)
+    except ValueError:
+        raise ValueError(
+            f"{whose} is {extension!r}; write how long after the due date, as '36 hours', '2 days' "
+            "or '1 week', or until when, as 2026-12-03 or 2026-12-03T12:00, or nothing."
+        ) from None
+
+
 def _student(known: dict[str, str]) -> Student | None:
     first, last = known.pop("first", ""), known.pop("last", "")
     known["name"] = known.get("name") or f"{first} {last}".strip()
     known["moodle_id"] = known.get("moodle_id", "").removeprefix("Participant ")
     names = ("id", "login", "sis_id", "email", "canvas_id")
     known["id"] = next((known[name] for name in names if known.get(name)), "")
-    return Student(**known) if known["id"] and known["name"] != "Student, Test" else None
+    there = known["id"] and known["name"] != "Student, Test"
+    return Student(extensions={}, **known) if there else None
 
 
 class Roster:

@@ -6,22 +6,30 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from dlsys.grading.assignment import slugs
 from dlsys.grading.project import find_root, known
+
+if TYPE_CHECKING:
+    from dlsys.grading.course.run import Class
+    from dlsys.grading.reports.exporting import Exporter
 
 LEAST_GIB = 0.5  # that a box can be limited to
 OK, SOME_NOT_GRADED, USAGE, NO_SANDBOX, INTERRUPTED = 0, 1, 2, 3, 130
 
 _EPILOG = """\
 Run again, it grades only what changed, and keeps what was graded by hand. It ends with 0 where
-every submission is graded or was refused with a reason, 1 where some could not be graded (the same
-command tries them again), 2 where an argument or a folder is not right, 3 where students' code
-cannot be isolated here, 130 where it was interrupted (the same command goes on).
+every submission is graded or was refused with a reason, 1 where some could not be graded, or a
+plug-in or a PDF failed (the same command tries them again), 2 where an argument or a folder is not
+right, 3 where students' code cannot be isolated here, 130 where it was interrupted (the same
+command goes on).
 
-dlsys-grade export gradescope|github writes an autograder or a workflow for these places.
+dlsys-grade export gradescope|github writes an autograder or a workflow for these places;
+dlsys-grade export solutions writes a PDF of the solutions.
 """
 
 
@@ -79,7 +87,21 @@ def _grade(arguments: Sequence[str]) -> int:
         help="2026-12-01T23:59, local time; or with +01:00; or a day; or none "
         "(default: as recorded)",
     )
-    parser.add_argument("--late", metavar="RATE", help="10%%/day, 5%%/hour, 20%%, 1 point/day")
+    parser.add_argument(
+        "--late",
+        metavar="RATE",
+        help="10%%/day, 5%%/hour, 20%%, 1 point/day, 10%%/day after 15 minutes, FILE.py:FUNCTION",
+    )
+    parser.add_argument(
+        "--export",
+        action="append",
+        default=[],
+        metavar="FILE.py:FUNCTION",
+        help="write grades with a function of your own, too",
+    )
+    parser.add_argument(
+        "--pdf", action="store_true", help="print feedback as PDF, with Chromium or Chrome"
+    )
     parser.add_argument("--seed", type=int, help="draws the hidden instances (default: recorded)")
     parser.add_argument("--course", type=Path, help="the folder with exercises/ and solutions/")
     parser.add_argument(
@@ -106,8 +128,13 @@ def _run(root: Path, wanted: Sequence[str], options: argparse.Namespace) -> int:
     from dlsys.grading.boxes.sandbox import Limits, SandboxError
     from dlsys.grading.commands.display import progress_on, summary
     from dlsys.grading.course.run import Plan, boxes, grade
+    from dlsys.grading.reports import pdf
     from dlsys.grading.reports.everything import Reports, write_reports
     from dlsys.grading.result import NOT_GRADED
+
+    exporters = _exporters(options.export)
+    if options.pdf:
+        pdf.browser()
 
     given = {
         "cell_seconds": options.cell_seconds,
@@ -116,6 +143,12 @@ def _run(root: Path, wanted: Sequence[str], options: argparse.Namespace) -> int:
     }
     limits = Limits(**{name: value for name, value in given.items() if value})
     reports: list[Reports] = []
+
+    def finish(done: Class) -> None:
+        made = write_reports(options.out, done, exporters)
+        failed = pdf.print_new(options.out / "feedback", progress) if options.pdf else []
+        reports.append(replace(made, failed=[*made.failed, *failed]))
+
     try:
         with progress_on(sys.stderr) as progress:
             result = grade(
@@ -128,24 +161,41 @@ def _run(root: Path, wanted: Sequence[str], options: argparse.Namespace) -> int:
                 plan=Plan(options.seed, options.trust_students, limits, options.jobs),
                 progress=progress,
                 opener=boxes,
-                finish=lambda done: reports.append(write_reports(options.out, done)),
+                finish=finish,
             )
     except SandboxError as error:
         _say(f"dlsys-grade: {error}")
         return NO_SANDBOX
     summary(options.out, result, reports[0], sys.stdout)
     failed = any(grade.result.status == NOT_GRADED for grade in reports[0].grades)
-    return SOME_NOT_GRADED if failed else OK
+    return SOME_NOT_GRADED if failed or reports[0].failed else OK
+
+
+def _exporters(texts: Sequence[str]) -> dict[str, Exporter]:
+    """The functions that `--export` names, each with a folder of its own; raises ValueError."""
+    from dlsys.grading.course.plugins import load
+    from dlsys.grading.reports.exporting import folder_of
+    from dlsys.grading.reports.platforms import EXPORTERS
+
+    taken = {*EXPORTERS, "feedback", "gone", "nbgrader", "records"}
+    for text in texts:
+        if folder_of(text) in taken:
+            raise ValueError(f"--export {text}: there is another {folder_of(text)}/; rename yours.")
+        taken.add(folder_of(text))
+    return {text: load(text) for text in texts}
 
 
 def _deadline(due: str | None, late: str | None) -> tuple[float | None, str | None] | None:
     """When it is due and what lateness takes, both checked; None where nothing is said of it."""
     if due is None:
         return None
-    from dlsys.grading.course.late import parse_due, parse_rate
+    from dlsys.grading.course.late import policy
+    from dlsys.grading.course.plugins import absolute, is_plugin
+    from dlsys.grading.times import parse_due
 
     if late is not None:
-        parse_rate(late)
+        policy(late)
+        late = absolute(late) if is_plugin(late) else late
     return (None if due == "none" else parse_due(due).timestamp()), late
 
 
@@ -181,9 +231,9 @@ def _export(arguments: Sequence[str]) -> int:
         prog="dlsys-grade export",
         description="Write what another place grades with: for Gradescope the autograder as a zip "
         "file (with solutions: for instructors alone), for GitHub Classroom the workflow of the "
-        "repository that students start from.",
+        "repository that students start from. Or write the solutions as PDF.",
     )
-    parser.add_argument("place", choices=["gradescope", "github"])
+    parser.add_argument("place", choices=["gradescope", "github", "solutions"])
     parser.add_argument("--assignment", required=True, metavar="SLUG")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE")
     parser.add_argument("--course", type=Path, help="the folder with exercises/ and solutions/")
@@ -200,6 +250,8 @@ def _export(arguments: Sequence[str]) -> int:
     content: bytes | str
     if options.place == "gradescope":
         content = export.gradescope(root, slug, options.seed)
+    elif options.place == "solutions":
+        content = export.solutions(root, slug)
     else:
         content = export.github(root, slug, options.repository)
     write(options.out, content)

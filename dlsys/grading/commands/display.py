@@ -84,6 +84,8 @@ def summary(out: Path, result: course.Class, reports: Reports, stream: TextIO) -
     late = sum(grade.seconds_late > 0 for grade in grades)
     if late:
         say(f"Late, by timestamp.txt or else the date of the file: {late}.")
+    for sentence in reports.failed:
+        say(_line(sentence))
     if result.gone:
         say(_line(f"No longer there, kept in {out / 'gone'}: {', '.join(result.gone)}"))
     say(f"Graded now: {result.graded}. Seed: {result.run.seed}.")

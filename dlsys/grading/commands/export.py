@@ -1,7 +1,11 @@
-"""What other places grade with: an autograder for Gradescope, a workflow for GitHub Classroom."""
+"""What other places grade with: an autograder for Gradescope, a workflow for GitHub Classroom. And
+the solutions on paper.
+"""
 
 from __future__ import annotations
 
+import base64
+import html
 import io
 import re
 import zipfile
@@ -13,6 +17,7 @@ from dlsys.grading.assignment import load, slugs
 _TEMPLATES = Path(__file__).parent / "templates"
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can hold
 _PROJECT = ("pyproject.toml", "constraints.txt", "README.md", "LICENSE", "LICENSE-text")
+_MATH = re.compile(r"(`+)(?s:.*?)\1|(?<!\$)\$(?P<math>[^\s$`]|[^\s$`][^$`]*[^\s$`])\$(?![\d$])")
 _REPOSITORY = re.compile(r"(?:https://|ssh://|git@)[\w.@:/~+-]+")
 
 
@@ -70,6 +75,40 @@ def github(root: Path, slug: str, repository: str) -> str:
         )
     load(root, slug, solutions=False)
     return _filled("classroom.yml", {"SLUG": slug, "REPOSITORY": repository}).decode()
+
+
+def solutions(root: Path, slug: str) -> bytes:
+    """The notebook with the solutions of an assignment as PDF; raises ValueError."""
+    import nbformat
+    from nbconvert import HTMLExporter
+
+    from dlsys.grading.reports.pdf import printer
+
+    path = root / "solutions" / slug / f"{slug}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":  # a page without scripts has no MathJax
+            cell.source = _MATH.sub(_drawn, cell.source)
+    with printer() as printed:
+        return printed(HTMLExporter().from_notebook_node(notebook)[0])
+
+
+def _drawn(found: re.Match[str]) -> str:
+    """A formula as an image; as it is in code, and where there is no Matplotlib that draws it."""
+    tex = found["math"]
+    if tex is None:
+        return found[0]
+    file = io.BytesIO()
+    try:
+        from matplotlib.mathtext import math_to_image
+
+        deep = math_to_image(f"${' '.join(tex.split())}$", file, format="svg")
+    except (ImportError, ValueError):
+        return found[0]
+    image = base64.b64encode(file.getvalue()).decode()
+    words = html.escape(tex).replace("|", "&#124;")
+    style = f"vertical-align: -{deep}pt"
+    return f'<img src="data:image/svg+xml;base64,{image}" alt="{words}" style="{style}">'
 
 
 def _filled(name: str, values: dict[str, str]) -> bytes:

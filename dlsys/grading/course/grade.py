@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from dlsys.grading.result import GRADED, Result
 
@@ -17,7 +18,7 @@ class Grade:
 
     `person` holds what the roster says ("name", "email", ...), and `listed` is False where there is
     a roster and it does not say. `submitted` is the time of handing in, in seconds since 1970, and
-    `due` when it was due; either may be None.
+    `due` when it was due, for this student; either may be None.
     """
 
     result: Result
@@ -79,10 +80,22 @@ class Grade:
 
     @property
     def late_penalty(self) -> float:
-        """Points that lateness takes from what was earned so far."""
+        """Points that lateness takes from what was earned so far; none where its policy failed."""
+        return self._lateness[0]
+
+    @property
+    def policy_failed(self) -> str:
+        """What the policy for lateness failed with, as a sentence; empty where it did not."""
+        return self._lateness[1]
+
+    @cached_property  # a policy may be an instructor's own, and is asked once
+    def _lateness(self) -> tuple[float, str]:
         if self.result.status != GRADED or self.penalty_for is None:
-            return 0.0
-        return self.penalty_for(sum(self.points().values()), self.seconds_late)
+            return 0.0, ""
+        try:
+            return self.penalty_for(sum(self.points().values()), self.seconds_late), ""
+        except ValueError as error:
+            return 0.0, f"{error} Nothing was taken for lateness."
 
     @property
     def total(self) -> float | None:

@@ -27,13 +27,14 @@ GONE = "gone"
 @dataclass(frozen=True)
 class Record:
     """A result as it is kept. `key` stands for everything that it depends on; `person`,
-    `submitted` and `listed` are as in `Grade`."""
+    `submitted` and `listed` are as in `Grade`, `extension` as in `Found`."""
 
     key: str
     result: Result
     person: Mapping[str, str] = field(default_factory=dict)
     submitted: float | None = None
     listed: bool = True
+    extension: str = ""
 
     def holds_for(self, key: str) -> bool:
         """Whether there is nothing to grade again."""
@@ -71,6 +72,7 @@ def save(out: Path, record: Record) -> None:
         "submitted": record.submitted,
         "person": dict(record.person),
         "listed": record.listed,
+        "extension": record.extension,
         "result": record.result.as_json(),
     }
     path = path_of(out, record.result.slug, record.result.student)
@@ -87,7 +89,8 @@ def _load(path: Path) -> Record | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         result = Result.from_json(data["result"])
-        return Record(data["key"], result, data["person"], data["submitted"], data["listed"])
+        known = (data["person"], data["submitted"], data["listed"], data.get("extension", ""))
+        return Record(data["key"], result, *known)
     except (AttributeError, KeyError, OSError, TypeError, ValueError):
         return None
 
@@ -96,7 +99,7 @@ def set_aside(out: Path, slug: str, student: str) -> None:
     """Move what was written about a submission that is gone to `gone/`; nothing is deleted."""
     places = [path_of(out, slug, student), out / "gradescope" / slug / file_name(student)]
     if not any(path_of(out, path.name, student).exists() for path in _others(out, slug)):
-        places.append(out / "feedback" / f"{file_name(student)}.html")
+        places += [out / "feedback" / f"{file_name(student)}.{kind}" for kind in ("html", "pdf")]
     for place in places:
         if place.exists():
             target = out / GONE / place.relative_to(out)

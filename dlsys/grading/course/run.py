@@ -102,7 +102,7 @@ def grade(
     """
     _check_folders(submissions, out)
     assignments = {slug: load(root, slug) for slug in wanted}
-    students = read_roster(roster) if roster else []
+    students = read_roster(roster, slugs(root)) if roster else []
     others = _others(root, wanted)
     found = find(submissions, list(assignments.values()), students, others)
     if not found:
@@ -175,7 +175,8 @@ def _sort(
         rules = [assignments[each.slug].digest, plan.seed, plan.trust, asdict(plan.limits)]
         submitted = _submitted(each, *deadlines.get(each.slug, (None, None)))
         key = key_of(what, rules)
-        record = Record(key, result, dict(each.person), submitted, each.listed)
+        known = (dict(each.person), submitted, each.listed, each.extension)
+        record = Record(key, result, *known)
         before = kept[each.slug].get(each.student)
         if before is not None and before.holds_for(record.key):
             record = replace(record, result=before.result)

@@ -19,6 +19,7 @@ from dlsys.grading import result as results
 from dlsys.grading.assignment import Assignment
 from dlsys.grading.course.grade import Grade
 from dlsys.grading.files import write as write_file
+from dlsys.grading.reports.pdf import pdf_of
 from dlsys.grading.reports.tables import cell
 from dlsys.grading.result import CheckResult
 from dlsys.grading.text import file_name, visible
@@ -46,13 +47,16 @@ def write(
     assignments: Mapping[str, Assignment],
     comments: Comments | None = None,
 ) -> Path:
-    """Write `feedback/STUDENT.html` in `folder`, and return its path.
+    """Write `feedback/STUDENT.html` in `folder`, and return its path; a PDF of another goes.
 
     grades: those of one student, at least one and each of another assignment
     comments: what a person wrote beside answers
     """
     path = folder / "feedback" / f"{file_name(grades[0].result.student)}.html"
-    write_file(path, page(grades, assignments, comments))
+    made = page(grades, assignments, comments).encode()
+    if not path.is_file() or path.read_bytes() != made:
+        pdf_of(path).unlink(missing_ok=True)
+    write_file(path, made)
     return path
 
 

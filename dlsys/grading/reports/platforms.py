@@ -2,27 +2,30 @@
 
 A grade goes into a platform's table once it is whole. Whoever has none yet, because nothing was
 graded or a written answer waits for a person, has no row, so that the platform's own grade stays.
-Nor has who is not on the roster: the platform could take them for somebody else.
+Nor has who is not on the roster: the platform could take them for somebody else. Nor has whoever
+was late where the policy for lateness failed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dlsys.grading.assignment import Assignment
 from dlsys.grading.course.grade import NOT_ISOLATED, Grade
 from dlsys.grading.reports.explain import explain
+from dlsys.grading.reports.exporting import Exporter
 from dlsys.grading.reports.tables import Cell, csv_text
 from dlsys.grading.result import GRADED, NOT_GRADED, QuestionResult
-from dlsys.grading.text import visible
+from dlsys.grading.text import file_name, visible
 
 
 def _whole(grades: Iterable[Grade], assignment: Assignment) -> list[tuple[Grade, float]]:
     """The grades of an assignment that nothing is missing from, with their totals."""
     own = [each for each in grades if each.listed and each.result.slug == assignment.slug]
-    return [(g, g.total) for g in own if g.total is not None and not g.waiting]
+    whole = [each for each in own if not each.waiting and not each.policy_failed]
+    return [(each, each.total) for each in whole if each.total is not None]
 
 
 def canvas(grades: Iterable[Grade], assignment: Assignment) -> str:
@@ -62,9 +65,9 @@ def moodle(grades: Iterable[Grade], assignment: Assignment) -> str:
 
 def gradescope(grade: Grade) -> str | None:
     """A student's `results.json` for Gradescope, all text in it as text; None for NOT_GRADED, where
-    Gradescope shall say that the autograder failed, and give no points."""
+    Gradescope shall say that the autograder failed, and give no points, and for a failed policy."""
     result = grade.result
-    if result.status == NOT_GRADED:
+    if result.status == NOT_GRADED or grade.policy_failed:
         return None
     notes = [*([result.reason] if result.reason else []), *result.notes]
     if grade.isolation == NOT_ISOLATED:
@@ -102,3 +105,19 @@ def _test(question: QuestionResult, points: float) -> dict[str, Any]:
         "output": "\n".join(explain(question)),
         "visibility": "visible",
     }
+
+
+def _results(grades: Sequence[Grade], assignment: Assignment) -> dict[str, str]:
+    made = {grade.result.student: gradescope(grade) for grade in grades}
+    return {
+        f"{assignment.slug}/{file_name(student)}/results.json": content
+        for student, content in made.items()
+        if content is not None
+    }
+
+
+EXPORTERS: Mapping[str, Exporter] = {
+    "canvas": lambda grades, each: {f"{each.slug}.csv": canvas(grades, each)},
+    "moodle": lambda grades, each: {f"{each.slug}.csv": moodle(grades, each)},
+    "gradescope": _results,
+}

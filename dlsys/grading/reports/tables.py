@@ -61,7 +61,8 @@ def write_grades(
         result, points = grade.result, grade.points()
         graded = result.status == GRADED
         person = [grade.person.get("name", ""), grade.person.get("email", "")]
-        reason = " ".join([*filter(None, [result.reason]), *result.notes, *grade.beyond])
+        said = [result.reason, *result.notes, *grade.beyond, grade.policy_failed]
+        reason = " ".join(filter(None, said))
         rows.append(
             [result.student, *person, result.slug, result.status, reason]
             + [points.get(id_) for id_ in questions]

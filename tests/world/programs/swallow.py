@@ -2,6 +2,7 @@
 until somebody interrupts the script.
 """
 
+import signal
 from contextlib import suppress
 
 import torch
@@ -19,6 +20,7 @@ def program(comm):
             torch.ones(100, 100) @ torch.ones(100, 100)
 
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what started it may ignore that
 try:
     world.simulate(program, 2)
 except KeyboardInterrupt as interrupt:

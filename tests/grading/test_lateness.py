@@ -1,0 +1,282 @@
+"""Who is late and what it costs: extensions in the roster, a grace period, policies of one's own."""
+
+import csv
+import json
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from dlsys.grading.collecting.roster import read_roster
+from dlsys.grading.commands import cli
+from dlsys.grading.commands.display import summary
+from dlsys.grading.course import run as course
+from dlsys.grading.course.late import LatePenalty, policy
+from dlsys.grading.course.plugins import absolute
+from dlsys.grading.reports.everything import Reports, write_reports
+from dlsys.grading.times import extended, parse_span
+from tests.grading.test_course import Watched, hand_in, run
+
+DAY = 86400.0
+DUE = datetime(2026, 12, 1, 12, tzinfo=UTC).timestamp()
+
+
+def class_of(folder: Path, late: dict[str, float], *columns: str) -> None:
+    """Students who hand in so many seconds late, and the roster; the others are on it."""
+    hand_in(folder / "in", *late)
+    for student, seconds in late.items():
+        path = folder / "in" / student / "collectives.ipynb"
+        os.utime(path, (DUE + seconds, DUE + seconds))
+    (folder / "roster.csv").write_text("\n".join(columns or ["student", *late]), "utf-8")
+
+
+def rows(
+    folder: Path, rate: str | None = "10%/day", opener: Watched | None = None
+) -> tuple[dict[str, dict[str, str]], course.Class, Reports]:
+    """The rows of grades.csv by student, of 3 points each, after a run that records the rate."""
+    made: list[Reports] = []
+    result = run(
+        *(folder, opener or Watched()),
+        roster=folder / "roster.csv",
+        deadline=rate and (DUE, rate),
+        finish=lambda done: made.append(write_reports(folder / "out", done)),
+    )
+    with (folder / "out" / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
+        return {row["student"]: row for row in csv.DictReader(file)}, result, made[0]
+
+
+def penalties(folder: Path, *more: str | None) -> dict[str, float]:
+    return {student: float(row["late_penalty"]) for student, row in rows(folder, *more)[0].items()}
+
+
+# -- extensions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("extension", "seconds"),
+    [
+        ("", 0),
+        ("2 days", 2 * DAY),
+        ("36 hours", 1.5 * DAY),
+        ("1 Week", 7 * DAY),
+        ("90minutes", 5400),
+        ("2026-12-02T12:00Z", DAY),
+        ("2026-11-01", 0),
+    ],
+)
+def test_an_extension_is_so_long_or_until_a_date_and_never_shortens(extension, seconds):
+    assert extended(DUE, extension) == DUE + seconds
+
+
+def test_an_extension_counts_for_its_student_and_that_of_the_chapter_goes_first(tmp_path):
+    table = ["student,Extension,extension_collectives,extension_memory_wall", "ada,,,"]
+    table += ["bob,2 days,,", "cy,2 days,1 day,", "dee,,,9 days", "eve,1 hour,,"]
+    class_of(tmp_path, dict.fromkeys(("ada", "bob", "cy", "dee", "eve"), 1.5 * DAY), *table)
+    taken = penalties(tmp_path)
+    assert taken == pytest.approx({"ada": 0.6, "bob": 0, "cy": 0.3, "dee": 0.6, "eve": 0.6})
+
+
+def test_another_extension_changes_lateness_and_grades_nothing_again(tmp_path):
+    class_of(tmp_path, {"ada": 1.5 * DAY}, "student,name,extension", "ada,Ada,")
+    watched = Watched()
+    row = rows(tmp_path, opener=watched)[0]["ada"]
+    assert (row["late_penalty"], row["total"]) == ("0.6", "2.4")
+    page = tmp_path / "out" / "feedback" / "ada.html"
+    canvas = tmp_path / "out" / "canvas" / "collectives.csv"
+    results = tmp_path / "out" / "gradescope" / "collectives" / "ada" / "results.json"
+    assert "were taken for being late" in page.read_text("utf-8")
+    assert canvas.read_text("utf-8").splitlines()[2].endswith(",2.4")
+    assert json.loads(results.read_text("utf-8"))["score"] == 2.4
+
+    (tmp_path / "roster.csv").write_text("student,name,extension\nada,Ada,2 days\n", "utf-8")
+    table, result, _ = rows(tmp_path, None, opener=watched)
+    assert (table["ada"]["late_penalty"], table["ada"]["total"]) == ("0", "3")
+    assert (watched.seen, result.graded) == (["ada"], 0)
+    assert "being late" not in page.read_text("utf-8")
+    assert canvas.read_text("utf-8").splitlines()[2].endswith(",3")
+    assert "score" not in json.loads(results.read_text("utf-8"))
+
+
+def test_what_canvas_marked_late_is_in_time_where_an_extension_covers_it(tmp_path):
+    class_of(tmp_path, {"ada": -1000}, "student,extension", "bob,1 hour", "cy,")
+    for student in ("bob", "cy"):
+        new = tmp_path / "in" / f"{student}_LATE_12345_67890_collectives.ipynb"
+        new.write_bytes((tmp_path / "in" / "ada" / "collectives.ipynb").read_bytes())
+        os.utime(new, (DUE - 1000, DUE - 1000))
+    taken = penalties(tmp_path)
+    assert (taken["bob"], taken["cy"]) == (0, pytest.approx(0.3))
+
+
+@pytest.mark.parametrize(
+    ("kind", "table"),
+    [
+        ("Canvas", "Student,ID,SIS Login ID,Extension\nPoints Possible,,,\nDoe,7,jd,2 days\n"),
+        ("Moodle", "First name,Surname,Email address,extension\nJane,Doe,j@x.org,2 days\n"),
+    ],
+)
+def test_a_table_of_a_platform_may_have_the_column_too(tmp_path, kind, table):
+    (tmp_path / "roster.csv").write_text(table, "utf-8")
+    (student,) = read_roster(tmp_path / "roster.csv", ["ring"])
+    assert student.extension("ring") == "2 days"
+    assert "extension" not in str(student.person())
+
+
+def test_a_column_of_canvas_that_begins_alike_is_none_of_ours(tmp_path):
+    table = "Student,ID,Extension work (123)\nDoe,7,5\n"
+    (tmp_path / "roster.csv").write_text(table, "utf-8")
+    assert read_roster(tmp_path / "roster.csv")[0].extensions == {}
+
+
+@pytest.mark.parametrize(
+    "extension",
+    [
+        *("2", "two days", "-2 days", "2 years", "12/03/2026", "1e9 days", "nan days"),
+        *("2026-13-01", "0001-01-01"),
+    ],
+)
+def test_an_extension_that_cannot_be_read_names_row_value_and_what_is_allowed(tmp_path, extension):
+    (tmp_path / "roster.csv").write_text(f"student,extension\nada,\nbob,{extension}\n", "utf-8")
+    with pytest.raises(ValueError, match=r"roster\.csv, line 3: the extension of 'bob'") as caught:
+        read_roster(tmp_path / "roster.csv")
+    assert repr(extension) in str(caught.value)
+    assert "'36 hours', '2 days'" in str(caught.value)
+
+
+@pytest.mark.parametrize("column", ["extensions", "extension_rings", "extension_"])
+def test_a_column_for_no_chapter_is_refused_with_those_that_there_are(tmp_path, column):
+    (tmp_path / "roster.csv").write_text(f"student,{column}\nada,2 days\n", "utf-8")
+    with pytest.raises(ValueError, match=f"{column}'; those .* are extension, extension_ring"):
+        read_roster(tmp_path / "roster.csv", ["ring"])
+
+
+# -- the grace period ----------------------------------------------------------------------------
+
+
+def test_within_the_grace_period_nothing_is_taken_and_later_all_of_it(tmp_path):
+    class_of(tmp_path, {"ada": 900, "bob": 901, "cy": 1.1 * DAY})
+    taken = penalties(tmp_path, "10%/day after 15 minutes")
+    assert taken == pytest.approx({"ada": 0, "bob": 0.3, "cy": 0.6})
+    assert LatePenalty(rate="1 point after 1 hour").late_submission_penalty("a", 9, 3600) == 0
+
+
+@pytest.mark.parametrize(
+    "rate", ["10%/day after", "10% after 15", "after 1 hour", "10%after1week!"]
+)
+def test_a_grace_period_that_cannot_be_read_is_refused_with_an_example(rate):
+    with pytest.raises(ValueError, match="10%/day after 15 minutes"):
+        policy(rate)
+
+
+def test_a_length_of_time_is_a_number_and_a_unit():
+    assert [parse_span(text) for text in ("1 minute", "1.5 hours", "2weeks")] == [
+        *(60, 5400, 14 * DAY)
+    ]
+    for text in ("", "5", "1,5 days", "12345 days"):
+        with pytest.raises(ValueError, match="no length of time"):
+            parse_span(text)
+
+
+# -- a policy of one's own -----------------------------------------------------------------------
+
+
+def own(folder: Path, body: str) -> str:
+    """A policy in a file."""
+    (folder / "late.py").write_text(f"def mine(score, seconds_late):\n    {body}\n", "utf-8")
+    return f"{folder / 'late.py'}:mine"
+
+
+def test_a_policy_is_asked_for_who_is_late_with_score_and_seconds_and_read_at_each_run(tmp_path):
+    class_of(tmp_path, {"ada": -5, "bob": 3600})
+    mine = own(tmp_path, "assert (score, seconds_late) == (3, 3600)\n    return 1.5")
+    assert penalties(tmp_path, mine) == {"ada": 0, "bob": 1.5}
+    own(tmp_path, "return 3")
+    assert penalties(tmp_path, None) == {"ada": 0, "bob": 3}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("raise KeyError('x')", "failed: KeyError: 'x'"),
+        ("raise SystemExit(3)", "failed: SystemExit: 3"),
+        ("return 'all'", "returned 'all'"),
+        ("return None", "returned None"),
+        ("return True", "returned True"),
+        ("return float('nan')", "returned nan"),
+        ("return float('inf')", "returned inf"),
+        ("return score + 0.1", "returned 3.1; it must return the points to take"),
+        ("return -1", "from 0 to the score of 3"),
+    ],
+)
+def test_a_policy_that_fails_is_named_and_costs_nobody_anything(tmp_path, capsys, body, words):
+    class_of(tmp_path, {"ada": -5, "bob": 3600}, "student,name", "ada,Ada", "bob,Bob")
+    mine = own(tmp_path, body)
+    table, result, reports = rows(tmp_path, mine)
+    assert [(row["late_penalty"], row["total"]) for row in table.values()] == [("0", "3")] * 2
+    assert table["ada"]["reason"] == ""
+    for said in (table["bob"]["reason"], *reports.failed):
+        assert mine in said
+        assert words in said
+    assert len(reports.failed) == 1
+    for place in ("canvas", "moodle"):  # what would be too many points
+        text = (tmp_path / "out" / place / "collectives.csv").read_text("utf-8").lower()
+        assert ("ada" in text, "bob" in text) == (True, False)
+    assert not (tmp_path / "out" / "gradescope" / "collectives" / "bob").exists()
+    assert (tmp_path / "out" / "feedback" / "bob.html").is_file()
+    with open(tmp_path / "said", "w+") as file:
+        summary(tmp_path / "out", result, reports, file)
+        file.seek(0)
+        assert f"bob (collectives): {mine}" in file.read()
+    own(tmp_path, "return 1")
+    assert penalties(tmp_path, None) == {"ada": 0, "bob": 1}
+
+
+def test_a_policy_whose_file_is_gone_is_named_and_no_grade_is_lost(tmp_path):
+    class_of(tmp_path, {"ada": -5, "bob": 3600})
+    mine = own(tmp_path, "return 1")
+    rows(tmp_path, mine)
+    (tmp_path / "late.py").unlink()
+    table, _, reports = rows(tmp_path, None)
+    assert [row["total"] for row in table.values()] == ["3", "3"]
+    assert len(reports.failed) == 1
+    assert "there is no file" in reports.failed[0]
+
+
+def test_a_policy_is_recorded_with_its_whole_path(tmp_path, monkeypatch):
+    mine = own(tmp_path, "return 1")
+    monkeypatch.chdir(tmp_path)
+    assert absolute("late.py:mine") == mine
+    assert cli._deadline("2026-12-01", "late.py:mine") == (
+        cli._deadline("2026-12-01", None)[0],
+        mine,
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "content", "words"),
+    [
+        (option, *case)
+        for option in (["--due", "2026-12-01", "--late"], ["--export"])
+        for case in (
+            ("late.py:", "", "write FILE.py:FUNCTION"),
+            ("none.py:mine", "", "there is no file none.py"),
+            ("late.py:other", "mine = print", "late.py has no function other"),
+            ("late.py:mine", "mine = 5", "late.py has no function mine"),
+            ("late.py:mine", "def mine(:", "late.py:mine failed: SyntaxError"),
+            ("late.py:mine", "import nothing_of_the_sort", "failed: ModuleNotFoundError"),
+            ("late.py:mine", "exit(3)", "failed: SystemExit"),
+        )
+    ],
+)
+def test_a_function_that_is_not_there_is_a_sentence_before_anything_is_graded(
+    tmp_path, capsys, monkeypatch, option: Sequence[str], text, content, words
+):
+    hand_in(tmp_path / "in", "ada")
+    (tmp_path / "late.py").write_text(content, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["in", "--out", "out", *option, text]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert words in said
+    assert not (tmp_path / "out").exists()
