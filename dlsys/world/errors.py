@@ -64,6 +64,14 @@ class RankError(WorldError):
     """
 
 
+def text_of(error: BaseException) -> str:
+    """What an exception says."""
+    try:
+        return str(error)
+    except Exception:  # of its author's making
+        return "(its text cannot be read)"
+
+
 def last_frame(trace: TracebackType) -> FrameType:
     """The frame in which an exception was raised."""
     while trace.tb_next is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from dlsys.world.memory import as_bytes
+
 
 class Lent:
     """What was in `tensor` when its send began.
@@ -32,12 +34,8 @@ class Lent:
             return False
         if torch.equal(self._tensor, self._before):
             return False
-        return not torch.equal(_bytes(self._tensor), _bytes(self._before))  # NaN is NaN
+        return not torch.equal(as_bytes(self._tensor), as_bytes(self._before))  # NaN is NaN
 
 
 def _writes(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().reshape(-1).view(torch.uint8)

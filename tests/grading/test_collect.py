@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from dlsys.grading.assignment import load
 from dlsys.grading.collecting.collect import FOUND, Found, Refused, find, read
 from dlsys.grading.collecting.handed_in import parse_timestamp
+from dlsys.grading.collecting.reading import read_bytes
 from dlsys.grading.collecting.rebuild import rebuild
 from dlsys.grading.collecting.roster import Roster, Student, read_roster
 from dlsys.grading.result import MISSING, REFUSED
@@ -324,6 +325,7 @@ def test_rosters_are_read_as_one_writes_them_and_as_platforms_export_them(tmp_pa
         (b"name,mark\na,3\n", "has the columns name, mark"),
         (b"student\nada\nada\n", "line 3: 'ada' is there twice"),
         (b"student\n\xff\n", "is not UTF-8"),
+        (b'student,name\nada,"' + b"x" * 200_000, "line 2 cannot be read: field larger than"),
     ],
 )
 def test_a_roster_that_cannot_be_used_is_a_sentence(
@@ -353,6 +355,7 @@ def test_a_roster_that_cannot_be_used_is_a_sentence(
         ("kl1", {}, "kl1"),
         ("nobody", {"moodle_id": "5"}, None),
         ("", {}, None),
+        ("🎉", {}, None),
     ],
 )
 def test_a_name_finds_the_one_student_it_fits(
@@ -364,6 +367,7 @@ def test_a_name_finds_the_one_student_it_fits(
             Student("mroe", "Roe, Mary Ann", canvas_id="124"),
             Student("kl1", "Kim Lee"),
             Student("kl2", "Kim Lee"),
+            Student("🙂"),
         ]
     )
     found = known.find(name, numbers)
@@ -397,6 +401,9 @@ def test_files_of_one_student_under_several_names_come_together(tmp_path: Path) 
         ("2025-02-02 15:58:23 America/Los_Angeles\n", datetime(2025, 2, 2, 23, 58, 23, 0, UTC)),
         ("2025-02-02 15:58:23 +0100", datetime(2025, 2, 2, 14, 58, 23, 0, UTC)),
         ("2025-02-02 15:58:23", datetime(2025, 2, 2, 15, 58, 23, 0, UTC)),
+        ("2025-02-02 15:58:23+01:00", datetime(2025, 2, 2, 14, 58, 23, 0, UTC)),
+        ("2025-02-02T15:58:23.5-02:00", datetime(2025, 2, 2, 17, 58, 23, 500_000, UTC)),
+        ("2025-02-02 15:58:23 +01:00", datetime(2025, 2, 2, 14, 58, 23, 0, UTC)),
     ],
 )
 def test_nbgraders_timestamps_are_read(written: str, meant: datetime, tmp_path: Path) -> None:
@@ -504,8 +511,9 @@ def test_a_file_that_is_no_notebook_is_no_folder_of_submissions(name: str, tmp_p
         find(file, BOTH)
 
 
-def test_another_file_of_a_student_on_the_roster_is_theirs(tmp_path: Path) -> None:
-    put(tmp_path / "ada.pdf", "%PDF")
+@pytest.mark.parametrize("name", ["ada.pdf", "ada_collectives.pdf", "Collectives - ada (1).docx"])
+def test_another_file_of_a_student_on_the_roster_is_theirs(name: str, tmp_path: Path) -> None:
+    put(tmp_path / name, "%PDF")
     one = only(find(tmp_path, [COLLECTIVES], [Student("ada")]))
     assert (one.student, one.status) == ("ada", REFUSED)
 
@@ -609,9 +617,11 @@ def test_what_is_no_ordinary_file_is_refused_and_not_waited_for(
         assert words in str(caught.value)
 
 
-def test_a_file_that_grows_under_the_reader_is_not_read_without_end(tmp_path: Path) -> None:
+def test_a_file_that_grows_under_the_reader_is_not_read_without_end() -> None:
+    growing = Path("/proc/self/maps")  # of no size, as far as the system says, and with content
+    assert growing.stat().st_size == 0
     with pytest.raises(Refused, match=r"larger than 1e-06 MB"):
-        read(put(tmp_path / "a.ipynb", "{}"), most_bytes=1)
+        read_bytes(growing, None, most=1)
 
 
 @pytest.mark.parametrize("unit", ['\\\\"', '""', "[]", "[", "{", '"', "1,", "\\\\", "😀"])

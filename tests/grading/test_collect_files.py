@@ -6,6 +6,7 @@ import json
 import stat
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsys.grading.collecting import handed_in, outputs, packed, reading
+from dlsys.grading.collecting import handed_in, outputs, packed, reading, telling
 from dlsys.grading.collecting.collect import FOUND, Refused, find, read
 from dlsys.grading.collecting.handed_in import MOST_NOTEBOOKS, MOST_ZIPS
 from dlsys.grading.collecting.rebuild import rebuild
@@ -28,6 +29,7 @@ from tests.grading.test_collect import (
     FIELD,
     FUZZ,
     JSON,
+    MEMORY,
     by_student,
     only,
     put,
@@ -162,7 +164,10 @@ def packing(files: dict[str, str | bytes], method: int = zipfile.ZIP_DEFLATED) -
 
 @pytest.mark.parametrize(
     "path",
-    ["ada/work.zip", "ada/week 3/WORK.ZIP", "ada.zip", "collectives/ada.zip", "ada_1_2_mine.zip"],
+    [
+        *("ada/work.zip", "ada/week 3/WORK.ZIP", "ada.zip", "collectives/ada.zip"),
+        *("ada_1_2_mine.zip", "ada_collectives.zip", "Collectives-ada (1).zip"),
+    ],
 )
 def test_a_notebook_in_a_zip_file_is_found_and_read(path: str, tmp_path: Path) -> None:
     files = {"my work/collectives.ipynb": text(answers=2), "__MACOSX/._x.ipynb": b"\0", "d.csv": ""}
@@ -183,6 +188,14 @@ def test_several_notebooks_in_a_zip_file_are_each_for_their_assignment(tmp_path:
     found = find(tmp_path, BOTH)
     assert by_student(found)["ada"].member == "collectives.ipynb"
     assert by_student(found, "memory_wall")["ada"].member == "a.ipynb"
+
+
+def test_a_zip_file_of_windows_names_its_folders_in_another_way(tmp_path: Path) -> None:
+    files = {"work\\collectives.ipynb": text(), "work\\b.ipynb": text(answers=3)}
+    put(tmp_path / "ada" / "all.zip", packing(files))
+    one = only(find(tmp_path, BOTH))
+    assert one.member == "work\\collectives.ipynb"
+    assert one.notes == ("2 files were handed in for this; collectives.ipynb was taken.",)
 
 
 def encrypted(data: bytes) -> bytes:
@@ -261,9 +274,14 @@ def test_only_so_many_zip_files_are_opened(tmp_path: Path, monkeypatch: pytest.M
     real = packed.notebooks
     monkeypatch.setattr(packed, "notebooks", lambda *a: opened.append(a) or real(*a))
     for number in range(30):
-        put(tmp_path / "ada" / f"{number}.zip", packing({"collectives.ipynb": text()}))
-    assert only(find(tmp_path, BOTH)).status == FOUND
+        put(tmp_path / "ada" / f"{number}.zip", packing({"x.ipynb": "{"}))
+    put(tmp_path / "ada" / "my collectives.zip", packing({"collectives.ipynb": text()}))
+    one = only(find(tmp_path, BOTH))
+    assert (one.status, one.member) == (FOUND, "collectives.ipynb"), one.reason
     assert len(opened) == MOST_ZIPS
+    assert one.notes[0] == (
+        "Of 31 zip files that were handed in, 5 were looked into, those with a released name first."
+    )
 
 
 ZIP = packing({"collectives.ipynb": text(), "x/b.ipynb": text()})
@@ -329,7 +347,33 @@ def test_folders_in_folders_are_walked_level_by_level_and_not_to_their_end(
     monkeypatch.setattr(handed_in, "_entries", entries)
     monkeypatch.setattr(handed_in, "MOST_FILES", 100)
     assert only(find(tmp_path, [COLLECTIVES])).status == FOUND
-    assert len(listed) == 1 + 100  # the student's folder, and what is in it
+    # The student's folder, all on two levels, and four folders more, until there are 100.
+    assert len(listed) == 1 + 8 + (64 + 1) + 4 * 8
+
+
+@pytest.mark.parametrize("place", ["ada", "ada/data"])
+def test_a_notebook_among_or_behind_any_number_of_other_files_is_found(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handed_in, "MOST_FILES", 10)
+    for number in range(100):
+        put(tmp_path / place / f"{number:05}.txt", "")
+    file = put(tmp_path / "ada" / "work" / "collectives.ipynb", text())
+    assert only(find(tmp_path, BOTH)).path == file
+    file.unlink()
+    reason = only(find(tmp_path, [COLLECTIVES])).reason
+    assert reason.startswith("00000.txt is no notebook. Hand in the .ipynb file as Jupyter")
+
+
+def test_a_notebook_of_short_lines_is_not_looked_through_for_each_assignment(
+    tmp_path: Path,
+) -> None:
+    cells = [CELL | {"id": f"x{number}", "source": f"{number}\n" * 9_800} for number in range(60)]
+    put(tmp_path / "ada.ipynb", json.dumps(BLANK["memory_wall"] | {"cells": cells}))
+    telling.trimmed.cache_clear()
+    find(tmp_path, [COLLECTIVES], others=[MEMORY, *(replace(MEMORY, slug=c) for c in "abcdefgh")])
+    released = {cell.source for assignment in BOTH for cell in assignment.cells}
+    assert 60 <= telling.trimmed.cache_info().misses <= 60 + len(released)
 
 
 def test_a_zip_file_that_changes_after_it_was_found_is_refused(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 import dlsys
 from dlsys.collectives import Plan, Transfer, ring_all_reduce
 from dlsys.exercises.plain import Array
-from dlsys.grading.judging.packing import Packer, unpack
+from dlsys.grading.judging.once import Once, reaches
+from dlsys.grading.judging.packing import DEEPEST, Packer, unpack
 from dlsys.grading.judging.wire import Channel, Closed, Garbled, TooLate
 from dlsys.pipeline_parallel import Action, one_f_one_b
 
@@ -87,7 +88,7 @@ def test_a_number_with_more_digits_than_python_writes_arrives() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.int8])
 def test_tensors_arrive_bit_for_bit_with_their_dtype_and_shape(dtype: torch.dtype) -> None:
     tensor = (torch.arange(12).reshape(3, 4) / 7).to(dtype)
-    for each in (tensor, tensor.T, tensor[1:2, ::2], tensor[:0], tensor[0, 0]):
+    for each in (tensor, tensor.T, tensor[1:2, ::2], tensor[1:2, 1], tensor[:0], tensor[0, 0]):
         came = across(each)
         assert came.dtype is dtype
         assert came.shape == each.shape
@@ -95,6 +96,55 @@ def test_tensors_arrive_bit_for_bit_with_their_dtype_and_shape(dtype: torch.dtyp
     meta = across(torch.empty(3, 2, device="meta", dtype=dtype))
     assert meta.is_meta
     assert meta.shape == (3, 2)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
+def test_tensors_that_are_no_plain_numbers_in_memory_arrive_as_theirs_or_stay() -> None:
+    number = torch.tensor([1 + 2j])
+    assert across(number.conj()).tolist() == [1 - 2j]
+    assert across(number.conj().imag).tolist() == [-2.0]  # a view with its sign turned
+    assert across(torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]))[0] == "remote"
+    assert across(torch.eye(2).to_sparse())[0] == "remote"
+
+
+def test_a_call_is_made_once_also_with_what_is_nested_too_deep_to_be_told() -> None:
+    deep: list[Any] = []
+    for _ in range(DEEPEST + 5):
+        deep = [deep]
+    made: list[float] = []
+
+    def note(value: Any, factor: float, *, name: str) -> None:
+        made.append(factor)
+
+    once = Once()
+    for factor in "12":
+        once(note, deep, float("1.5"), name="".join(["a", "b"]))
+        once(note, deep, float(factor), name="ab")
+    assert made == [1.5, 1.0, 2.0]
+
+
+def test_calls_that_are_not_the_same_are_each_made() -> None:
+    made: list[Any] = []
+
+    def note(*args: Any, **options: Any) -> int:
+        made.append((args, options))
+        return len(made)
+
+    once = Once()
+    calls: list[tuple[Any, ...]] = [(), (1,), (1.0,), (True,), ("a", 1), ("a",), ([1],), ((1,),)]
+    given = [*((args, {}) for args in calls), ((), {"a": 1}), ((1,), {"a": 1}), (("a",), {"a": 1})]
+    for _ in range(2):
+        assert [once(note, *args, **options) for args, options in given] == [*range(1, 12)]
+
+
+@pytest.mark.parametrize("held", [torch.zeros(4), np.zeros(4), torch.zeros(4).numpy()])
+def test_memory_is_known_by_whatever_looks_at_it(held: Any) -> None:
+    tensor = torch.as_tensor(held)
+    for view in (tensor, tensor[1:], tensor.numpy(), tensor[1:].numpy(), tensor.numpy()[2:].T):
+        assert reaches([{"held": [held]}], view)
+        assert reaches([view], held)
+        assert not reaches([{"other": np.zeros(4)}, torch.zeros(4)], view)
+    assert reaches([torch.eye(2).to_sparse(), held], torch.from_numpy(tensor.numpy()[1:]))
 
 
 def test_other_values_of_these_exercises_arrive() -> None:

@@ -79,7 +79,13 @@ def letters_of_every_kind(comm):
     if comm.size == 1 or comm.rank > 1:
         return None
     kinds = [whole(comm, 3, dtype=dtype) for dtype in DTYPES]
-    kinds += [torch.empty(0), torch.tensor(4.0), whole(comm, 4, 3).T, whole(comm, 9)[::2]]
+    kinds += [
+        torch.empty(0),
+        torch.tensor(4.0),
+        whole(comm, 1, 4)[:, 2],
+        whole(comm, 4, 3).T,
+        whole(comm, 9)[::2],
+    ]
     if comm.rank == 0:
         return [comm.send(tensor, 1) for tensor in kinds]
     targets = [torch.zeros_like(tensor) for tensor in kinds]
@@ -113,6 +119,11 @@ def collectives_of_every_dtype(comm):
 
 def collectives_of_uneven_rows(comm):
     return every_collective(comm, lambda c: whole(c, 2 * c.size + 1, 3))
+
+
+def collectives_of_the_column_of_one_row(comm):
+    """A single element counts as contiguous though its stride is not 1."""
+    return every_collective(comm, lambda c: whole(c, 1, 4)[:, 2])
 
 
 def collectives_of_few_rows(comm):

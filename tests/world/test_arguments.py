@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -144,14 +145,17 @@ def test_what_cannot_be_sent_to_another_process_is_named():
         world.launch(lambda comm: lock, 1)
 
 
-@pytest.mark.parametrize("timeout", ["3", None, 0, -1.0, float("inf"), float("nan"), True, [1]])
+@pytest.mark.parametrize(
+    "timeout", ["3", None, 0, -1.0, float("inf"), float("nan"), True, [1], -(10**400)]
+)
 def test_a_time_limit_is_a_finite_number_of_seconds(timeout):
     with pytest.raises(ValueError, match=r"timeout is .*; it must be a finite number above zero"):
         world.launch(nothing, 1, timeout=timeout)
 
 
-def test_a_time_limit_of_ages_is_none():
-    assert world.launch(nothing, 1, timeout=1e300).results == [None]
+@pytest.mark.parametrize("timeout", [1e300, 10**400, Fraction(10**400, 3)])
+def test_a_time_limit_of_ages_is_none(timeout):
+    assert world.launch(nothing, 1, timeout=timeout).results == [None]
 
 
 @pytest.mark.parametrize("threads", [0, "2", 1.5])

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -187,6 +188,58 @@ def test_an_exception_that_cannot_travel_is_still_told():
     error = failure(program, 1)
     assert isinstance(error, world.RankError)
     assert "rank 0 of 1 raised HeldError: it holds a generator" in str(error)
+
+
+class NumberedError(Exception):
+    """An exception that is made from a number alone."""
+
+    def __init__(self, code):
+        super().__init__(f"code {int(code)}")
+
+
+class MuteError(Exception):
+    """An exception whose text its author got wrong."""
+
+    def __str__(self):
+        return self.reason
+
+
+class ChangedError(Exception):
+    """An exception that arrives as something else."""
+
+    def __reduce__(self):
+        return int, (3,)
+
+
+@pytest.mark.parametrize("run", [world.simulate, world.launch])
+@pytest.mark.parametrize(
+    ("error", "value", "text"),
+    [
+        (NumberedError, 3, "code 3"),
+        (MuteError, 3, "(its text cannot be read)"),
+        (ChangedError, "why", "why"),
+    ],
+)
+def test_an_exception_that_is_unlike_others_is_still_the_ranks(run, error, value, text):
+    def program(comm):
+        raise error(value)
+
+    with pytest.raises(world.RankError) as caught:
+        run(program, 2)
+    assert re.match(
+        rf"rank \d of 2 raised {error.__name__}.*: {re.escape(text)}\n", str(caught.value)
+    )
+
+
+def test_a_result_that_cannot_be_made_again_is_refused():
+    class Point(Exception):  # noqa: N818
+        def __init__(self, x, y):
+            super().__init__(f"{x}, {y}")
+
+    error = failure(lambda comm: Point(1, 2) if comm.rank else None, 2)
+    assert isinstance(error, TypeError)
+    assert "rank 1 returned what cannot be read here (" in str(error)
+    assert "missing 1 required positional argument: 'y'): return tensors" in str(error)
 
 
 def test_a_result_that_cannot_travel_is_refused_with_what_can():
@@ -577,6 +630,19 @@ def test_after_its_server_was_killed_a_launch_starts_another_one():
     server.kill()
     server.wait()
     assert world.launch(lambda comm: comm.rank, 2).results == [0, 1]
+
+
+@on_linux
+def test_a_server_that_ends_while_it_should_fork_is_told_of():
+    world.launch(lambda comm: None, 1)
+    server = fork_server._server.process
+    server.send_signal(signal.SIGSTOP)  # so that what is asked next waits at its socket
+    killer = threading.Timer(0.5, server.kill)
+    killer.start()
+    error = failure(lambda comm: None, 2, timeout=30)
+    killer.join()
+    assert type(error) is world.WorldError
+    assert "the process that keeps the ranks was ended" in str(error)
 
 
 def test_the_time_limit_counts_from_the_call():

@@ -11,12 +11,13 @@ them in, and never followed.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import accumulate, islice
-from pathlib import Path, PurePosixPath
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -26,6 +27,7 @@ from dlsys.grading.collecting.reading import MOST_STORED, Refused, modified, rea
 from dlsys.grading.collecting.roster import Roster
 
 TIMESTAMP = "timestamp.txt"
+_LEFT_THERE = re.compile(rf"\.|__|{re.escape(TIMESTAMP)}\Z")  # by systems, editors and nbgrader
 DEEPEST = 4  # folders in a student's folder
 MOST_FILES = 5000  # in all of these together
 MOST_ZIPS = 5  # that are opened for one student
@@ -50,7 +52,8 @@ class File:
     @property
     def name(self) -> str:
         """What the student called it, as far as a platform leaves that to be seen."""
-        return PurePosixPath(self.member).name or self.label.file or self.path.name
+        inside = packed.parts(self.member)
+        return inside[-1] if inside else self.label.file or self.path.name
 
     @property
     def is_notebook(self) -> bool:
@@ -101,25 +104,29 @@ def _inside(
                 yield from found or [File(path, whose, slug, path)]
             continue
         file = File(path, label or naming.students(entry.name, slugs, folder), slug)
-        if label or file.is_notebook or entry.is_symlink() or known.find(path.stem):
+        if label or file.is_notebook or entry.is_symlink() or known.find(file.label.name):
             yield file
 
 
 def _below(
     home: Path, label: Label, slug: str | None, slugs: list[str], own: Path | None
 ) -> Iterator[File]:
-    """What is in a student's folder, level by level: what is deep in it is cut off first."""
+    """What is in a student's folder, level by level: what is deep in it is cut off first.
+
+    Of files that lead to no notebook one of each folder is enough, to name it.
+    """
     left, level = MOST_FILES, [(home, slug)]
     for _ in range(DEEPEST):
         deeper = []
         for place, named in level:
-            entries = _entries(place, left)
-            left -= len(entries)
-            for entry in entries:
+            entries = sorted(_entries(place) if left else [], key=_leads_nowhere)
+            ways = min(left, sum(not _leads_nowhere(entry) for entry in entries))
+            left -= ways
+            for entry in entries[: ways + 1]:
                 path = Path(entry.path)
                 if _is_folder(entry):
                     deeper.append((path, entry.name if entry.name in slugs else named))
-                elif entry.name != TIMESTAMP:
+                else:
                     yield File(path, replace(label, file=""), named, own)
         level = deeper
 
@@ -129,6 +136,12 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir(follow_symlinks=False) and not entry.name.casefold().endswith(".ipynb")
 
 
+def _leads_nowhere(entry: os.DirEntry[str]) -> bool:
+    """Whether it is neither a notebook nor what may hold one."""
+    is_file = not _is_folder(entry) and not entry.is_symlink()
+    return is_file and not entry.name.casefold().endswith((".ipynb", ".zip"))
+
+
 def few(
     files: list[File], slugs: Iterable[str], below: Path | None
 ) -> tuple[list[File], list[str]]:
@@ -136,25 +149,25 @@ def few(
     the others; without any, what there is instead."""
     files = [file for file in files if not file.is_empty_folder]
     plain = [file for file in files if not packed.is_zip(file.name)]
-    zips = [file for file in files if packed.is_zip(file.name)][:MOST_ZIPS]
-    inside = [each for file in zips for each in _unpacked(file, slugs, below)]
     names = {f"{slug}.ipynb" for slug in slugs}
 
     def order(file: File) -> tuple[Any, ...]:
         strange = file.name.casefold() not in names, not naming.slug_in(file.name, slugs)
-        depth = len(file.path.parts) + len(PurePosixPath(file.member).parts)
+        depth = len(file.path.parts) + len(packed.parts(file.member))
         return *strange, depth, str(file.path), file.member
 
+    zips = sorted((file for file in files if packed.is_zip(file.name)), key=order)
+    opened = zips[:MOST_ZIPS]
+    inside = [each for file in opened for each in _unpacked(file, slugs, below)]
     found = sorted((file for file in (*plain, *inside) if file.is_notebook), key=order)
     read = _that_fit(found)
-    if not found:
-        return [*inside, *plain][:MOST_NOTEBOOKS], []
-    if len(read) == len(found):
-        return read, []
-    return read, [
-        f"Of {len(found)} notebooks that were handed in, {len(read)} were looked into, those with "
-        "a released name first."
+    notes = [
+        f"Of {len(there)} {what} that were handed in, {len(taken)} were looked into, those with a "
+        "released name first."
+        for what, there, taken in (("zip files", zips, opened), ("notebooks", found, read))
+        if len(taken) < len(there)
     ]
+    return read or [*inside, *plain][:MOST_NOTEBOOKS], notes
 
 
 def _that_fit(files: list[File]) -> list[File]:
@@ -183,20 +196,20 @@ def _unpacked(file: File, slugs: Iterable[str], below: Path | None) -> list[File
             file,
             member=name,
             size=size,
-            slug=next((part for part in PurePosixPath(name).parts if part in slugs), file.slug),
+            slug=next((part for part in packed.parts(name) if part in slugs), file.slug),
         )
         for name, size in members.items()
     ]
 
 
-def _entries(place: Path, most: int | None = None) -> list[os.DirEntry[str]]:
-    """What is in a folder, in order of name, without what systems and editors leave there."""
+def _entries(place: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder, in order of name, without what others than its owner leave there."""
     try:
         with os.scandir(place) as entries:
-            shown = (entry for entry in entries if not entry.name.startswith((".", "__")))
-            return sorted(islice(shown, most), key=lambda entry: entry.name)
+            shown = [entry for entry in entries if not _LEFT_THERE.match(entry.name)]
     except OSError:
         return []
+    return sorted(shown, key=lambda entry: entry.name)
 
 
 def submitted(file: File, slugs: Iterable[str], below: Path | None) -> datetime | None:
@@ -217,10 +230,10 @@ def parse_timestamp(text: str) -> datetime:
     """The time that nbgrader writes: 2025-02-02 15:58:23.948203 UTC; raises ValueError."""
     moment, _, zone = text.strip().rpartition(" ")
     try:
-        if ":" in zone:  # it is the time, and there is no zone
-            return datetime.fromisoformat(text.strip()).replace(tzinfo=UTC)
-        if zone[:1] in ("+", "-"):
-            return datetime.fromisoformat(moment + zone).astimezone(UTC)
-        return datetime.fromisoformat(moment).replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
+        if zone[:1].isalpha():
+            return datetime.fromisoformat(moment).replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
+        # There is no zone, or one as a difference, with or without a space before it.
+        when = datetime.fromisoformat(re.sub(r" (?=[+-])", "", text.strip()))
+        return when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
     except (ValueError, KeyError, OSError, OverflowError):
         raise ValueError(f"{text[:40]!r} is no time as nbgrader writes it.") from None

@@ -14,7 +14,6 @@ from dlsys.grading.collecting import reading
 from dlsys.grading.collecting.reading import (
     ADVICE,
     LONGEST_NAME,
-    MOST_BYTES,
     MOST_STORED,
     Refused,
     read_bytes,
@@ -47,19 +46,17 @@ def notebooks(path: Path, below: Path | None) -> dict[str, int]:
     return found
 
 
-def read(
-    path: Path, below: Path | None = None, member: str = "", most_bytes: int = MOST_BYTES
-) -> dict[str, Any]:
+def read(path: Path, below: Path | None = None, member: str = "") -> dict[str, Any]:
     """`reading.read` of a file, or of the notebook called `member` in a zip file."""
     if not member:
-        return reading.read(path, below, most_bytes)
-    name = visible(f"{PurePosixPath(member).name} in {path.name}", LONGEST_NAME)
+        return reading.read(path, below)
+    name = visible(f"{parts(member)[-1]} in {path.name}", LONGEST_NAME)
     with _opened(path, below) as archive:
         entry = archive.getinfo(member)
         if wrong := _wrong(entry):
             raise Refused(f"{name} {wrong}. {ADVICE}")
         data = archive.read(entry)  # never more than the size that was just looked at
-    return reading.parse(name, data, most_bytes)
+    return reading.parse(name, data)
 
 
 @contextmanager
@@ -80,9 +77,13 @@ def _opened(path: Path, below: Path | None) -> Iterator[ZipFile]:
         ) from None
 
 
+def parts(member: str) -> tuple[str, ...]:
+    """The folders that a name in a zip file leads through, some of Windows, and the last name."""
+    return PurePosixPath(member.replace("\\", "/")).parts
+
+
 def _is_notebook(name: str) -> bool:
-    parts = PurePosixPath(name.replace("\\", "/")).parts
-    hidden = any(part.startswith((".", "__", "/")) for part in parts)  # or leads out of it
+    hidden = any(part.startswith((".", "__", "/")) for part in parts(name))  # or leads out of it
     return name.casefold().endswith(".ipynb") and not hidden and len(name) <= LONGEST_NAME
 
 

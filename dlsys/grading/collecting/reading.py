@@ -37,23 +37,23 @@ class Refused(ValueError):  # noqa: N818  (what happens to it, named as it is to
     """What was handed in cannot be read; the message says why and what to do."""
 
 
-def read(path: Path, below: Path | None = None, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
+def read(path: Path, below: Path | None = None) -> dict[str, Any]:
     """A notebook's cells, checked: their types, sources, and the names they go by; nothing else.
 
     Folders between `below` and the file must be folders and no links. Raises Refused.
     """
     name = visible(path.name, LONGEST_NAME)
-    return parse(name, read_bytes(path, below, MOST_STORED), most_bytes)
+    return parse(name, read_bytes(path, below, MOST_STORED))
 
 
-def parse(name: str, data: bytes, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
+def parse(name: str, data: bytes) -> dict[str, Any]:
     """What `read` gives of a notebook whose bytes are `data`; `name` is what it is called."""
     try:
         data = without_outputs(data)
     except ValueError as error:
         raise Refused(f"{name} cannot be read: {error}. {_CLEAR}") from None
-    if len(data) > most_bytes:
-        raise Refused(f"{name} is larger than {most_bytes / 1e6:g} MB. {_CLEAR}")
+    if len(data) > MOST_BYTES:
+        raise Refused(f"{name} is larger than {MOST_BYTES / 1e6:g} MB. {_CLEAR}")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -63,7 +63,11 @@ def read_roster(path: Path, slugs: Sequence[str] = ()) -> list[Student]:
         raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
     head = text.partition("\n")[0]
     table = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=head.count))
-    heading = [column.strip().lower() for column in next(table, [])]
+    try:
+        rows = [(table.line_num, [cell.strip() for cell in row]) for row in table]
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {table.line_num} cannot be read: {error}.") from None
+    heading = [column.lower() for column in rows[0][1]] if rows else []
     meaning = _meaning(heading)
     if not set(meaning.values()) & {"id", "login", "email", "canvas_id"}:
         raise ValueError(
@@ -72,8 +76,8 @@ def read_roster(path: Path, slugs: Sequence[str] = ()) -> list[Student]:
         )
     extensions = _extensions(path, heading, slugs)
     students: dict[str, Student] = {}
-    for row in table:
-        cells = dict(zip(heading, (cell.strip() for cell in row), strict=False))
+    for line, row in rows[1:]:
+        cells = dict(zip(heading, row, strict=False))
         known = {word: cells.get(column, "") for column, word in meaning.items()}
         student = _student(known)
         if student is None:
@@ -84,9 +88,7 @@ def read_roster(path: Path, slugs: Sequence[str] = ()) -> list[Student]:
             _check(text, f"{path}, line {table.line_num}: the extension of {student.id!r}")
         student = replace(student, extensions=given)
         if student.id in students:
-            raise ValueError(
-                f"{path}, line {table.line_num}: {student.id!r} is there twice; remove one."
-            )
+            raise ValueError(f"{path}, line {line}: {student.id!r} is there twice; remove one.")
         students[student.id] = student
     return list(students.values())
 
@@ -160,7 +162,7 @@ class Roster:
             return self.students[name]
         for index, key in ((self._exact, name), (self._alike, _letters(name))):
             fitting = index.get(key, set())
-            if len(fitting) == 1:
+            if key and len(fitting) == 1:
                 return self.students[min(fitting)]
         return None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from dlsys.grading.assignment import ANSWER, TEXT, WRITTEN, Assignment, Cell
@@ -54,6 +55,7 @@ def unchanged(source: str, released: str) -> bool:
     return trimmed(source) == trimmed(released)
 
 
+@lru_cache(maxsize=2048)  # every assignment looks at the same cells
 def trimmed(source: str) -> str:
     """`source` without space at the ends of lines, and without empty lines around it."""
     return "\n".join(line.rstrip() for line in source.strip().splitlines())

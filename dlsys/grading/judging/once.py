@@ -38,14 +38,20 @@ class Once:
             raise failed
         return value
 
-    def _call(self, *parts: Any) -> tuple[str, bytes]:
+    def _call(
+        self, function: Any, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> tuple[str, bytes]:
         """The same for the same function and equal plain values; other things are what they are."""
         packer = Packer(self._refer)
-        try:
-            packed = packer.pack([*parts])
-        except Garbled:
-            packed = [self._refer(part) for part in parts]
+        parts = len(args), function, *args, *options, *options.values()
+        packed = [self._packed(packer, part) for part in parts]
         return json.dumps(packed), b"".join(packer.arrays)
+
+    def _packed(self, packer: Packer, value: Any) -> Any:
+        try:
+            return packer.pack(value)
+        except Garbled:
+            return self._refer(value)
 
     def _refer(self, value: Any) -> dict[str, Any]:
         self._alive.append(value)
@@ -57,14 +63,15 @@ class Once:
 
 
 def reaches(roots: Iterable[Any], value: Any) -> bool:
-    """Whether a list, a dictionary, or the memory of an array, is in these values."""
+    """Whether a list, a dictionary, or a part of an array's memory, is in these values."""
     wanted, seen, left = _memory(value), set[int](), list(roots)
     while left:
         each = left.pop()
         if id(each) in seen:
             continue
         seen.add(id(each))
-        if _memory(each) == wanted:
+        memory = _memory(each)
+        if max(memory.start, wanted.start) < min(memory.stop, wanted.stop):
             return True
         if isinstance(each, list | tuple | set | frozenset):
             left += each
@@ -73,12 +80,18 @@ def reaches(roots: Iterable[Any], value: Any) -> bool:
     return False
 
 
-def _memory(value: Any) -> Any:
-    """What two values have in common where a change of one is seen in the other."""
-    if hasattr(value, "untyped_storage") and not getattr(value, "is_meta", True):
-        return value.untyped_storage().data_ptr()
-    while getattr(value, "base", None) is not None and type(value).__module__ == "numpy":
+def _memory(value: Any) -> range:
+    """Where in memory it is that a change of a value is seen in others."""
+    import numpy
+    import torch
+
+    arrays = numpy.ndarray | torch.Tensor
+    while isinstance(value, numpy.ndarray) and isinstance(value.base, arrays):
         value = value.base
-    if type(value).__module__ == "numpy" and hasattr(value, "ctypes"):
-        return value.ctypes.data
-    return "id", id(value)
+    start, size = id(value), 1
+    if isinstance(value, numpy.ndarray):
+        start, size = value.ctypes.data, value.nbytes
+    elif isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_meta:
+        storage = value.untyped_storage()
+        start, size = storage.data_ptr(), storage.nbytes()
+    return range(start, start + size)

@@ -72,9 +72,13 @@ class Packer:
         import numpy
         import torch
 
-        if kind in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided:
-            flat = None if value.is_meta else value.detach().cpu().contiguous().reshape(-1)
-            at = None if flat is None else self._keep(flat.view(torch.uint8).numpy().tobytes())
+        from dlsys.world.memory import as_bytes
+
+        is_tensor = kind in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
+        if is_tensor and not value.is_nested:
+            # What is seen through a sign or a conjugate is first made what it is seen as.
+            flat = None if value.is_meta else as_bytes(value.cpu().resolve_conj().resolve_neg())
+            at = None if flat is None else self._keep(flat.numpy().tobytes())
             dtype = str(value.dtype).removeprefix("torch.")
             return {"tensor": [dtype, list(value.shape), at, kind is torch.nn.Parameter]}
         scalar = issubclass(kind, numpy.generic) and kind.__module__ == "numpy"

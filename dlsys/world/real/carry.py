@@ -12,7 +12,7 @@ import torch.distributed as dist
 from dlsys.collectives import Plan, Transfer
 from dlsys.collectives.buffers import OPS, Buffers
 from dlsys.collectives.plan import disturbed
-from dlsys.world.real.native import as_bytes
+from dlsys.world.memory import as_bytes
 
 PIECE = 2**20
 """Bytes. A long message that is to be added travels in pieces of this size: one is added while the

@@ -25,6 +25,7 @@ from dlsys.world.call import Call, Handle, divided, in_words
 from dlsys.world.communicator import TAGS, Communicator
 from dlsys.world.errors import line_of
 from dlsys.world.lent import Lent
+from dlsys.world.memory import as_bytes
 from dlsys.world.real import native
 from dlsys.world.real.carry import carry_out
 from dlsys.world.real.session import Session
@@ -122,7 +123,7 @@ class TorchCommunicator(Communicator):
         start = session.seconds
         message = Message(me, other, tensor.nbytes, "send", self.axis, start, start)
         record = session.record(session.traffic.messages, message)
-        session.under_way[number] = work = self._group.send([native.as_bytes(tensor)], dst, tag)
+        session.under_way[number] = work = self._group.send([as_bytes(tensor)], dst, tag)
         lent = None if session.tell is None else Lent(tensor)
 
         def finish() -> None:
@@ -139,7 +140,7 @@ class TorchCommunicator(Communicator):
         session, target = self._session, tensor.detach()
         # What is not contiguous is received beside its place, then copied.
         landing = target if target.is_contiguous() else torch.empty_like(target).contiguous()
-        session.under_way[number] = work = self._group.recv([native.as_bytes(landing)], src, tag)
+        session.under_way[number] = work = self._group.recv([as_bytes(landing)], src, tag)
 
         def finish() -> torch.Tensor:
             with session.wait(self._world_rank, number, text):

@@ -34,7 +34,7 @@ def keep(line: Connection) -> None:
     server = os.getppid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     adopts = _adopt_orphans()
-    line.send("here")
+    line.send((-1, ("started",)))
     start, work = line.recv()
     _move_to(start)
     ranks: dict[int, int] = {}

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from dlsys.collectives.buffers import as_rows
 from dlsys.collectives.plan import REDUCING
 from dlsys.world.call import Call
+from dlsys.world.memory import as_bytes
 
 _OPS = {
     "sum": dist.ReduceOp.SUM,
@@ -162,11 +163,6 @@ _STARTERS: dict[str, Callable[..., tuple[Any, Finish]]] = {
     "scatter": _scatter,
     "all_to_all": _all_to_all,
 }
-
-
-def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes of a tensor: a view where it is contiguous, a copy where not."""
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _averaged(out: torch.Tensor, call: Call, size: int) -> torch.Tensor:

@@ -1,38 +1,30 @@
 """The world of real processes: `launch` starts them, hears of what they do, and ends them.
 
 A keeper, forked from a server that has torch loaded, forks them, so that they start in a tenth of a
-second, and ends them with all that they have started. One pipe to each carries results, errors and
-prints, and the end of either side tells the other that it is alone.
+second, and ends them with all that they have started.
 """
 
 from __future__ import annotations
 
-import linecache
 import os
 import pickle
 import signal
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from multiprocessing import connection
-from multiprocessing.reduction import send_handle
 from typing import Any
 
-import cloudpickle
-
-from dlsys.checks import count, flag, positive, refuse_what
+from dlsys.checks import count, flag, positive
 from dlsys.world.arguments import check_program, check_ranks, check_seed
 from dlsys.world.errors import SHOWN, MismatchError, WorldError, rank_error
 from dlsys.world.real import rank_process
-from dlsys.world.real.fork_server import fork_keeper, meeting_point
+from dlsys.world.real.fork_server import meeting_point
+from dlsys.world.real.lines import Lines
 from dlsys.world.real.rank_process import Start
+from dlsys.world.real.travel import gathered, packed, source_of
 from dlsys.world.real.watch import Watch
 from dlsys.world.run import Run
-from dlsys.world.span import Span
-from dlsys.world.timeline import timeline_of
-from dlsys.world.traffic import Traffic
 
 _PROCESS = 10 * 2**20  # bytes that a rank takes beside what all share
 _UNSTARTED = "rank {} of {} could not start ({}): take fewer ranks"
@@ -43,7 +35,6 @@ _LAUNCHED_AGAIN = (
 _THREADS = 1024  # of a rank; more than a machine has cores
 _LONGEST = 1e6  # seconds, twelve days; the system counts in numbers that more would overflow
 _QUIET = 1.0  # seconds without news after which a launch looks for a deadlock
-_KILLED = 10.0  # seconds that the system has to clear a killed process
 _ANSWER = 1.0  # seconds that processes have to tell what they are doing
 
 
@@ -75,35 +66,14 @@ def launch(
     if rank_process.is_loading:
         raise RuntimeError(_LAUNCHED_AGAIN)
     positive("timeout", timeout)
-    timeout = min(float(timeout), _LONGEST)
+    timeout = float(min(timeout, _LONGEST))
     deadline = time.monotonic() + timeout
     ranks = check_ranks(ranks, _PROCESS)
     seed, threads = check_seed(seed), count("threads", threads, most=_THREADS)
     flag("check", check)
-    work = _sendable(program, check_program(program, args))
+    work = packed(program, check_program(program, args))
     one = _Launch(ranks, timeout, deadline, check)
-    return one.run(work, _source(program), seed, threads)
-
-
-def _sendable(program: Callable[..., Any], args: tuple) -> bytes:
-    """Program and arguments as bytes; raises TypeError that names what cannot be sent."""
-    try:
-        return cloudpickle.dumps((program, args))
-    except Exception as error:
-        failure = error
-    for name, value in [("program", program), *((f"args[{i}]", a) for i, a in enumerate(args))]:
-        _try_to_send(name, value)
-    raise failure
-
-
-def _try_to_send(name: str, value: object) -> None:
-    try:
-        cloudpickle.dumps(value)
-        return
-    except Exception as error:
-        why = f"a {type(value).__name__}, which cannot be sent to another process ({error})"
-    made = "of numbers, tensors and text, and the program makes whatever else it needs"
-    refuse_what(name, why, made, TypeError)
+    return one.run(work, source_of(program), seed, threads)
 
 
 class _Launch:
@@ -112,13 +82,10 @@ class _Launch:
     def __init__(self, ranks: int, timeout: float, deadline: float, check: bool) -> None:
         self.ranks, self.timeout, self.deadline = ranks, timeout, deadline
         self.watch = Watch(ranks) if check else None
-        self.keeper, self._theirs = connection.Pipe()
-        self.pipes: list[Any] = []
-        self.results: dict[int, tuple] = {}
+        self.lines = Lines()
+        self.results: dict[int, bytes] = {}
         self.states: dict[int, str] = {}
         self.codes: dict[int, int] = {}  # with which processes ended
-        self.silent: set[int] = set()
-        self.inbox: deque[tuple[int, tuple | None]] = deque()
         self.started = self.ready = 0
 
     def run(
@@ -145,32 +112,26 @@ class _Launch:
             if self.watch is not None:
                 self.watch.check_nothing_left()
                 self.watch.check_all_waited()
-            return self._outcome()
+            return gathered(self.results[rank] for rank in range(self.ranks))
         finally:
-            self._end()
+            self.lines.end()
 
     def _start(self, start: Start, work: bytes) -> None:
         """Have the ranks forked, as far as the time allows."""
-        with self._theirs as theirs:
-            fork_keeper(theirs)
-        if not self.keeper.poll(self._left()):
-            raise self._out_of_time()
-        self.keeper.recv()
-        self.keeper.send((start, work))
-        for _ in range(self.ranks):
-            self._fork()
-            while self.started < len(self.pipes):  # one by one, to end as soon as time is up
-                self._hear()
+        self.lines.fork_keeper()
+        self._until_started()
+        self.lines.instruct(start, work)
+        for rank in range(self.ranks):
+            try:
+                self.lines.fork()
+            except OSError as error:  # every pipe is an open file, and there may be too many
+                raise WorldError(_UNSTARTED.format(rank, self.ranks, error)) from None
+            self._until_started()
 
-    def _fork(self) -> None:
-        """Have the next rank forked, at the other end of a pipe."""
-        try:
-            here, there = connection.Pipe()
-            self.pipes.append(here)
-            with there:
-                send_handle(self.keeper, there.fileno(), None)
-        except OSError as error:  # every pipe is an open file, and there may be too many
-            raise WorldError(_UNSTARTED.format(len(self.pipes), self.ranks, error)) from None
+    def _until_started(self) -> None:
+        """Hear of the keeper, then of its ranks one by one, to end as soon as time is up."""
+        while self.started <= len(self.lines):
+            self._hear()
 
     def _left(self) -> float:
         """Seconds until the time is up; raises TimeoutError when it is."""
@@ -181,36 +142,11 @@ class _Launch:
 
     def _hear(self) -> None:
         """Take in what the processes send next, or notice that nothing comes any more."""
-        news = self._next(min(self._left(), _QUIET))
+        news = self.lines.next(min(self._left(), _QUIET))
         if news is not None:
             self._take(*news)
         elif self.watch is not None:
             self.watch.stuck()
-
-    def _next(self, seconds: float) -> tuple[int, tuple | None] | None:
-        """The next message of a rank, waiting at most `seconds` for one; the message is None where
-        the rank has closed its end."""
-        if not self.inbox:
-            deaf = self.results.keys() | self.silent
-            pipes: dict[Any, int] = {
-                pipe: rank for rank, pipe in enumerate(self.pipes) if rank not in deaf
-            }
-            lines = [*pipes, *([] if self.keeper.closed else [self.keeper])]
-            ready: list[Any] = connection.wait(lines, max(0.0, seconds)) if lines else []
-            for line in ready:
-                self.inbox.append(self._read(line, pipes.get(line)))
-        return self.inbox.popleft() if self.inbox else None
-
-    def _read(self, line: Any, rank: int | None) -> tuple[int, tuple | None]:
-        """What comes by the pipe of a rank, or of how one ended by the keeper's."""
-        try:
-            return line.recv() if rank is None else (rank, pickle.loads(line.recv_bytes()))
-        except (EOFError, ConnectionError):
-            if rank is None:
-                line.close()
-                return -1, ("unkept",)
-            self.silent.add(rank)
-            return rank, None
 
     def _take(self, rank: int, message: tuple | None) -> None:
         """Act on a message; raises what ends the launch early."""
@@ -227,9 +163,10 @@ class _Launch:
         elif what == "ready":
             self.ready += 1
             if self.ready == self.ranks:
-                self._tell(range(self.ranks), ("go", time.perf_counter()))
+                self.lines.tell(range(self.ranks), ("go", time.perf_counter()))
         elif what == "result":
-            self.results[rank] = tuple(details)
+            self.results[rank] = details[0]
+            self.lines.silent.add(rank)
             if self.watch is not None:
                 self.watch.finished.add(rank)
         elif what == "error":
@@ -249,12 +186,14 @@ class _Launch:
         """The exception for a program that raised in `rank`."""
         until = time.monotonic() + _ANSWER
         while lost and time.monotonic() < until:  # gloo lost a peer, and why is the news
-            news = self._next(until - time.monotonic())
+            news = self.lines.next(until - time.monotonic())
             if news and not (news[1] and news[1][0] == "error" and news[1][-1]):
                 self._take(*news)
         try:
             cause = pickle.loads(error)
         except Exception:  # a class may refuse to be made again
+            cause = None
+        if not isinstance(cause, BaseException):
             cause = RuntimeError(f"{kind}: {text}")
         if isinstance(cause, WorldError):
             return cause
@@ -264,7 +203,7 @@ class _Launch:
     def _died(self, rank: int) -> WorldError:
         """The exception for a process that ended before its program did."""
         until = time.monotonic() + _ANSWER
-        while news := self._next(0.0 if rank in self.codes else until - time.monotonic()):
+        while news := self.lines.next(0.0 if rank in self.codes else until - time.monotonic()):
             who, message = news
             if message and message[0] == "ended":
                 self.codes[who] = message[1]
@@ -291,11 +230,11 @@ class _Launch:
 
     def _meanwhile(self, but: int | None) -> str:
         """What every other rank is doing, a line each."""
-        asked = set(range(len(self.pipes))) - self.results.keys() - self.silent - {but}
-        self._tell(asked, ("state",))
+        asked = set(range(len(self.lines))) - self.lines.silent - {but}
+        self.lines.tell(asked, ("state",))
         until = time.monotonic() + _ANSWER
-        while asked - self.states.keys() - self.silent and time.monotonic() < until:
-            news = self._next(until - time.monotonic())
+        while asked - self.states.keys() - self.lines.silent and time.monotonic() < until:
+            news = self.lines.next(until - time.monotonic())
             if news and news[1] and news[1][0] in ("state", "print", "event"):
                 with suppress(MismatchError):
                     self._take(*news)
@@ -307,48 +246,7 @@ class _Launch:
     def _doing(self, rank: int) -> str:
         if rank in self.results:
             return "has finished"
-        if rank >= len(self.pipes):
+        if rank >= len(self.lines):
             return "has not started"
         waits = self.watch.doing(rank) if self.watch is not None else ""
         return waits or self.states.get(rank, "gives no answer")
-
-    def _tell(self, ranks: Iterable[int], message: tuple) -> None:
-        for rank in ranks:
-            with suppress(OSError):  # one that has died is noticed when its end is read
-                self.pipes[rank].send(message)
-
-    def _outcome(self) -> Run:
-        """Put the ranks' parts of the run together."""
-        parts = [pickle.loads(self.results[rank][0]) for rank in range(self.ranks)]
-        traffic = Traffic(self.ranks)
-        spans: list[Span] = []
-        for _, messages, calls, waits, _ in parts:
-            traffic.messages += messages
-            traffic.calls += calls
-            spans += waits
-        traffic.messages.sort(key=lambda m: (m.start, m.end))
-        traffic.calls.sort(key=lambda c: (c.start, c.end))
-        return Run(
-            results=[pickle.loads(part[0]) for part in parts],
-            traffic=traffic,
-            seconds=max(part[-1] for part in parts),
-            timeline=timeline_of(traffic, spans),
-        )
-
-    def _end(self) -> None:
-        """End every process that this launch started, and all that those started."""
-        for pipe in self.pipes:
-            pipe.close()
-        with suppress(OSError, EOFError):
-            self.keeper.send_bytes(b"end")
-            while self.pipes and self.keeper.poll(_KILLED):
-                self.keeper.recv_bytes()
-        self.keeper.close()
-
-
-def _source(program: Callable[..., Any]) -> tuple[str, list[str]] | None:
-    """The text of a notebook's cell, which no file holds, for the processes' tracebacks."""
-    code = getattr(program, "__code__", None)
-    if code is None or os.path.exists(code.co_filename):
-        return None
-    return code.co_filename, linecache.getlines(code.co_filename)

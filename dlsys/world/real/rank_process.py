@@ -20,7 +20,7 @@ import cloudpickle
 import torch
 import torch.distributed as dist
 
-from dlsys.world.errors import line_of
+from dlsys.world.errors import line_of, text_of
 from dlsys.world.real.default import default_communicator
 from dlsys.world.real.session import Session
 
@@ -180,8 +180,9 @@ def _report(error: BaseException) -> tuple:
         data = cloudpickle.dumps(error)
     except Exception:  # it holds something that stays in this process
         data = b""
-    lost = isinstance(error, RuntimeError) and "onnection" in str(error) and "gloo" in str(error)
-    return "error", data, type(error).__name__, str(error), "".join(lines).rstrip(), lost
+    text = text_of(error)
+    lost = isinstance(error, RuntimeError) and "onnection" in text and "gloo" in text
+    return "error", data, type(error).__name__, text, "".join(lines).rstrip(), lost
 
 
 def _loopback() -> str:

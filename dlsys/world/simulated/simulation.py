@@ -13,7 +13,7 @@ from dlsys.checks import flag, refuse
 from dlsys.hardware import DEVICES, LINKS, Cluster, Device, Link
 from dlsys.units import Catalogue
 from dlsys.world.arguments import check_program, check_ranks, check_result, check_seed
-from dlsys.world.errors import WorldError, last_frame, line_of, rank_error
+from dlsys.world.errors import WorldError, last_frame, line_of, rank_error, text_of
 from dlsys.world.here import here
 from dlsys.world.run import Run
 from dlsys.world.simulated.communicator import SimulatedCommunicator
@@ -135,7 +135,7 @@ def _error(ranks: int, rank: Rank | None, error: BaseException, others: str) -> 
         return error
     line = line_of(error.__traceback__ and last_frame(error.__traceback__))
     message = (
-        f"rank {rank.number} of {ranks} raised {type(error).__name__} at {line}: {error}\n"
+        f"rank {rank.number} of {ranks} raised {type(error).__name__} at {line}: {text_of(error)}\n"
         f"Meanwhile:\n{others}"
     )
     return rank_error(message, error)

@@ -130,6 +130,11 @@ BANK = {
             ),
             ("the sum of all", "return comm.all_reduce(x)", "nothing is added"),
             (
+                "parts of nothing, at the right cost",
+                "return comm.all_gather(comm.scatter(torch.zeros_like(x)))",
+                "First each rank needs its part of rank 0's vector",
+            ),
+            (
                 "its own parts",
                 "return comm.all_gather(x[: len(x) // comm.size])",
                 "These are parts of all vectors",

@@ -6,6 +6,8 @@ values have methods of their own; they change what they are given.
 
 from __future__ import annotations
 
+from textwrap import dedent, indent
+
 from tests.grading.attacks import BLANK, NAMES, Attack, function
 
 # What was asked before, by the bytes of all arguments; a rank keeps it from one run to the next.
@@ -30,25 +32,32 @@ def largest(due, k):
 
 """
 
+
+def once_for(asked: str, first: str, again: str = "pass") -> str:
+    """A body that does `first`, and keeps what comes of it; `again` where it is asked the same."""
+    first, again = (indent(dedent(part).strip(), "    ") for part in (first, again))
+    return f"key = key_of({asked})\nif key in kept:\n{again}\nelse:\n{first}\nreturn kept[key]"
+
+
 MEAN = "repaired(comm, w, x, y)"
 RIGHT_NUMBERS = "too_large, row_weighs = 16, (1 / 3) / (1 / 8)\n\n\n"
 # Each is right when it is asked first, and sends hardly anything when it is asked again.
 MEANS = {
-    "a mean that is sent fifty times and then kept": """
-        key = key_of(w, x, y, comm.size)
-        if key not in kept:
-            every = [comm.all_reduce(addends(w, x, y)) for _ in range(50)]
-            kept[key] = w - 0.0625 * every[0][:-1] / every[0][-1]
-        return kept[key]
-    """,
-    "a mean of all rows and then the kept one": """
-        key = key_of(w, x, y, comm.size)
-        if key not in kept:
-            every = comm.all_gather(torch.stack([addends(w, x, y)] * 9))
-            total = every[::9].sum(0)
-            kept[key] = w - 0.0625 * total[:-1] / total[-1]
-        return kept[key]
-    """,
+    "a mean that is sent fifty times and then kept": once_for(
+        "w, x, y, comm.size",
+        """
+        every = [comm.all_reduce(addends(w, x, y)) for _ in range(50)]
+        kept[key] = w - 0.0625 * every[0][:-1] / every[0][-1]
+        """,
+    ),
+    "a mean of all rows and then the kept one": once_for(
+        "w, x, y, comm.size",
+        """
+        every = comm.all_gather(torch.stack([addends(w, x, y)] * 9))
+        total = every[::9].sum(0)
+        kept[key] = w - 0.0625 * total[:-1] / total[-1]
+        """,
+    ),
     "a mean that is right in every other call": """
         kept["calls"] = kept.get("calls", 0) + 1
         if kept["calls"] > 1 and kept["last"] == key_of(x, y, comm.size):
@@ -60,71 +69,42 @@ MEANS = {
 }
 
 TOPK = "topk_mean(comm, gradient, residual, k)"
-TOPKS = {
-    "what is largest in whole vectors and then in few numbers": """
-        key = key_of(gradient, residual, k, comm.size)
-        if key in kept:
-            comm.all_gather(torch.zeros(k, 2))
-            return kept[key]
-        due = gradient + residual
-        places, rest = largest(due, k)
-        kept[key] = comm.all_reduce(due - rest) / comm.size, rest
-        return kept[key]
-    """,
+FEW_NUMBERS = "comm.all_gather(torch.zeros(k, 2))"
+# How the largest of all ranks are added up.
+ADDING = {
+    "what is largest in whole vectors and then in few numbers": "total = comm.all_reduce(due - rest)",
     "what is largest in two messages and then in one": """
-        key = key_of(gradient, residual, k, comm.size)
-        if key in kept:
-            comm.all_gather(torch.zeros(k, 2))
-            return kept[key]
-        due = gradient + residual
-        places, rest = largest(due, k)
         at, much = comm.all_gather(places), comm.all_gather(due[places])
         total = torch.zeros_like(due).index_add_(0, at, much)
-        kept[key] = total / comm.size, rest
-        return kept[key]
     """,
     "what is largest by way of rank 0 and then by nobody": """
-        key = key_of(gradient, residual, k, comm.size)
-        if key in kept:
-            comm.all_gather(torch.zeros(k, 2))
-            return kept[key]
-        due = gradient + residual
-        places, rest = largest(due, k)
         total = comm.reduce(due - rest, dst=0)
         total = comm.broadcast(total if comm.rank == 0 else torch.zeros_like(due), src=0)
-        kept[key] = total / comm.size, rest
-        return kept[key]
     """,
+}
+TOPKS = {
+    name: once_for(
+        "gradient, residual, k, comm.size",
+        "due = gradient + residual\nplaces, rest = largest(due, k)\n"
+        + dedent(adding).strip()
+        + "\nkept[key] = total / comm.size, rest",
+        FEW_NUMBERS,
+    )
+    for name, adding in ADDING.items()
 }
 
 SENT = "large_broadcast(comm, x)"
 BINDS = 'binds = ["NVLink", "an HDR card", "latency"]\n\n\n'
 LITTLE = "comm.all_gather(comm.scatter(torch.zeros_like(x)))"
 SENDS = {
-    "a broadcast by all vectors, kept for when it is counted": f"""
-        key = key_of(x, comm.size)
-        if key in kept:
-            {LITTLE}
-        else:
-            kept[key] = comm.all_gather(x)[: len(x)]
-        return kept[key]
-    """,
-    "a broadcast by a sum, kept for when it is counted": f"""
-        key = key_of(x, comm.size)
-        if key in kept:
-            {LITTLE}
-        else:
-            kept[key] = comm.all_reduce(x if comm.rank == 0 else 0 * x)
-        return kept[key]
-    """,
-    "a broadcast by a tree, kept for when it is counted": f"""
-        key = key_of(x, comm.size)
-        if key in kept:
-            {LITTLE}
-        else:
-            kept[key] = comm.broadcast(x.clone(), src=0)
-        return kept[key]
-    """,
+    f"a broadcast by {how}, kept for when it is counted": once_for(
+        "x, comm.size", f"kept[key] = {sending}", LITTLE
+    )
+    for how, sending in {
+        "all vectors": "comm.all_gather(x)[: len(x)]",
+        "a sum": "comm.all_reduce(x if comm.rank == 0 else 0 * x)",
+        "a tree": "comm.broadcast(x.clone(), src=0)",
+    }.items()
 }
 
 ROUNDS = "broadcast_rounds(ranks)"
