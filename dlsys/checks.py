@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Mapping
-from numbers import Real
+from numbers import Rational, Real
 from sys import float_info
 from typing import NoReturn, SupportsIndex
 
@@ -161,7 +161,8 @@ def multiples_around(number: int, unit: int) -> str:
 
 
 def _refuse_number(name: str, value: object, allowed: str) -> NoReturn:
-    if type(value) is int and value > _LARGEST:
+    exact = isinstance(value, Rational) and not isinstance(value, bool)
+    if exact and value > _LARGEST:  # type: ignore[operator]
         allowed = f"at most {float_info.max:.2g}, the largest number that is computed with"
     refuse(name, value, allowed)
 
@@ -172,5 +173,8 @@ def _finite(value: object) -> bool:
         return math.isfinite(value)  # type: ignore[arg-type]
     if kind is int:
         return -_LARGEST <= value <= _LARGEST  # type: ignore[operator]
-    # True is 1 to Python, and never what was meant.
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        # True is 1 to Python, and never what was meant.
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a fraction beyond every float
+        return False
