@@ -20,7 +20,11 @@ from tests.exercises.notebooks import load
 Notebook = dict[str, Any]
 SOLVED, SPARSE, GUESSED, BLANK = "solved", "sparse", "guessed", "blank"
 # The answers that a sparse notebook has, all of them right, and all of them quick.
-KEPT = {"memory_wall": ("state", "free", "layer"), "collectives": ("seconds", "fault")}
+KEPT = {
+    "memory_wall": ("state", "free", "layer"),
+    "collectives": ("seconds", "fault"),
+    "data_parallel": ("bytes", "timeline"),
+}
 
 # How many attacks that share may be in one notebook: it is run again so often without one.
 KERNELS, CHECKS = "several that break the kernel", "several that are called"

@@ -6,7 +6,7 @@ Those that mark files for other boxes, or build a wrong answer so that a report 
 
 from __future__ import annotations
 
-from tests.grading.attacks import BLANK, SPARSE, Attack, function
+from tests.grading.attacks import SPARSE, Attack, function
 
 # Python's hash of a whole number is the number modulo this.
 PRIME = 2**61 - 1
@@ -124,7 +124,7 @@ BANK = [
         Attack(
             name,
             "collectives",
-            base=BLANK,
+            base=SPARSE,
             answers={on: NAMES[on].format(source)},
             earns={on: 0},
             shares="several that are heavy",
@@ -146,7 +146,7 @@ BANK = [
     *(
         Attack(
             f"an error of {depth} lists said to the grader",
-            base=BLANK,
+            base=SPARSE,
             answers={on: DEEP.replace("DEPTH", str(depth))},
             earns={on: 0},
             shares="several that break the kernel",

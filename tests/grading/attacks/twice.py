@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from textwrap import dedent, indent
 
-from tests.grading.attacks import BLANK, NAMES, Attack, function
+from tests.grading.attacks import NAMES, SPARSE, Attack, function
 
 # What was asked before, by the bytes of all arguments; a rank keeps it from one run to the next.
 KEPT = """
@@ -227,7 +227,7 @@ def asked_twice(question: str, name: str, head: str, call: str, body: str) -> At
     return Attack(
         name,
         slug,
-        base=BLANK,
+        base=SPARSE,
         answers={question: KEPT + head + lines},
         earns={question: EARNED[question]},
         shares="several that are asked twice",
@@ -242,7 +242,7 @@ BANK = [
     *(
         Attack(
             name,
-            base=BLANK,
+            base=SPARSE,
             answers={
                 on: f"import torch\n{LIARS.replace('RIGHT', RIGHT_BYTES)}"
                 + function(f"return {value}", f"{NAMES[on]}(*_)")
@@ -253,14 +253,14 @@ BANK = [
         for name, (on, value) in OBJECTS.items()
     ),
     *(
-        Attack(name, base=BLANK, answers={on: source}, earns={on: 0}, shares="several that lie")
+        Attack(name, base=SPARSE, answers={on: source}, earns={on: 0}, shares="several that lie")
         for name, (on, source) in MODULES.items()
     ),
     *(
         Attack(
             name,
             "data_parallel",
-            base=BLANK,
+            base=SPARSE,
             answers={on: head + function(body, call)},
             earns={on: None if on == "cut" else 0},
             shares="several that are asked twice",
