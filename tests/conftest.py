@@ -1,11 +1,18 @@
-"""What holds for every run: memory that is not searched in vain, and a last word on skipped tests."""
+"""What holds for every run: memory that is not searched in vain, ranks that need no module of tests,
+and a last word on skipped tests."""
 
 import gc
 import re
 from collections import Counter
 from collections.abc import Iterator
 
+import cloudpickle
 import pytest
+
+import tests
+
+# Real ranks get functions of tests whole: to import their module takes half a second of each rank.
+cloudpickle.register_pickle_by_value(tests)
 
 # Packages of Debian and Ubuntu, by what tests say that skip for want of them.
 PACKAGES = {"bubblewrap": "Install bubblewrap", "chromium": "(?i)no chromium"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import importlib
 import math
 import re
@@ -64,8 +65,13 @@ Horovod, PipeDream, GPipe, parameter server, gradient accumulation, linear scali
 communication tax, energy corollary, conservation of complexity, cuBLAS, Strassen, rematerialization"""
 
 
+@functools.cache
+def notebook(path):
+    return jupytext.read(path)
+
+
 def cells(path, kind):
-    return [c for c in jupytext.read(path).cells if c.cell_type == kind]
+    return [c for c in notebook(path).cells if c.cell_type == kind]
 
 
 def code(path):

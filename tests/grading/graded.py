@@ -1,4 +1,4 @@
-"""Notebooks of wrong answers, through the real grader: all of a bank at once, or one for a look."""
+"""Notebooks of a bank's answers, through the real grader all at once."""
 
 from __future__ import annotations
 

@@ -84,11 +84,13 @@ def test_whatever_outputs_hold_goes_and_what_is_beside_them_stays(content: str) 
 def test_hostile_outputs_are_passed_in_time_that_grows_with_their_length(
     unit: bytes, start: bytes, tmp_path: Path
 ) -> None:
-    content = start + unit * (20_000_000 // len(unit))
+    content = start + unit * (2_000_000 // len(unit))
     began = time.process_time()
     with pytest.raises(Refused):
         read(put(tmp_path / "a.ipynb", content))
-    assert time.process_time() - began < 15
+    assert (
+        time.process_time() - began < 3
+    )  # a second of it for a million brackets, whatever the length
 
 
 def test_a_file_of_outputs_alone_is_not_read_without_end(tmp_path: Path) -> None:

@@ -175,30 +175,37 @@ class Net(nn.Module):
         return self.last(self.side(x) if aside else x)
 
 
-def test_torchs_own_engine_gives_the_same_gradients_buffers_and_parameters():
-    def program(comm):
-        torch.manual_seed(comm.rank)
-        torch_net = nn.parallel.DistributedDataParallel(Net(), find_unused_parameters=True)
-        ours = Net()
-        ours.load_state_dict(torch_net.module.state_dict())
-        ours = DataParallel(ours, bucket_bytes=200)
-        outcomes = []
-        for model in (torch_net, ours):
-            torch.manual_seed(10 + comm.rank)
-            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-            seen = []
-            for step in range(4):
-                optimizer.zero_grad()
-                x = torch.randn(2, 4, 6)
-                with model.no_sync():
-                    model(x[0], True).square().mean().backward()
-                model(x[1], step > 1 and comm.rank == 1).square().mean().backward()
-                seen.append(gradients(model))
-                optimizer.step()
-            outcomes.append([seen, model.state_dict()])
-        return outcomes
+@pytest.fixture(scope="module")
+def beside_ddp():
+    """What both ranks give that run torch's engine beside ours; to import it takes each a while."""
+    return world.launch(lambda comm: (trained_beside_ddp(comm), sizes_of_ddp()), 2).results
 
-    for theirs, ours in world.launch(program, 2).results:
+
+def trained_beside_ddp(comm):
+    torch.manual_seed(comm.rank)
+    torch_net = nn.parallel.DistributedDataParallel(Net(), find_unused_parameters=True)
+    ours = Net()
+    ours.load_state_dict(torch_net.module.state_dict())
+    ours = DataParallel(ours, bucket_bytes=200)
+    outcomes = []
+    for model in (torch_net, ours):
+        torch.manual_seed(10 + comm.rank)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        seen = []
+        for step in range(4):
+            optimizer.zero_grad()
+            x = torch.randn(2, 4, 6)
+            with model.no_sync():
+                model(x[0], True).square().mean().backward()
+            model(x[1], step > 1 and comm.rank == 1).square().mean().backward()
+            seen.append(gradients(model))
+            optimizer.step()
+        outcomes.append([seen, model.state_dict()])
+    return outcomes
+
+
+def test_torchs_own_engine_gives_the_same_gradients_buffers_and_parameters(beside_ddp):
+    for (theirs, ours), _ in beside_ddp:
         # The two sum over the ranks in other orders, and Adam divides by small numbers.
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
@@ -807,18 +814,19 @@ def test_by_default_the_first_bucket_of_a_dtype_is_small():
     assert found == list(zip([1, 25, 4] * 2, kinds, strict=True))
 
 
-def test_torchs_engine_sends_buckets_of_the_planned_sizes():
-    def program(comm):
-        found = []
-        for spec in SPECS.values():
-            engine = nn.parallel.DistributedDataParallel(GPT(spec), bucket_cap_mb=0.005)
-            for _ in range(3):  # the first finds out the order, and the third one reports it
-                engine(*batch(2)).backward()
-            sizes = engine._get_ddp_logging_data()["rebuilt_bucket_sizes"]
-            found.append([int(size) for size in sizes.split(",")])
-        return found
+def sizes_of_ddp():
+    found = []
+    for spec in SPECS.values():
+        engine = nn.parallel.DistributedDataParallel(GPT(spec), bucket_cap_mb=0.005)
+        for _ in range(3):  # the first finds out the order, and the third one reports it
+            engine(*batch(2)).backward()
+        sizes = engine._get_ddp_logging_data()["rebuilt_bucket_sizes"]
+        found.append([int(size) for size in sizes.split(",")])
+    return found
 
-    for spec, theirs in zip(SPECS.values(), world.launch(program, 2).results[0], strict=True):
+
+def test_torchs_engine_sends_buckets_of_the_planned_sizes(beside_ddp):
+    for spec, theirs in zip(SPECS.values(), beside_ddp[0][1], strict=True):
         plan = plan_of(dict(GPT(spec).named_parameters()), int(0.005 * 2**20))
         assert [bucket.nbytes for bucket in plan.buckets] == theirs
         assert len(theirs) > 3

@@ -175,7 +175,7 @@ def a_plan_by_hand(comm):
 
 def plans_of_long_messages(comm):
     """Longer than the pieces in which real processes add a message up."""
-    x = whole(comm, 5 * 2**20 + 7, dtype=torch.uint8)
+    x = whole(comm, 7, dtype=torch.uint8).repeat(5 * 2**20 // 7 + 2)
     results = []
     for plan in ("ring", "bidirectional", "halving_doubling", "naive"):
         y = comm.all_reduce(x, plan=plan)
@@ -296,9 +296,12 @@ def errors_at_the_call(comm):
         lambda: comm.all_reduce(torch.ones(1), plan=FLAT["all_reduce"]["ring"](comm.size + 1)),
         lambda: comm.compute(-1.0),
     ):
-        with pytest.raises((TypeError, ValueError)) as error:
+        try:  # by pytest.raises, every rank would have to import pytest
             call()
-        words.append(str(error.value))
+        except (TypeError, ValueError) as error:
+            words.append(str(error))
+        else:
+            raise AssertionError(f"call {len(words)} went through")
     return words
 
 
@@ -310,6 +313,12 @@ PROGRAMS = [
     and value.__module__ == __name__
 ]
 NAMED = [p for p in PROGRAMS if "plan" in p.__name__ or "letter" in p.__name__]
+# What torch's own collectives do is no matter of powers of two, nor of grids: three ranks show it.
+OF_FOUR = [*NAMED, a_grid_of_groups, some_take_no_part]
+
+
+def programs(size):
+    return OF_FOUR if size == 4 else PROGRAMS
 
 
 # -- both worlds ---------------------------------------------------------------------------------
@@ -318,7 +327,7 @@ NAMED = [p for p in PROGRAMS if "plan" in p.__name__ or "letter" in p.__name__]
 def all_programs(comm):
     """Run every program; by name what it returned, the bytes this rank sent, and its calls."""
     outcomes = {}
-    for program in PROGRAMS:
+    for program in programs(comm.size):
         messages, calls = len(comm.traffic.messages), len(comm.traffic.calls)
         try:
             result = program(comm)
@@ -354,8 +363,11 @@ def same(a, b):
     return a == b
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+@pytest.mark.parametrize(
+    ("program", "size"),
+    [(program, size) for size in SIZES for program in programs(size)],
+    ids=lambda value: getattr(value, "__name__", None),
+)
 def test_results_and_calls_are_the_same_in_both_worlds(program, size):
     for rank in range(size):
         (simulated, _, calls), (real, _, real_calls) = (

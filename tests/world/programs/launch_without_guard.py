@@ -1,4 +1,9 @@
-"""A script that launches at its top level: every process of it would launch again if it could."""
+"""A script that launches at its top level: every process of it would launch again if it could.
+
+Then it forks, and both processes launch.
+"""
+
+import os
 
 import torch
 
@@ -20,4 +25,10 @@ def program(comm, scale):
 
 
 run = world.launch(program, 3, args=(10,))
-print([point.x for point in run.results], all(type(point) is Point for point in run.results))
+same = all(type(point) is Point for point in run.results)
+print([point.x for point in run.results], same, flush=True)
+
+who = "forked" if os.fork() == 0 else "parent"
+if who == "parent":
+    os.wait()
+print(f"{who}:", world.launch(lambda comm: comm.rank, 2).results, flush=True)

@@ -1,5 +1,6 @@
 """Ranks that start processes of every sort; then they return, fail or wait until somebody stops
-the script, as its first argument says. Its second one is a file for the numbers of all processes.
+the script, as the name of a file says, where the numbers of all processes are written. There is a
+run for each file that is given; after it the script waits for a line.
 """
 
 import os
@@ -9,45 +10,61 @@ import time
 from pathlib import Path
 
 from dlsys import world
+from dlsys.world.real import fork_server
 
-how, path = sys.argv[1:]
 
-
-def note(number):
-    with open(path, "a") as file:
+def note(path, number):
+    with path.open("a") as file:
         file.write(f"{number}\n")
 
 
-def sleep_apart(depth):
+def sleep_apart(path, depth):
     """A child that sleeps in a session of its own, or its orphaned child: a daemon."""
     child = os.fork()
     if child == 0:
         os.setsid()
         if depth == 0:
-            note(os.getpid())
+            note(path, os.getpid())
             time.sleep(600)
-        sleep_apart(depth - 1)
+        sleep_apart(path, depth - 1)
         os._exit(0)
 
 
-def program(comm):
-    note(os.getpid())
-    note(subprocess.Popen(["sleep", "600"], start_new_session=True).pid)
-    sleep_apart(0)
-    sleep_apart(1)
-    while comm.rank == 0 and len(Path(path).read_text().split()) < 8:
+def program(comm, path):
+    note(path, os.getpid())
+    note(path, subprocess.Popen(["sleep", "600"], start_new_session=True).pid)
+    sleep_apart(path, 0)
+    sleep_apart(path, 1)
+    while comm.rank == 0 and len(path.read_text().split()) < 8:
         time.sleep(0.01)
     comm.barrier()
     print("running", flush=True)
-    if how == "fail":
+    if path.name == "fail":
         os._exit(3)
-    while how == "wait":
-        time.sleep(0.1)
+    if path.name == "wait":  # one rank busy, one in a call of the library
+        while comm.rank == 0:
+            pass
+        comm.barrier()
 
 
-try:
-    world.launch(program, 2)
-except world.WorldError as error:
-    print(str(error).splitlines()[0])
-print("over", flush=True)
-sys.stdin.read()
+def fork_a_sleeper():
+    """A process that Python forks once there is a server, and that prints nowhere."""
+    world.launch(lambda comm: None, 1)
+    child = os.fork()
+    if child == 0:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(nowhere, number)
+        time.sleep(600)
+    print(fork_server._server.process.pid, child, flush=True)
+
+
+for path in map(Path, sys.argv[1:]):
+    if path.name == "wait":
+        fork_a_sleeper()
+    try:
+        world.launch(program, 2, args=(path,))
+    except world.WorldError as error:
+        print(str(error).splitlines()[0])
+    print(path.name, "is over", flush=True)
+    sys.stdin.readline()
