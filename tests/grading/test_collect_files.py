@@ -88,9 +88,8 @@ def test_hostile_outputs_are_passed_in_time_that_grows_with_their_length(
     began = time.process_time()
     with pytest.raises(Refused):
         read(put(tmp_path / "a.ipynb", content))
-    assert (
-        time.process_time() - began < 3
-    )  # a second of it for a million brackets, whatever the length
+    # More than a second of it is for a million brackets, where it ends whatever the length.
+    assert time.process_time() - began < 3
 
 
 def test_a_file_of_outputs_alone_is_not_read_without_end(tmp_path: Path) -> None:

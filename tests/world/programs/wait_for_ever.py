@@ -1,5 +1,7 @@
 """Rank 0 computes without end and the others wait for it, until somebody stops the script."""
 
+import signal
+
 from dlsys import world
 
 
@@ -11,4 +13,5 @@ def program(comm):
     comm.barrier()
 
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what started it may ignore that
 world.launch(program, 2)
