@@ -534,7 +534,7 @@ def test_a_record_that_was_damaged_is_graded_again(tmp_path):
 def test_a_deadline_belongs_to_its_assignment(tmp_path):
     hand_in(tmp_path / "in", "ada")
     due = datetime(2026, 1, 1, tzinfo=UTC)
-    run(tmp_path, Watched(), deadline=(due.timestamp(), "10%/day"))
+    run(tmp_path, Watched(), deadline=lambda _: (due.timestamp(), "10%/day"))
     shutil.rmtree(tmp_path / "in")
     hand_in(tmp_path / "in", "ada", slug="memory_wall")
     result = run(tmp_path, Watched(), slug="memory_wall")
@@ -547,12 +547,15 @@ def test_a_deadline_holds_until_another_is_named_and_canvas_says_who_was_late(tm
     due = found.stat().st_mtime + 1000
     late = (tmp_path / "in").joinpath("bob_LATE_12345_67890_collectives.ipynb")
     shutil.copy2(found, late)
-    run(tmp_path, Watched(), deadline=(due, "20%"))
+    run(tmp_path, Watched(), deadline=lambda _: (due, "20%"))
     again = run(tmp_path, Watched())
     assert again.run.deadlines == {"collectives": (due, "20%")}
     submitted = {record.result.student: record.submitted for record in again.records}
     assert submitted["ada"] < due < submitted["bob_12345"]
-    assert run(tmp_path, Watched(), deadline=(None, None)).run.deadlines["collectives"][0] is None
+    assert (
+        run(tmp_path, Watched(), deadline=lambda _: (None, None)).run.deadlines["collectives"][0]
+        is None
+    )
 
 
 def test_a_second_run_at_the_same_time_is_refused_and_a_left_over_lock_is_not(tmp_path):

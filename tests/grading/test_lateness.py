@@ -40,7 +40,7 @@ def rows(
     result = run(
         *(folder, opener or Watched()),
         roster=folder / "roster.csv",
-        deadline=rate and (DUE, rate),
+        deadline=rate and (lambda _: (DUE, rate)),
         finish=lambda done: made.append(write_reports(folder / "out", done)),
     )
     with (folder / "out" / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
@@ -247,10 +247,31 @@ def test_a_policy_is_recorded_with_its_whole_path(tmp_path, monkeypatch):
     mine = own(tmp_path, "return 1")
     monkeypatch.chdir(tmp_path)
     assert absolute("late.py:mine") == mine
-    assert cli._deadline("2026-12-01", "late.py:mine") == (
-        cli._deadline("2026-12-01", None)[0],
-        mine,
+    assert cli._deadline("2026-12-01", "late.py:mine")((None, None))[1] == mine
+
+
+def test_what_is_not_said_of_a_deadline_stays_as_it_was_recorded(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(course, "boxes", Watched())
+    class_of(tmp_path, {"ada": 1.5 * DAY})
+    command = [str(tmp_path / "in"), "--out", str(tmp_path / "out"), "--assignment", "collectives"]
+
+    def penalty(*more: str) -> float:
+        assert cli.main([*command, *more]) == cli.OK
+        with (tmp_path / "out" / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
+            (row,) = csv.DictReader(file)
+        return float(row["late_penalty"])
+
+    due = datetime.fromtimestamp(DUE, UTC).isoformat()
+    assert cli.main([*command, "--late", "20%"]) == cli.USAGE
+    assert "late after when? No due date is recorded" in capsys.readouterr().err
+    assert penalty("--due", due, "--late", "10%/day") == pytest.approx(0.6)
+    assert penalty("--due", datetime.fromtimestamp(DUE + DAY, UTC).isoformat()) == pytest.approx(
+        0.3
     )
+    assert penalty("--late", "50%") == 1.5
+    assert penalty() == 1.5
+    assert penalty("--due", "none") == 0
+    assert penalty("--due", due) == 0
 
 
 @pytest.mark.parametrize(

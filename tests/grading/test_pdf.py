@@ -61,7 +61,6 @@ def test_a_page_runs_no_script_and_asks_nobody_for_anything(asked, tmp_path, mon
     address, paths = asked
     page = f"""<!doctype html>
         <link rel="stylesheet" href="http://{address}/style"><img src="http://{address}/image">
-        <iframe src="http://{address}/frame"></iframe><object data="http://{address}/object"></object>
         <style>body {{ background: url(http://{address}/background); }}</style>
         <script src="http://{address}/script"></script>
         <script>fetch("http://{address}/fetched"); while (true);</script><p>text</p>"""
@@ -121,6 +120,9 @@ def test_without_a_browser_a_sentence_says_what_to_install_before_anything_is_gr
     said = capsys.readouterr().err
     assert "sudo apt install chromium" in said
     assert said.count("\n") == 1
+    monkeypatch.setenv("CHROMIUM", str(tmp_path / "none"))
+    assert command(tmp_path, "--pdf") == cli.USAGE
+    assert "none' in the environment; there is no such program" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -15,6 +15,7 @@ from dlsys.grading.assignment import slugs
 from dlsys.grading.project import find_root, known
 
 if TYPE_CHECKING:
+    from dlsys.grading.course.records import Deadline
     from dlsys.grading.course.run import Class
     from dlsys.grading.reports.exporting import Exporter
 
@@ -114,8 +115,6 @@ def _grade(arguments: Sequence[str]) -> int:
     limits.add_argument("--check-seconds", type=_amount, metavar="S")
     limits.add_argument("--memory-gib", type=_gib, metavar="GIB")
     options = parser.parse_args(arguments)
-    if options.late and not options.due:
-        parser.error("--late needs --due: late after when?")
 
     root = find_root(options.course, ["exercises", "solutions"])
     here = slugs(root)
@@ -185,9 +184,12 @@ def _exporters(texts: Sequence[str]) -> dict[str, Exporter]:
     return {text: load(text) for text in texts}
 
 
-def _deadline(due: str | None, late: str | None) -> tuple[float | None, str | None] | None:
-    """When it is due and what lateness takes, both checked; None where nothing is said of it."""
-    if due is None:
+def _deadline(due: str | None, late: str | None) -> Callable[[Deadline], Deadline] | None:
+    """What becomes of a recorded deadline: what is not given stays. None where nothing is given.
+
+    Raises ValueError, also where it is called, for a rate without a due date.
+    """
+    if due is None and late is None:
         return None
     from dlsys.grading.course.late import policy
     from dlsys.grading.course.plugins import absolute, is_plugin
@@ -196,7 +198,15 @@ def _deadline(due: str | None, late: str | None) -> tuple[float | None, str | No
     if late is not None:
         policy(late)
         late = absolute(late) if is_plugin(late) else late
-    return (None if due == "none" else parse_due(due).timestamp()), late
+    moment = None if due in (None, "none") else parse_due(str(due)).timestamp()
+
+    def changed(before: Deadline) -> Deadline:
+        when = before[0] if due is None else moment
+        if when is None and late is not None:
+            raise ValueError("--late needs --due: late after when? No due date is recorded.")
+        return when, (None if due == "none" else before[1]) if late is None else late
+
+    return changed
 
 
 def _count(text: str) -> int:

@@ -83,7 +83,7 @@ def grade(
     out: Path,
     *,
     roster: Path | None = None,
-    deadline: Deadline | None = None,
+    deadline: Callable[[Deadline], Deadline] | None = None,
     plan: Plan,
     progress: Progress,
     opener: Opener,
@@ -93,7 +93,8 @@ def grade(
 
     root: the project, with exercises/ and solutions/
     wanted: slugs of assignments
-    deadline: recorded for these assignments, for whoever writes the reports; None keeps theirs
+    deadline: gives the deadline to record for an assignment from the one recorded before, for
+        whoever writes the reports; None keeps what is recorded
     opener: `boxes`, or another source of what examines; used where there is something to grade
     finish: called with the class while `out` is still locked, to write the reports
 
@@ -111,8 +112,9 @@ def grade(
     with locked(out):
         run = open_run(out, plan.seed)
         if deadline is not None:
-            here = dict.fromkeys((each.slug for each in found), deadline)
-            run = replace(run, deadlines={**run.deadlines, **here})
+            before = {each.slug: run.deadlines.get(each.slug, (None, None)) for each in found}
+            now = {slug: deadline(recorded) for slug, recorded in before.items()}
+            run = replace(run, deadlines={**run.deadlines, **now})
         plan = replace(plan, seed=run.seed)
         save_run(out, run)
         tasks = _sort(submissions, out, plan, run.deadlines, assignments, found)

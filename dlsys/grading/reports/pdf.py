@@ -40,9 +40,10 @@ Ask = Callable[..., dict[str, Any]]
 
 def browser() -> str:
     """The program; raises ValueError with what to install where there is none."""
-    found = shutil.which(os.environ.get("CHROMIUM", "")) or next(
-        filter(None, map(shutil.which, _NAMES)), None
-    )
+    named = os.environ.get("CHROMIUM")
+    if named and not shutil.which(named):
+        raise ValueError(f"CHROMIUM is {named!r} in the environment; there is no such program.")
+    found = next(filter(None, map(shutil.which, [named] if named else _NAMES)), None)
     if found is None:
         raise ValueError(
             "A PDF is printed by Chromium or Chrome, and there is none: install it (Debian: sudo "
