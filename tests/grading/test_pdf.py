@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +20,13 @@ from tests.grading.test_course import ROOT, Watched, hand_in
 from tests.grading.test_feedback import CHROMIUM, hostile_page
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder for a browser's files, whose sockets must have names of less than 108 letters."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 @pytest.fixture
@@ -57,14 +65,14 @@ def graded_by(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_chromium
-def test_a_page_runs_no_script_and_asks_nobody_for_anything(asked, tmp_path, monkeypatch) -> None:
+def test_a_page_runs_no_script_and_asks_nobody_for_anything(asked, short, monkeypatch) -> None:
     address, paths = asked
     page = f"""<!doctype html>
         <link rel="stylesheet" href="http://{address}/style"><img src="http://{address}/image">
         <style>body {{ background: url(http://{address}/background); }}</style>
         <script src="http://{address}/script"></script>
         <script>fetch("http://{address}/fetched"); while (true);</script><p>text</p>"""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(short))
     with pdf.printer() as printed:
         started = time.monotonic()
         assert printed(page).startswith(b"%PDF-")
@@ -72,7 +80,7 @@ def test_a_page_runs_no_script_and_asks_nobody_for_anything(asked, tmp_path, mon
     assert time.monotonic() - started < pdf.SECONDS  # the loop of the script has not run
     assert paths == []
     assert psutil.wait_procs(children(), timeout=5)[1] == []
-    assert list(tmp_path.iterdir()) == []
+    assert list(short.iterdir()) == []
 
 
 def test_feedback_is_printed_once_and_again_where_it_changes(tmp_path, graded_by, monkeypatch):
