@@ -617,7 +617,7 @@ def large(path: Path) -> None:
         (Path.mkdir, "is a folder and no file"),
         (os.mkfifo, "is a device or a pipe"),
         (listening, "cannot be opened"),
-        (large, "is larger than 10 MB. Clear its outputs"),
+        (large, "is larger than 10 MB without its outputs. Delete the data or the pictures"),
         (lambda path: path.symlink_to("/etc/passwd"), "is a link"),
         (lambda path: path.symlink_to(path), "is a link"),
         (lambda path: path.symlink_to("/dev/zero"), "is a link"),
