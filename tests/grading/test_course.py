@@ -317,6 +317,20 @@ def test_items_say_how_hard_a_question_is_and_whether_it_tells_students_apart():
     assert second.discrimination == pytest.approx(0.5)
 
 
+def test_items_are_of_the_points_that_count_and_so_of_those_given_by_hand():
+    results = [graded("a", 2, 2), graded("b", 0, 1), graded("c", 0, 0)]
+    results = [replace(each, written=[essay()]) for each in results]
+    given = {(student, "collectives"): {"w0": 1.0} for student in "abc"}
+    assert items(results, given)[0].difficulty == pytest.approx(1 / 3)
+    given["c", "collectives"] = {"q0": 2.0, "w0": 4.0}
+    first, second, written = items(results, given)
+    assert (first.difficulty, second.difficulty) == (pytest.approx(2 / 3), 0.5)
+    # (2, 0, 2) with (2, 1, 0): the first is alike at both ends of the second.
+    assert first.discrimination == second.discrimination == pytest.approx(0)
+    # (1, 1, 4) with (4, 1, 2): deviations (-1, -1, 2) and (5, -4, -1) / 3, so -1 / sqrt(6 * 14 / 3).
+    assert written.discrimination == pytest.approx(-1 / 28**0.5)
+
+
 def test_the_commonest_mistakes_count_students_and_not_checks():
     failed = CheckResult(False, False, hint="Forgot the master weights.")
     other = CheckResult(False, False, hint="GB for GiB.")
