@@ -403,7 +403,7 @@ def test_files_of_one_student_under_several_names_come_together(tmp_path: Path) 
         ("stranger", "memory_wall", MISSING),
     ]
     assert found[0].person == {"name": "Jane Doe", "canvas_id": "123"}
-    assert "No student on the roster" in found[2].notes[0]
+    assert all(one.notes == () for one in found)  # who is listed may change, and the notes not
     assert [one.listed for one in found] == [True, True, False, False]
     assert all(one.listed for one in find(tmp_path, BOTH))  # without a roster everybody is
 

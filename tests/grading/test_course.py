@@ -489,6 +489,44 @@ def test_who_handed_in_nothing_is_missing_and_graded_as_soon_as_there_is_somethi
     assert statuses(run(tmp_path, Watched(), roster=roster)) == {"ada": GRADED, "bob": GRADED}
 
 
+def test_who_comes_on_the_roster_or_leaves_it_keeps_the_result(tmp_path):
+    hand_in(tmp_path / "in", "ada", "eve")
+    roster, watched = tmp_path / "roster.csv", Watched()
+
+    def eve(*lines: str) -> tuple[bool, str, dict[str, str]]:
+        roster.write_text("\n".join(["student,name", "ada,Ada", *lines]), "utf-8")
+        out = tmp_path / "out"
+        finish = {"finish": lambda done: write_reports(out, done)}
+        records = run(tmp_path, watched, roster=roster, **finish).records
+        (one,) = [each for each in records if each.result.student == "eve"]
+        (row,) = [r for r in rows_of((out / "grades.csv").read_text("utf-8")) if r["name"] != "Ada"]
+        return one.listed, row["reason"], dict(one.person)
+
+    said = "No student on the roster goes by this name, or more than one."
+    assert eve() == (False, said, {"name": "eve"})
+    assert eve("eve,Eve") == (True, "", {"name": "Eve"})
+    assert eve() == (False, said, {"name": "eve"})
+    assert watched.seen == ["ada", "eve"]
+
+
+@pytest.mark.parametrize("students", ["", "ada"])
+def test_a_zip_file_of_the_whole_class_is_named_to_be_unpacked(tmp_path, students):
+    (tmp_path / "in").mkdir()
+    roster = {"roster": tmp_path / "roster.csv"} if students else {}
+    (tmp_path / "roster.csv").write_text(f"student\n{students}\n")
+    if not students:
+        with pytest.raises(ValueError, match=r"no file of a student\.$"):
+            run(tmp_path, Watched())
+    for name in ("week 1.zip", "Week 2.ZIP"):
+        with zipfile.ZipFile(tmp_path / "in" / name, "w") as archive:
+            archive.writestr("bob/collectives.ipynb", "{}")
+    said = r"no file of a student\. Unpack what holds the class: 'Week 2\.ZIP', 'week 1\.zip'\.$"
+    with pytest.raises(ValueError, match=said):
+        run(tmp_path, Watched(), **roster)
+    hand_in(tmp_path / "in", "ada")
+    assert run(tmp_path, Watched(), **roster).graded == 1
+
+
 def test_a_notebook_of_a_chapter_that_is_not_asked_for_is_missing_and_not_graded(tmp_path):
     hand_in(tmp_path / "in", "ada")
     hand_in(tmp_path / "in", "bob", slug="data_parallel")

@@ -61,7 +61,7 @@ def write_grades(
         result, points = grade.result, grade.points()
         graded = result.status == GRADED
         person = [grade.person.get("name", ""), grade.person.get("email", "")]
-        said = [result.reason, *result.notes, *grade.beyond, grade.policy_failed]
+        said = [result.reason, *grade.notes, *grade.beyond, grade.policy_failed]
         reason = " ".join(filter(None, said))
         rows.append(
             [result.student, *person, result.slug, result.status, reason]
