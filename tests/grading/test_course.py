@@ -162,7 +162,8 @@ def test_a_row_holds_each_question_and_the_sum_of_what_was_earned(tmp_path):
     assert row == {
         **{"student": "ada", "name": "Ada", "email": "ada@school.example"},
         **{"assignment": "collectives", "status": "graded", "reason": "", "q0": "2"},
-        **{"q1": "0.6667", "late_penalty": "0", "total": "2.6667", "maximum": "4"},
+        **{"q1": "0.6667", "seconds_late": "", "late_penalty": "0", "total": "2.6667"},
+        **{"maximum": "4"},
         **{"to_grade_by_hand": "0", "isolation": "isolated"},
     }
 
@@ -272,6 +273,8 @@ def test_who_is_not_on_the_roster_is_named_and_in_no_platforms_table(tmp_path):
     said = "Not on the roster, and so not in canvas/ and moodle/: eve."
     assert said in shown_summary(tmp_path, grades)
     assert "Not on the roster" not in shown_summary(tmp_path, grades[:1])
+    grades += [Grade(graded(name, 2, 2), listed=False) for name in ("Doe, Jane", "'zed")]
+    assert """moodle/: "'zed", 'Doe, Jane', eve.""" in shown_summary(tmp_path, grades)
 
 
 def test_what_the_roster_knows_of_a_student_is_what_platforms_find_them_by():
