@@ -179,7 +179,10 @@ def test_the_files_are_those_that_a_run_writes(tmp_path: Path) -> None:
     assert written == {Path(name).parts[0] for name in said}
     heads = [(out / f"{n}.csv").read_text("utf-8-sig").split("\n")[0] for n in ("grades", "items")]
     columns = {column for head in heads for column in head.strip().split(",")}
-    for column in ("total", "late_penalty", "maximum", "to_grade_by_hand", "status", "reason"):
+    for column in (
+        *("total", "late_penalty", "maximum", "to_grade_by_hand", "status", "reason"),
+        "seconds_late",
+    ):
         assert f"`{column}`" in PAGE
         assert column in columns
     for column in ("difficulty", "discrimination", "not_answered", "commonest_mistakes"):

@@ -162,7 +162,8 @@ def test_a_row_holds_each_question_and_the_sum_of_what_was_earned(tmp_path):
     assert row == {
         **{"student": "ada", "name": "Ada", "email": "ada@school.example"},
         **{"assignment": "collectives", "status": "graded", "reason": "", "q0": "2"},
-        **{"q1": "0.6667", "late_penalty": "0", "total": "2.6667", "maximum": "4"},
+        **{"q1": "0.6667", "seconds_late": "", "late_penalty": "0", "total": "2.6667"},
+        **{"maximum": "4"},
         **{"to_grade_by_hand": "0", "isolation": "isolated"},
     }
 
@@ -272,6 +273,8 @@ def test_who_is_not_on_the_roster_is_named_and_in_no_platforms_table(tmp_path):
     said = "Not on the roster, and so not in canvas/ and moodle/: eve."
     assert said in shown_summary(tmp_path, grades)
     assert "Not on the roster" not in shown_summary(tmp_path, grades[:1])
+    grades += [Grade(graded(name, 2, 2), listed=False) for name in ("Doe, Jane", "'zed")]
+    assert """moodle/: "'zed", 'Doe, Jane', eve.""" in shown_summary(tmp_path, grades)
 
 
 def test_what_the_roster_knows_of_a_student_is_what_platforms_find_them_by():
@@ -315,6 +318,20 @@ def test_items_say_how_hard_a_question_is_and_whether_it_tells_students_apart():
     assert second.difficulty == third.difficulty == 0.5
     # (2, 1, 0) with (4, 2, 3): means 1 and 3, so (1 * 1 + 0 * -1 + -1 * 0) / (sqrt(2) * sqrt(2)).
     assert second.discrimination == pytest.approx(0.5)
+
+
+def test_items_are_of_the_points_that_count_and_so_of_those_given_by_hand():
+    results = [graded("a", 2, 2), graded("b", 0, 1), graded("c", 0, 0)]
+    results = [replace(each, written=[essay()]) for each in results]
+    given = {(student, "collectives"): {"w0": 1.0} for student in "abc"}
+    assert items(results, given)[0].difficulty == pytest.approx(1 / 3)
+    given["c", "collectives"] = {"q0": 2.0, "w0": 4.0}
+    first, second, written = items(results, given)
+    assert (first.difficulty, second.difficulty) == (pytest.approx(2 / 3), 0.5)
+    # (2, 0, 2) with (2, 1, 0): the first is alike at both ends of the second.
+    assert first.discrimination == second.discrimination == pytest.approx(0)
+    # (1, 1, 4) with (4, 1, 2): deviations (-1, -1, 2) and (5, -4, -1) / 3, so -1 / sqrt(6 * 14 / 3).
+    assert written.discrimination == pytest.approx(-1 / 28**0.5)
 
 
 def test_the_commonest_mistakes_count_students_and_not_checks():
@@ -473,6 +490,44 @@ def test_who_handed_in_nothing_is_missing_and_graded_as_soon_as_there_is_somethi
     shutil.rmtree(tmp_path / "in" / "eve")
     hand_in(tmp_path / "in", "bob")
     assert statuses(run(tmp_path, Watched(), roster=roster)) == {"ada": GRADED, "bob": GRADED}
+
+
+def test_who_comes_on_the_roster_or_leaves_it_keeps_the_result(tmp_path):
+    hand_in(tmp_path / "in", "ada", "eve")
+    roster, watched = tmp_path / "roster.csv", Watched()
+
+    def eve(*lines: str) -> tuple[bool, str, dict[str, str]]:
+        roster.write_text("\n".join(["student,name", "ada,Ada", *lines]), "utf-8")
+        out = tmp_path / "out"
+        finish = {"finish": lambda done: write_reports(out, done)}
+        records = run(tmp_path, watched, roster=roster, **finish).records
+        (one,) = [each for each in records if each.result.student == "eve"]
+        (row,) = [r for r in rows_of((out / "grades.csv").read_text("utf-8")) if r["name"] != "Ada"]
+        return one.listed, row["reason"], dict(one.person)
+
+    said = "No student on the roster goes by this name, or more than one."
+    assert eve() == (False, said, {"name": "eve"})
+    assert eve("eve,Eve") == (True, "", {"name": "Eve"})
+    assert eve() == (False, said, {"name": "eve"})
+    assert watched.seen == ["ada", "eve"]
+
+
+@pytest.mark.parametrize("students", ["", "ada"])
+def test_a_zip_file_of_the_whole_class_is_named_to_be_unpacked(tmp_path, students):
+    (tmp_path / "in").mkdir()
+    roster = {"roster": tmp_path / "roster.csv"} if students else {}
+    (tmp_path / "roster.csv").write_text(f"student\n{students}\n")
+    if not students:
+        with pytest.raises(ValueError, match=r"no file of a student\.$"):
+            run(tmp_path, Watched())
+    for name in ("week 1.zip", "Week 2.ZIP"):
+        with zipfile.ZipFile(tmp_path / "in" / name, "w") as archive:
+            archive.writestr("bob/collectives.ipynb", "{}")
+    said = r"no file of a student\. Unpack what holds the class: 'Week 2\.ZIP', 'week 1\.zip'\.$"
+    with pytest.raises(ValueError, match=said):
+        run(tmp_path, Watched(), **roster)
+    hand_in(tmp_path / "in", "ada")
+    assert run(tmp_path, Watched(), **roster).graded == 1
 
 
 def test_a_notebook_of_a_chapter_that_is_not_asked_for_is_missing_and_not_graded(tmp_path):

@@ -1,9 +1,11 @@
 """Who is late and what it costs: extensions in the roster, a grace period, policies of one's own."""
 
 import csv
+import io
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from dlsys.grading.course import run as course
 from dlsys.grading.course.late import LatePenalty, policy
 from dlsys.grading.course.plugins import absolute
 from dlsys.grading.reports.everything import Reports, write_reports
+from dlsys.grading.reports.tables import write_grades
 from dlsys.grading.times import extended, parse_span
 from tests.grading.test_course import Watched, hand_in, run
 
@@ -159,6 +162,36 @@ def test_within_the_grace_period_nothing_is_taken_and_later_all_of_it(tmp_path):
     taken = penalties(tmp_path, "10%/day after 15 minutes")
     assert taken == pytest.approx({"ada": 0, "bob": 0.3, "cy": 0.6})
     assert LatePenalty(rate="1 point after 1 hour").late_submission_penalty("a", 9, 3600) == 0
+
+
+def test_who_is_late_is_named_and_by_how_much_and_how_many_lose_points(tmp_path):
+    class_of(tmp_path, {"ada": 900, "bob": 901.5, "cy": -5, "dee": 9 * DAY}, "student,extension")
+    with (tmp_path / "roster.csv").open("a") as file:
+        file.write("\nada,\nbob,\ncy,\ndee,\neve,\nfay,1 hour\n")
+    late = tmp_path / "in" / "fay_LATE_12345_67890_collectives.ipynb"
+    late.write_bytes((tmp_path / "in" / "ada" / "collectives.ipynb").read_bytes())
+    os.utime(late, (DUE + 3600 + 60, DUE + 3600 + 60))
+    refused = tmp_path / "in" / "dee" / "collectives.ipynb"
+    refused.write_text("{")
+    os.utime(refused, (DUE + 3600, DUE + 3600))
+    table, result, reports = rows(tmp_path, "10%/day after 15 minutes")
+    assert {student: row["seconds_late"] for student, row in table.items()} == {
+        **{"ada": "900", "bob": "902", "cy": "0", "dee": "3600", "eve": "", "fay": "60"}
+    }
+    shown = io.StringIO()
+    summary(tmp_path / "out", result, reports, shown)
+    assert (
+        "Late, by timestamp.txt or else the date of the file, or by Canvas's mark: 3, of which 1 "
+        "loses points: ada (collectives), bob (collectives), fay (collectives).\n"
+    ) in shown.getvalue()
+    in_time = course.Class(result.assignments, [], result.run, 0, [])
+    early = Reports([each for each in reports.grades if not each.seconds_late], [])
+    summary(tmp_path / "out", in_time, early, shown := io.StringIO())
+    assert "Late" not in shown.getvalue()
+    undated = [replace(each, due=None) for each in reports.grades]
+    write_grades(tmp_path / "undated.csv", undated, result.assignments)
+    text = (tmp_path / "undated.csv").read_text("utf-8-sig").splitlines()
+    assert {row["seconds_late"] for row in csv.DictReader(text)} == {""}
 
 
 @pytest.mark.parametrize(

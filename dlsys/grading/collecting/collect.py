@@ -26,7 +26,6 @@ from dlsys.grading.text import visible
 __all__ = ["FOUND", "Found", "Refused", "find", "read"]
 
 FOUND = "found"
-NOT_LISTED = "No student on the roster goes by this name, or more than one."
 _RELEASED = "Hand in the notebook that was released, with your answers in it."
 
 
@@ -104,12 +103,11 @@ def find(
     for student in sorted({*known.students, *handed_in}):
         person = _person(student, handed_in.get(student, []), known)
         listed = student in known.students or not known.students
-        notes = [*([] if listed else [NOT_LISTED]), *said.get(student, [])]
         for slug in wanted:
             one = _found(student, slug, looked_into.get(student, []), below, list(by_slug))
-            notes_ = (*notes, *one.notes)
+            notes = (*said.get(student, []), *one.notes)
             extension = known.students[student].extension(slug) if student in known.students else ""
-            one = replace(one, listed=listed, notes=notes_, extension=extension)
+            one = replace(one, listed=listed, notes=notes, extension=extension)
             found.append(replace(one, person=person))
     return found
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 
 from dlsys.grading.text import visible
 
-# How Canvas and Moodle call the files of a bulk download; Moodle's folders have no file.
+# How Canvas and Moodle call the files of a bulk download; Moodle's folders have no file, and what
+# was typed there is in one of its own.
 _CANVAS = re.compile(r"(?P<name>[^_]+)_(?P<late>LATE_)?(?P<number>\d+)_\d+_(?P<file>.+)", re.DOTALL)
 _MOODLE = re.compile(
-    r"(?P<name>.+?)(?:_(?P<number>\d+))?_assignsubmission_file_?(?P<file>.*)", re.DOTALL
+    r"(?P<name>.+?)(?:_(?P<number>\d+))?_assignsubmission_(?:file|onlinetext)_?(?P<file>.*)",
+    re.DOTALL,
 )
 _ENDING = re.compile(r"\.(?:ipynb|zip|pdf|py|txt|md|html?|docx?)$", re.IGNORECASE)
 # What a browser or Jupyter adds to a second file of a name.

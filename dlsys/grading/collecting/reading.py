@@ -27,6 +27,10 @@ _CLEAR = (
     "Clear its outputs (in Jupyter: Edit, Clear Outputs of All Cells), save it, and hand it in "
     "again."
 )
+_SHORTEN = (
+    "Delete the data or the pictures that stand in the text of a cell, save it, and hand it in "
+    "again."
+)
 # A text without an end reaches to the end of the file, so that every text is looked at once.
 _JSON_TEXT = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _NO_BRACKETS = re.compile(r"[^][{}]+")
@@ -53,7 +57,9 @@ def parse(name: str, data: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise Refused(f"{name} cannot be read: {error}. {_CLEAR}") from None
     if len(data) > MOST_BYTES:
-        raise Refused(f"{name} is larger than {MOST_BYTES / 1e6:g} MB. {_CLEAR}")
+        raise Refused(
+            f"{name} is larger than {MOST_BYTES / 1e6:g} MB without its outputs. {_SHORTEN}"
+        )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:

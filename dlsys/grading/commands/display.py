@@ -81,13 +81,15 @@ def summary(out: Path, result: course.Class, reports: Reports, stream: TextIO) -
     strangers = sorted({grade.result.student for grade in grades if not grade.listed})
     if strangers:
         say(_line(f"Not on the roster, and so not in canvas/ and moodle/: {_some(strangers)}."))
-    late = sum(grade.seconds_late > 0 for grade in grades)
+    late = [each for each in grades if each.result.status == GRADED and each.seconds_late > 0]
     if late:
-        say(f"Late, by timestamp.txt or else the date of the file: {late}.")
+        say(_line(_of_late(late)))
     for sentence in reports.failed:
         say(_line(sentence))
     if result.gone:
-        say(_line(f"No longer there, kept in {out / 'gone'}: {', '.join(result.gone)}"))
+        say(
+            _line(f"No longer there, kept in {out / 'gone'}: {', '.join(map(_plain, result.gone))}")
+        )
     say(f"Graded now: {result.graded}. Seed: {result.run.seed}.")
     say(f"{out}: grades.csv, items.csv, feedback/, gradescope/, canvas/, moodle/, nbgrader/")
     by_hand = sum(grade.waiting > 0 for grade in grades)
@@ -103,7 +105,22 @@ def summary(out: Path, result: course.Class, reports: Reports, stream: TextIO) -
 def _some(names: Sequence[str]) -> str:
     """Names, as many as a summary holds."""
     more = [f"and {len(names) - _LISTED} more"] if len(names) > _LISTED else []
-    return ", ".join([*names[:_LISTED], *more])
+    return ", ".join([*map(_plain, names[:_LISTED]), *more])
+
+
+def _plain(name: str) -> str:
+    """A name as it stands in a list: in quotes where it could be read as two."""
+    return repr(name) if "," in name or name.startswith(("'", '"')) else name
+
+
+def _of_late(grades: Sequence[Grade]) -> str:
+    """How many are late and lose points for it, and whose they are."""
+    losing = sum(grade.late_penalty > 0 for grade in grades)
+    whose = [f"{grade.result.student} ({grade.result.slug})" for grade in grades]
+    return (
+        "Late, by timestamp.txt or else the date of the file, or by Canvas's mark: "
+        f"{len(grades)}, of which {losing} lose{'s' * (losing == 1)} points: {_some(whose)}."
+    )
 
 
 def _of_assignments(result: course.Class, grades: Sequence[Grade]) -> Table:

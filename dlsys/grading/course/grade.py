@@ -9,6 +9,7 @@ from functools import cached_property
 from dlsys.grading.result import GRADED, Result
 
 NOT_ISOLATED = "NOT ISOLATED"
+NOT_LISTED = "No student on the roster goes by this name, or more than one."
 Penalty = Callable[[float, float], float]  # points to take, of a score and the seconds it is late
 
 
@@ -35,6 +36,12 @@ class Grade:
         if self.result.status != GRADED:
             return ""
         return "isolated" if self.result.isolated else NOT_ISOLATED
+
+    @property
+    def notes(self) -> list[str]:
+        """What was noted of the notebook, after what the roster says of the student, which may
+        change without a new result."""
+        return [*([] if self.listed else [NOT_LISTED]), *self.result.notes]
 
     def points(self) -> dict[str, float]:
         """What each question earned; a written one is there once it was graded by hand.

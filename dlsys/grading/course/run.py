@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dlsys.checks import shown
 from dlsys.grading.assignment import Assignment, load, preload, slugs
 from dlsys.grading.boxes.sandbox import Limits
 from dlsys.grading.boxes.warm import Boxes
 from dlsys.grading.collecting.collect import FOUND, Found, Refused, find, read
+from dlsys.grading.collecting.packed import is_zip
 from dlsys.grading.collecting.rebuild import rebuild
 from dlsys.grading.collecting.roster import read_roster
 from dlsys.grading.course.records import (
@@ -106,8 +108,7 @@ def grade(
     students = read_roster(roster, slugs(root)) if roster else []
     others = _others(root, wanted)
     found = find(submissions, list(assignments.values()), students, others)
-    if not found:
-        raise ValueError(f"There is nothing to grade in {submissions}: no file of a student.")
+    _check_there(submissions, found)
     out.mkdir(parents=True, exist_ok=True)
     with locked(out):
         run = open_run(out, plan.seed)
@@ -126,11 +127,11 @@ def grade(
             )
             _grade_all(out, plan.jobs, opened, assignments, tasks, progress)
         kept = {slug: load_all(out, slug) for slug in slugs(root)}
-        shown = {
+        there = {
             slug: assignments.get(slug) or load(root, slug) for slug, some in kept.items() if some
         }
         records = [record for some in kept.values() for record in some.values()]
-        result = Class(shown, records, run, len(tasks), gone)
+        result = Class(there, records, run, len(tasks), gone)
         finish(result)
     return result
 
@@ -151,6 +152,16 @@ def _check_folders(submissions: Path, out: Path) -> None:
             f"Submissions ({submissions}) and grades ({out}) are in one another; "
             "name a folder for the grades beside the submissions."
         )
+
+
+def _check_there(submissions: Path, found: Sequence[Found]) -> None:
+    """Raise ValueError where nobody handed in anything, or whatever came is still packed."""
+    zips = sorted(path.name for path in submissions.glob("*") if is_zip(path.name))
+    if any(each.status != MISSING for each in found) or (found and not zips):
+        return
+    named = ", ".join([*map(shown, zips[:3]), *(["..."] if len(zips) > 3 else [])])
+    unpack = f" Unpack what holds the class: {named}." if zips else ""
+    raise ValueError(f"There is nothing to grade in {submissions}: no file of a student.{unpack}")
 
 
 def _sort(

@@ -69,7 +69,7 @@ def gradescope(grade: Grade) -> str | None:
     result = grade.result
     if result.status == NOT_GRADED or grade.policy_failed:
         return None
-    notes = [*([result.reason] if result.reason else []), *result.notes]
+    notes = [*([result.reason] if result.reason else []), *grade.notes]
     if grade.isolation == NOT_ISOLATED:
         notes.insert(0, f"{NOT_ISOLATED}: the code ran with limits on resources alone.")
     if grade.late_penalty:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import StatisticsError, correlation, fmean
 
 from dlsys.grading.result import GRADED, UNANSWERED, QuestionResult, Result
@@ -39,12 +39,13 @@ class Item:
 def items(results: Iterable[Result], by_hand: ByHand | None = None) -> list[Item]:
     """The statistics of every question in the results that are graded, by assignment, in order.
 
-    by_hand: the points that a person gave, of which those for written answers count
+    by_hand: the points that a person gave; they take the place of what running gave
     """
     graded: dict[str, list[Result]] = {}
     for result in results:
         if result.status == GRADED:
-            graded.setdefault(result.slug, []).append(result)
+            given = (by_hand or {}).get((result.student, result.slug), {})
+            graded.setdefault(result.slug, []).append(_counting(result, given))
     return [
         item
         for slug in sorted(graded)
@@ -53,6 +54,12 @@ def items(results: Iterable[Result], by_hand: ByHand | None = None) -> list[Item
             *_in_words(slug, graded[slug], by_hand or {}),
         )
     ]
+
+
+def _counting(result: Result, given: Mapping[str, float]) -> Result:
+    """A result with the points that count, as in `Grade.points`."""
+    questions = [replace(q, earned=given.get(q.id, q.earned)) for q in result.questions]
+    return replace(result, questions=questions)
 
 
 def _in_words(slug: str, results: Sequence[Result], by_hand: ByHand) -> list[Item]:

@@ -11,6 +11,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
 from pathlib import Path
 
 from dlsys.grading.assignment import Assignment
@@ -50,22 +51,24 @@ def write_grades(
     """Write `grades.csv`: a row for each student and assignment, a column for each question.
 
     `reason` says why nothing was graded, and what was noted about the notebook, the student and the
-    points. `total` is what was earned so far less `late_penalty`; of `maximum` points,
-    `to_grade_by_hand` wait for a person. `isolation` says how the student's code ran.
+    points. `seconds_late` is empty where nothing was due or handed in. `total` is what was earned
+    so far less `late_penalty`; of `maximum` points, `to_grade_by_hand` wait for a person.
+    `isolation` says how the student's code ran.
     """
     questions = list(dict.fromkeys(id_ for each in assignments.values() for id_ in _ids(each)))
     before = ["student", "name", "email", "assignment", "status", "reason"]
-    after = ["late_penalty", "total", "maximum", "to_grade_by_hand", "isolation"]
+    after = ["seconds_late", "late_penalty", "total", "maximum", "to_grade_by_hand", "isolation"]
     rows: list[list[Cell]] = [[*before, *questions, *after]]
     for grade in grades:
         result, points = grade.result, grade.points()
-        graded = result.status == GRADED
+        graded, timed = result.status == GRADED, None not in (grade.submitted, grade.due)
         person = [grade.person.get("name", ""), grade.person.get("email", "")]
-        said = [result.reason, *result.notes, *grade.beyond, grade.policy_failed]
+        said = [result.reason, *grade.notes, *grade.beyond, grade.policy_failed]
         reason = " ".join(filter(None, said))
         rows.append(
             [result.student, *person, result.slug, result.status, reason]
             + [points.get(id_) for id_ in questions]
+            + [ceil(grade.seconds_late) if timed else None]
             + [grade.late_penalty if graded else None, grade.total]
             + [assignments[result.slug].points]
             + [grade.waiting if graded else None, grade.isolation]
