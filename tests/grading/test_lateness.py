@@ -140,7 +140,9 @@ def test_a_column_of_canvas_that_begins_alike_is_none_of_ours(tmp_path):
     ],
 )
 def test_an_extension_that_cannot_be_read_names_row_value_and_what_is_allowed(tmp_path, extension):
-    (tmp_path / "roster.csv").write_text(f"student,extension\nada,\nbob,{extension}\n", "utf-8")
+    (tmp_path / "roster.csv").write_text(
+        f"student,extension\nada,\nbob,{extension}\ncy,\n", "utf-8"
+    )
     with pytest.raises(ValueError, match=r"roster\.csv, line 3: the extension of 'bob'") as caught:
         read_roster(tmp_path / "roster.csv")
     assert repr(extension) in str(caught.value)

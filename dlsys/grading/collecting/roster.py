@@ -85,7 +85,7 @@ def read_roster(path: Path, slugs: Sequence[str] = ()) -> list[Student]:
         given = {slug: cells.get(column, "") for column, slug in extensions.items()}
         given = {slug: text for slug, text in given.items() if text}
         for text in given.values():
-            _check(text, f"{path}, line {table.line_num}: the extension of {student.id!r}")
+            _check(text, f"{path}, line {line}: the extension of {student.id!r}")
         student = replace(student, extensions=given)
         if student.id in students:
             raise ValueError(f"{path}, line {line}: {student.id!r} is there twice; remove one.")
