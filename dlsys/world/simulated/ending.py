@@ -22,18 +22,6 @@ class Aborted(BaseException):
     """Raised in the ranks that are still running when the run has ended."""
 
 
-class Parked(BaseException):
-    """Stops a thread that catches everything: it waits for ever in the making of this exception.
-
-    Python may not end while a thread computes, which it would tear out of PyTorch's C++.
-    """
-
-    def __init__(self) -> None:
-        forever = threading.Lock()
-        with forever:
-            forever.acquire()
-
-
 def end(ranks: Sequence[Rank]) -> None:
     """End the ranks that still run, one after the other, through their `finally` blocks."""
     until = None
@@ -49,7 +37,7 @@ def end(ranks: Sequence[Rank]) -> None:
             _raise_in(thread, Aborted)
             thread.join(timeout=max(_PATIENCE, until - time.monotonic()))
         if thread.is_alive():  # and takes whatever is raised; or is inside a call into C
-            _raise_in(thread, Parked)
+            _park(thread, max(_PATIENCE, until - time.monotonic()))
 
 
 def _raise_in(thread: threading.Thread, error: type[BaseException]) -> None:
@@ -57,3 +45,21 @@ def _raise_in(thread: threading.Thread, error: type[BaseException]) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread.ident or 0), ctypes.py_object(error)
     )
+
+
+def _park(thread: threading.Thread, seconds: float) -> None:
+    """Stop a thread that catches everything: it waits for ever in the making of an exception.
+
+    Python may not end while a thread computes, which it would tear out of PyTorch's C++. So up to
+    `seconds` are for the thread to get there.
+    """
+    there, forever = threading.Event(), threading.Lock()
+
+    class Parked(BaseException):
+        def __init__(self) -> None:
+            there.set()
+            with forever:
+                forever.acquire()
+
+    _raise_in(thread, Parked)
+    there.wait(seconds)
