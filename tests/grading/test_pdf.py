@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -49,8 +49,15 @@ def asked() -> Iterator[tuple[str, list[str]]]:
         thread.join()
 
 
-def children() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+@pytest.fixture
+def children() -> Callable[[], list[psutil.Process]]:
+    """Gives the processes that the test has started; other tests may have left a server of theirs."""
+
+    def every() -> list[psutil.Process]:
+        return psutil.Process().children(recursive=True)
+
+    before = every()
+    return lambda: [each for each in every() if each not in before]
 
 
 def command(folder: Path, *more: str) -> int:
@@ -65,7 +72,9 @@ def graded_by(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_chromium
-def test_a_page_runs_no_script_and_asks_nobody_for_anything(asked, short, monkeypatch) -> None:
+def test_a_page_runs_no_script_and_asks_nobody_for_anything(
+    asked, short, children, monkeypatch
+) -> None:
     address, paths = asked
     page = f"""<!doctype html>
         <link rel="stylesheet" href="http://{address}/style"><img src="http://{address}/image">
@@ -138,7 +147,7 @@ def test_without_a_browser_a_sentence_says_what_to_install_before_anything_is_gr
     "lines", ["exit 1", "exec sleep 60", "head -c 9 <&3; printf '{}\\0x\\0' >&4"]
 )
 def test_a_browser_that_does_not_print_is_named_and_all_grades_are_there(
-    tmp_path, capsys, monkeypatch, graded_by, lines
+    tmp_path, capsys, children, monkeypatch, graded_by, lines
 ):
     hand_in(tmp_path / "in", "ada", "bob")
     program = tmp_path / "browser"
