@@ -6,7 +6,7 @@ import itertools
 import os
 import sysconfig
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
@@ -99,6 +99,14 @@ def members_text(ranks: Sequence[int]) -> str:
     if len(ranks) > SHOWN:
         shown += f" and {len(ranks) - SHOWN} more"
     return f"rank{'s' if len(ranks) != 1 else ''} {shown}"
+
+
+def of_each(ranks: Sequence[int], doing: Callable[[int], str]) -> str:
+    """What every rank is doing, a line each, as far as a reader would look."""
+    lines = [f"  rank {rank} {doing(rank)}" for rank in ranks[:SHOWN]]
+    if len(ranks) > SHOWN:
+        lines.append(f"  and {len(ranks) - SHOWN} more ranks")
+    return "\n".join(lines)
 
 
 def program_frame(frame: FrameType | None) -> FrameType | None:

@@ -17,9 +17,8 @@ from dlsys.grading.course.run import Plan, boxes, grade
 from dlsys.grading.result import Result
 from tests.exercises.notebooks import ROOT, load, slugs
 from tests.exercises.wrong_answers import Wrong, bank, right_answers
-from tests.grading.attacks import Attack, points
+from tests.grading.attacks import EMPTY, Attack, points
 
-EMPTY = "..."
 RIGHT_BESIDE = 3
 
 

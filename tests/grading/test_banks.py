@@ -7,9 +7,8 @@ import pytest
 from dlsys.grading.result import GRADED, Result
 from tests.exercises.notebooks import slugs
 from tests.exercises.wrong_answers import bank, right_answers
-from tests.grading.attacks import BLANK, SOLVED, Attack, points
+from tests.grading.attacks import BLANK, EMPTY, SOLVED, Attack, points
 from tests.grading.graded import (
-    EMPTY,
     assert_that_wrong_answers_alone_cost_points,
     graded,
     right_notebooks,

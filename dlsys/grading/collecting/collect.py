@@ -107,8 +107,9 @@ def find(
             one = _found(student, slug, looked_into.get(student, []), below, list(by_slug))
             notes = (*said.get(student, []), *one.notes)
             extension = known.students[student].extension(slug) if student in known.students else ""
-            one = replace(one, listed=listed, notes=notes, extension=extension)
-            found.append(replace(one, person=person))
+            found.append(
+                replace(one, person=person, listed=listed, notes=notes, extension=extension)
+            )
     return found
 
 

@@ -204,7 +204,9 @@ def _deadline(due: str | None, late: str | None) -> Callable[[Deadline], Deadlin
         when = before[0] if due is None else moment
         if when is None and late is not None:
             raise ValueError("--late needs --due: late after when? No due date is recorded.")
-        return when, (None if due == "none" else before[1]) if late is None else late
+        if due == "none":
+            return None, None
+        return when, before[1] if late is None else late
 
     return changed
 

@@ -18,6 +18,7 @@ from dlsys.exercises.cost import BEATEN, amounts, beats
 from dlsys.grading import result as results
 from dlsys.grading.assignment import Assignment
 from dlsys.grading.course.grade import Grade
+from dlsys.grading.files import holds
 from dlsys.grading.files import write as write_file
 from dlsys.grading.reports.pdf import pdf_of
 from dlsys.grading.reports.tables import cell
@@ -53,8 +54,8 @@ def write(
     comments: what a person wrote beside answers
     """
     path = folder / "feedback" / f"{file_name(grades[0].result.student)}.html"
-    made = page(grades, assignments, comments).encode()
-    if not path.is_file() or path.read_bytes() != made:
+    made = page(grades, assignments, comments)
+    if not holds(path, made):
         pdf_of(path).unlink(missing_ok=True)
     write_file(path, made)
     return path

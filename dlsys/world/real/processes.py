@@ -17,7 +17,7 @@ from typing import Any
 
 from dlsys.checks import count, flag, positive
 from dlsys.world.arguments import check_program, check_ranks, check_seed
-from dlsys.world.errors import SHOWN, MismatchError, WorldError, rank_error
+from dlsys.world.errors import MismatchError, WorldError, of_each, rank_error
 from dlsys.world.real import rank_process
 from dlsys.world.real.fork_server import meeting_point
 from dlsys.world.real.lines import Lines
@@ -238,10 +238,7 @@ class _Launch:
             if news and news[1] and news[1][0] in ("state", "print", "event"):
                 with suppress(MismatchError):
                     self._take(*news)
-        lines = [f"  rank {rank} {self._doing(rank)}" for rank in range(self.ranks) if rank != but]
-        if len(lines) > SHOWN:
-            lines[SHOWN:] = [f"  and {len(lines) - SHOWN} more ranks"]
-        return "\n".join(lines)
+        return of_each([rank for rank in range(self.ranks) if rank != but], self._doing)
 
     def _doing(self, rank: int) -> str:
         if rank in self.results:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dlsys.world.errors import SHOWN, Spot, line_of
+from dlsys.world.errors import Spot, line_of, of_each
 
 
 class Pending:
@@ -79,8 +79,5 @@ class Rank:
 
 def states(ranks: Sequence[Rank], but: Rank | None = None) -> str:
     """What every rank is doing, a line each, as far as a reader would look."""
-    others = [rank for rank in ranks if rank is not but]
-    lines = [f"  rank {rank.number} {rank.doing()}" for rank in others[:SHOWN]]
-    if len(others) > SHOWN:
-        lines.append(f"  and {len(others) - SHOWN} more ranks")
-    return "\n".join(lines)
+    others = [rank.number for rank in ranks if rank is not but]
+    return of_each(others, lambda number: ranks[number].doing())

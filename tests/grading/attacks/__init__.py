@@ -19,6 +19,7 @@ from tests.exercises.notebooks import load
 
 Notebook = dict[str, Any]
 SOLVED, SPARSE, GUESSED, BLANK = "solved", "sparse", "guessed", "blank"
+EMPTY = "..."  # in the place of an answer: what is not there takes no time to be checked
 # The answers that a sparse notebook has, all of them right, and all of them quick.
 KEPT = {
     "memory_wall": ("state", "free", "layer"),
@@ -231,10 +232,10 @@ def solved(slug: str) -> Notebook:
 
 
 def _forget(notebook: Notebook, but: Sequence[str]) -> None:
-    """Make answers empty, but for some: what is not there takes no time to be checked."""
+    """Make answers empty, but for some."""
     for each in notebook["cells"]:
         if is_answer(each) and each["id"] not in but:
-            each["source"] = "..."
+            each["source"] = EMPTY
 
 
 def guessed(slug: str) -> Notebook:
