@@ -32,10 +32,12 @@ def end(ranks: Sequence[Rank]) -> None:
         if rank.baton.locked():
             rank.baton.release()
         thread.join(timeout=_PATIENCE)
-        if thread.is_alive():  # it computes and asks nobody
-            until = until or time.monotonic() + _LAST
-            _raise_in(thread, Aborted)
-            thread.join(timeout=max(_PATIENCE, until - time.monotonic()))
+        if not thread.is_alive():
+            continue
+        # It computes and asks nobody.
+        until = until or time.monotonic() + _LAST
+        _raise_in(thread, Aborted)
+        thread.join(timeout=max(_PATIENCE, until - time.monotonic()))
         if thread.is_alive():  # and takes whatever is raised; or is inside a call into C
             _park(thread, max(_PATIENCE, until - time.monotonic()))
 
