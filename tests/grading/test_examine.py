@@ -2,6 +2,7 @@
 it costs is counted where its code cannot reach."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -582,6 +583,28 @@ def test_a_cell_that_breaks_the_kernel_is_left_out(three: Any, cell: str, words:
     assert statuses(result) == [RIGHT, BROKE, RIGHT]
     assert words in result.questions[1].error
     assert any("broke the kernel" in note and "“b”" in note for note in result.notes)
+
+
+HOARD = "hoard = b'x' * {}"
+# No limit of a process holds for shared memory: what watches the box has to find it.
+NEED = """import mmap, time
+need = mmap.mmap(-1, {})
+need[::4096] = b"x" * len(need[::4096])
+time.sleep(2)"""
+
+
+@pytest.mark.parametrize("where", ["in a cell", "in a check"])
+def test_the_cell_that_took_the_memory_is_to_blame_wherever_it_runs_out(
+    three: Any, boxes: Boxes, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 600 << 20
+    monkeypatch.setattr(boxes, "limits", replace(boxes.limits, memory_bytes=most))
+    hoard, need = HOARD.format(most * 55 // 100), NEED.format(most * 45 // 100)
+    inside = "\n    ".join(["def c(n):", *need.split("\n"), "return n"])
+    own = "def c(n):\n    return n"
+    result = three(b=hoard, c=inside if where == "in a check" else f"{need}\n{own}")
+    assert statuses(result) == [RIGHT, BROKE, RIGHT]
+    assert "of memory" in result.questions[1].error
 
 
 def test_after_three_restarts_the_rest_is_left_and_what_came_before_counts(three: Any) -> None:

@@ -67,6 +67,13 @@ class Box:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def held(self) -> int:
+        """Bytes that the process in the box holds, without its children; 0 once it has ended."""
+        try:
+            return self.processes[-1].memory_info().rss if self.processes else 0
+        except psutil.Error:
+            return 0
+
     def end_if_over(self) -> None:
         """End the box if it holds more memory than it may."""
         if not self._ended and uses_more(self.processes, self.limits.memory_bytes):

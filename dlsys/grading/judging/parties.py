@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dlsys.grading.assignment import TEST, TRUSTED, Assignment, Cell, names_in
+from dlsys.grading.assignment import ANSWER, FREE, TEST, TRUSTED, Assignment, Cell, names_in
 from dlsys.grading.boxes.sandbox import Limits
-from dlsys.grading.boxes.warm import Boxes
+from dlsys.grading.boxes.warm import MEMORY, Boxes
 from dlsys.grading.collecting.rebuild import Step
 from dlsys.grading.judging.packing import unpack
 from dlsys.grading.judging.wire import FOR_THE_GRADER, Channel, Closed, Garbled, TooLate
@@ -34,6 +34,8 @@ class StudentBox:
         self._box, self._limits = boxes.open(INSIDE), limits
         self._channel = Channel(self._box.socket, limits.message_bytes, FOR_THE_GRADER)
         self.snapshots: dict[str, socket.socket] = {}
+        self._held = self._box.held()
+        self._greedy: Step | None = None
         try:
             self._ask(("files", dict(files)), limits.cell_seconds)
         except BaseException:
@@ -48,6 +50,7 @@ class StudentBox:
         try:
             if step.kind != TEST:
                 error = self._ask(("run", step.source), seconds).get("error")
+                self._weigh(step)
                 return None if error is None else _readable(error)
             mine, theirs = socket.socketpair()
             with theirs:
@@ -58,11 +61,26 @@ class StudentBox:
         except Garbled:
             raise Broke("It disturbed what the kernel says to the grader.") from None
         except Closed:
-            if self._box.died == "memory":
-                most = f"{self._limits.memory_bytes / 2**30:g} GiB"
-                raise Broke(f"It needed more than {most} of memory.") from None
+            if self._box.died == MEMORY:
+                raise Broke(self.too_much) from None
             raise Broke("It ended the kernel.") from None
         return None
+
+    @property
+    def too_much(self) -> str:
+        """What is said of a cell that took too much memory."""
+        return f"It needed more than {self._limits.memory_bytes / 2**30:g} GiB of memory."
+
+    @property
+    def greedy(self) -> Step | None:
+        """The student's cell that left more than half of the memory in use, where the box was ended
+        for want of memory: whatever ran then found too little."""
+        return self._greedy if self._box.died == MEMORY else None
+
+    def _weigh(self, step: Step) -> None:
+        before, self._held = self._held, self._box.held()
+        if step.kind in (ANSWER, FREE) and self._held - before > self._limits.memory_bytes / 2:
+            self._greedy = step
 
     def imported(self) -> list[str]:
         """The modules that the cells have imported: to be asked of nobody but the author."""

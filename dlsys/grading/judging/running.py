@@ -56,19 +56,23 @@ def run(
     try:
         for hidden in (False, True):
             for question in assignment.questions:
-                if question.id not in student.snapshots or question.id in spoiled:
-                    continue
-                referee.question(question.id)
-                fine = _evaluate(referee, question.id, checks[question.id], hidden, ran, until)
-                if ran.breaks > boxes.limits.restarts or student.is_well(thoroughly=not fine):
-                    continue
-                # The other questions are not to suffer for what this one has done to the box.
-                spoiled.add(question.id)
-                referee.close()
-                student.close()
-                _leave_out(submission.steps, question.id, "Its check broke the kernel.", ran)
-                student = _run_cells(assignment, submission, boxes, ran, until, silent=hidden)
-                referee = Referee(boxes, boxes.limits, assignment, student.snapshots)
+                while question.id in student.snapshots and question.id not in spoiled:
+                    referee.question(question.id)
+                    fine = _evaluate(referee, question.id, checks[question.id], hidden, ran, until)
+                    if ran.breaks > boxes.limits.restarts or student.is_well(thoroughly=not fine):
+                        break
+                    # The other questions are not to suffer for what one has done to the box.
+                    referee.close()
+                    student.close()
+                    if greedy := student.greedy:
+                        _leave_out_greedy(
+                            assignment, submission.steps, greedy, student.too_much, ran, ran
+                        )
+                    else:
+                        spoiled.add(question.id)
+                        _leave_out(submission.steps, question.id, ran)
+                    student = _run_cells(assignment, submission, boxes, ran, until, silent=hidden)
+                    referee = Referee(boxes, boxes.limits, assignment, student.snapshots)
         if modules:
             boxes.prepare(referee.imported())
     finally:
@@ -104,8 +108,11 @@ def _run_cells(
                 error = box.run(step, seconds)
             except Broke as broke:
                 box.close()
-                _blame(steps, index, ran)
-                _tell(assignment, step, str(broke), told)
+                if greedy := box.greedy:
+                    _leave_out_greedy(assignment, steps, greedy, box.too_much, ran, told)
+                else:
+                    _blame(steps, index, ran)
+                    _tell(assignment, step, str(broke), told)
                 if ran.breaks > limits.restarts or time.monotonic() > until:
                     del steps[index:]
                     told.notes.append(
@@ -135,10 +142,19 @@ def _blame(steps: Sequence[Step], index: int, ran: Ran) -> None:
     ran.left_out |= guilty
 
 
-def _leave_out(steps: Sequence[Step], question: str, how: str, ran: Ran) -> None:
+def _leave_out_greedy(
+    assignment: Assignment, steps: Sequence[Step], greedy: Step, how: str, ran: Ran, told: Ran
+) -> None:
+    """Leave out a cell for which the memory did not suffice, wherever it ran out."""
+    ran.breaks += 1
+    ran.left_out |= {i for i, step in enumerate(steps) if step is greedy}
+    _tell(assignment, greedy, how, told)
+
+
+def _leave_out(steps: Sequence[Step], question: str, ran: Ran) -> None:
     """Leave out an answer whose check broke the kernel."""
     ran.breaks += 1
-    ran.broke[question] = how
+    ran.broke[question] = "Its check broke the kernel."
     ran.left_out |= {
         i for i, step in enumerate(steps) if (step.kind, step.id) == (ANSWER, question)
     }
