@@ -1,0 +1,83 @@
+"""Parameters laid one after the other, padded, and cut into one equal shard for each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dlsys.annotated import checked
+from dlsys.checks import count, some, text
+from dlsys.plain_data import plain_data
+
+
+@plain_data
+class Piece(NamedTuple):
+    """A rank's part of one parameter: elements `start` to `stop` of it, flattened, which stand in
+    the rank's shard from `place` on."""
+
+    name: str
+    start: int
+    stop: int
+    place: int
+
+    @property
+    def elements(self) -> int:
+        """How many there are; 0 where another rank holds all of the parameter."""
+        return self.stop - self.start
+
+
+@plain_data
+@dataclass(frozen=True)
+class Flat:
+    """Parameters (name, elements) laid end to end in order, cut into `ranks` equal shards.
+
+    Cuts take no notice of where a parameter ends, so that every rank holds as much: zeros at the
+    end, fewer than `ranks` of them, make the whole divisible.
+    Source: Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054), section 5; Zhao et al. 2023 (PyTorch
+    FSDP, arXiv 2304.11277), section 3.2.1.
+    """
+
+    parameters: tuple[tuple[str, int], ...]
+    ranks: int
+
+    @property
+    def elements(self) -> int:
+        """Of all parameters, without padding."""
+        return sum(elements for _, elements in self.parameters)
+
+    @property
+    def shard(self) -> int:
+        """Elements of every rank's shard: ceil(elements / ranks)."""
+        return -(-self.elements // self.ranks)
+
+    @property
+    def padded(self) -> int:
+        """Elements of all shards together."""
+        return self.shard * self.ranks
+
+    def pieces(self, rank: int) -> tuple[Piece, ...]:
+        """What `rank` holds of each parameter, in order, those among them of which it holds nothing."""
+        first = self.shard * count("rank", rank, least=0, most=self.ranks - 1)
+        found, begin = [], 0
+        for name, elements in self.parameters:
+            start = min(max(first - begin, 0), elements)
+            stop = min(max(first + self.shard - begin, start), elements)
+            found.append(Piece(name, start, stop, max(begin + start - first, 0)))
+            begin += elements
+        return tuple(found)
+
+
+@checked
+def flat(parameters: Mapping[str, int], ranks: int) -> Flat:
+    """The layout of `parameters` (elements by name, in order) among `ranks` ranks.
+
+    Raises ValueError for no parameter, a count that is no whole number from 0 up, or no rank.
+    """
+    some("parameters", parameters)
+    for name in parameters:
+        text("A parameter's name", name)
+    return Flat(
+        tuple((name, count(f"The elements of {name!r}", n, 0)) for name, n in parameters.items()),
+        count("ranks", ranks, most=1_000_000),
+    )
