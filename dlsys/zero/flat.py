@@ -57,13 +57,14 @@ class Flat:
         return self.shard * self.ranks
 
     def pieces(self, rank: int) -> tuple[Piece, ...]:
-        """What `rank` holds of each parameter, in order, those among them of which it holds nothing."""
+        """What `rank` holds of each parameter, in order; an empty piece where it holds nothing."""
         first = self.shard * count("rank", rank, least=0, most=self.ranks - 1)
         found, begin = [], 0
         for name, elements in self.parameters:
             start = min(max(first - begin, 0), elements)
             stop = min(max(first + self.shard - begin, start), elements)
-            found.append(Piece(name, start, stop, max(begin + start - first, 0)))
+            place = min(max(begin + start - first, 0), self.shard)
+            found.append(Piece(name, start, stop, place))
             begin += elements
         return tuple(found)
 
