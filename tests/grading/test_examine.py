@@ -12,7 +12,8 @@ from dlsys.exercises import WrongAnswer, seal
 from dlsys.grading.assignment import Assignment
 from dlsys.grading.boxes.sandbox import Limits
 from dlsys.grading.boxes.warm import Boxes
-from dlsys.grading.collecting.rebuild import rebuild
+from dlsys.grading.collecting.rebuild import Step, rebuild
+from dlsys.grading.judging import parties, running
 from dlsys.grading.judging.examine import Prepared, examine, prepare
 from dlsys.grading.result import BROKE, PARTLY, RIGHT, UNANSWERED, WRONG, QuestionResult, Result
 from tests.grading.small_course import answered, make, opened
@@ -614,6 +615,48 @@ def test_after_three_restarts_the_rest_is_left_and_what_came_before_counts(three
     result = three(**breaking)
     assert statuses(result)[0] == RIGHT
     assert "not run" in result.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("breaks_at", "told", "notes"),
+    [
+        (3, "RuntimeError: run 3", 1),  # in a check that is shown nothing can be found out
+        (7, "RuntimeError: run 1", 0),
+    ],
+)
+def test_cells_that_run_again_after_hidden_checks_tell_nothing(
+    boxes: Boxes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    breaks_at: int,
+    told: str,
+    notes: int,
+) -> None:
+    runs: list[None] = []
+
+    class Marked(parties.StudentBox):
+        """One whose cells know which run this is, as if an earlier one had left a mark."""
+
+        def __init__(self, *arguments: Any) -> None:
+            runs.append(None)
+            super().__init__(*arguments)
+
+        def run(self, step: Step, seconds: float) -> str | None:
+            return super().run(replace(step, source=f"RUN = {len(runs)}\n{step.source}"), seconds)
+
+    monkeypatch.setattr(running, "StudentBox", Marked)
+    questions = THREE | {"a": (*THREE["a"][:3], "same(a(7), 7)")}
+    own = {
+        "a": f"import os\ndef a(n):\n    return os.kill(-1, 9) if n == {breaks_at} else n",
+        "b": "def b(n):\n    return n\nraise RuntimeError(f'run {RUN}')",
+        "c": "def c(n):\n    return n",
+        "before c": "import os\nif RUN == 2: os._exit(0)",
+    }
+    result = grade(unchecked(make(tmp_path, IMPORTS, questions)), tmp_path, boxes, own)
+    assert len(runs) == 3
+    assert statuses(result) == [BROKE, RIGHT, RIGHT]
+    assert result.questions[1].error.startswith(told)
+    assert len(result.notes) == notes
 
 
 def test_an_error_in_a_cell_is_told_with_its_line(three: Any) -> None:
