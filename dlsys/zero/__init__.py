@@ -6,5 +6,7 @@ from dlsys import lazy
 
 if TYPE_CHECKING:
     from dlsys.zero.flat import Flat, Piece, flat
+    from dlsys.zero.plan import KINDS, Action, StepPlan, Unit, step_plan
+    from dlsys.zero.price import Held, Price, Span, Step, held, overlap, price, sent
 
 lazy.exports(__name__)
