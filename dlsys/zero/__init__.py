@@ -6,5 +6,15 @@ from dlsys import lazy
 
 if TYPE_CHECKING:
     from dlsys.zero.flat import Flat, Piece, flat
+    from dlsys.zero.plan import KINDS, Action, StepPlan, Unit, step_plan
+    from dlsys.zero.price import Held, Price, Span, Step, held, overlap, price, sent
+    from dlsys.zero.scaling import (
+        Sharding,
+        best_degree,
+        mixed_bytes,
+        sharding,
+        tokens_to_hide,
+        tokens_to_offload,
+    )
 
 lazy.exports(__name__)
