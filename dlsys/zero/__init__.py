@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
+    from dlsys.zero.draw import draw_held
+    from dlsys.zero.explorer import explore
     from dlsys.zero.flat import Flat, Piece, flat
     from dlsys.zero.plan import KINDS, Action, StepPlan, Unit, step_plan
     from dlsys.zero.price import Held, Price, Span, Step, held, overlap, price, sent

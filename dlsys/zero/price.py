@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from dlsys.annotated import checked
@@ -72,18 +74,26 @@ def _check_stage(stage: object) -> None:
 def sent(plan: StepPlan, itemsize: int = 2) -> int:
     """Bytes that the busiest rank sends in a step, whole elements and padding counted.
 
-    A gather or a reduction sends (n-1) shards of its unit; stage 0's all-reduce does not pad.
+    A gather or a reduction sends n-1 shards of its unit; stage 0's ring all-reduce does not pad.
     """
     size = count("itemsize", itemsize)
     total = 0
     for action in plan.actions:
         if action.kind == REDUCE and plan.stage == 0:
-            nbytes = plan.units[action.unit].elements * size
-            whole = plan_for("all_reduce", plan.ranks).price(nbytes, None, itemsize=size)
-            total += round(whole.bytes_per_rank)
+            total += _all_reduced(plan.units[action.unit].elements, plan.ranks) * size
         elif action.kind in (GATHER, REDUCE):
             total += (plan.ranks - 1) * plan.shard(action.unit) * size
     return total
+
+
+@lru_cache(maxsize=1024)
+def _all_reduced(elements: int, ranks: int) -> int:
+    """Elements that the busiest rank of a ring all-reduce sends: in each half all chunks but one,
+    which in the second half is the neighbor of that in the first."""
+    edges = plan_for("all_reduce", ranks).bounds(elements)
+    chunks = [stop - start for start, stop in pairwise(edges)]
+    skipped = min(a + b for a, b in zip(chunks, [*chunks[1:], chunks[0]], strict=True))
+    return 2 * elements - skipped
 
 
 @dataclass(frozen=True)
