@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlsys.exploring import Choices, Explorer, option
-from dlsys.hardware import DEVICES, LINKS
+from dlsys.hardware import DEVICES, LINKS, Cluster, Link, dgx_h100
 from dlsys.transformer import CATALOGUE
 from dlsys.units import format_bytes, format_seconds
 from dlsys.zero.plan import StepPlan, Unit, step_plan
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 DEVICES_16_BIT = [name for name, device in DEVICES.items() if "bf16" in device.flops]
 STAGES = (0, 1, 2, 3)
+NODES = "nodes of 8, NVLink and InfiniBand"
 UTILIZATION = 0.4
 """The part of its peak that a device achieves."""
 
@@ -49,14 +50,14 @@ class Row(NamedTuple):
 class Choice(Choices):
     """One setting. Weights, gradients and messages in 16 bits, 12 bytes of optimizer's state.
 
-    Every layer is a unit, and what is around them an outer one; one flat ring; 6 FLOPs for each
-    parameter that a token meets. Activations are not counted. Raises ValueError for what no option
-    has.
+    Every layer is a unit, and what is around them an outer one; 6 FLOPs for each parameter that a
+    token meets. A link by its name is one flat ring. Activations are not counted. Raises ValueError
+    for what no option has.
     """
 
     model: str = option("Model", CATALOGUE, "llama2-7b")
     device: str = option("Device", DEVICES_16_BIT, "h100-sxm")
-    link: str = option("Network", LINKS, "infiniband-ndr")
+    link: str = option("Network", (NODES, *LINKS), NODES)
     devices: int = option("Devices", [2**power for power in range(1, 11)], 64)
     tokens: int = option("Tokens a device", [2**power for power in range(9, 18)], 4096)
     stage: int = option("ZeRO stage", STAGES, 3)
@@ -72,11 +73,17 @@ class Choice(Choices):
         outer = Unit("ends", sum(counts.values()) - layers, outer=True)
         return step_plan(self.stage, [outer, *units], self.devices, reshard=self.reshard != "keep")
 
+    def where(self) -> Cluster | Link:
+        """The network: nodes of eight devices, or one link for all."""
+        if self.link != NODES:
+            return LINKS[self.link]
+        return dgx_h100(self.devices // 8) if self.devices >= 8 else LINKS["nvlink4"]
+
     def step(self) -> Step:
         """Its seconds, with the network beside compute."""
         flops = CATALOGUE[self.model].approximate_training_flops(self.tokens)
         seconds = flops / (UTILIZATION * DEVICES[self.device].rate("bf16"))
-        return overlap(self.plan(), seconds / 3, 2 * seconds / 3, LINKS[self.link])
+        return overlap(self.plan(), seconds / 3, 2 * seconds / 3, self.where())
 
     def row(self) -> Row:
         """The row of this very choice."""
@@ -103,7 +110,7 @@ class Choice(Choices):
         beside = format_bytes(row.gathered + row.unreduced)
         return (
             f"{CATALOGUE[self.model].name} under ZeRO stage {self.stage} on {self.devices:,} x "
-            f"{device.name} at {UTILIZATION:.0%} of their peak, over {LINKS[self.link].name}, each "
+            f"{device.name} at {UTILIZATION:.0%} of their peak, over {self.network()}, each "
             f"with {self.tokens:,} tokens a step. A device holds {format_bytes(row.held.at_rest)} "
             f"at rest and at most {beside} of gathered weights and whole gradients beside it: "
             f"{verdict} its {format_bytes(device.memory)}, activations apart. It sends "
@@ -111,6 +118,10 @@ class Choice(Choices):
             f"{format_seconds(row.exposed)} of communication are exposed: a step takes "
             f"{format_seconds(row.seconds)}."
         )
+
+    def network(self) -> str:
+        """Its name."""
+        return self.link if self.link == NODES else LINKS[self.link].name
 
     def figure(self) -> Figure:
         """Above, what a device holds at each stage; below, the chosen step."""
