@@ -28,8 +28,8 @@ _WITH_OPTIMIZERS = "torch._dynamo"
 _LOOK = 1.0  # seconds after which a process looks whether its parent has gone
 _STOP = 5.0  # seconds that the server has to end when Python does
 # Ctrl-C in a terminal reaches the server, too, and must not end it even while it still imports.
-# What it imports stays: to look for garbage in it would take a fifth of the time, and write to pages
-# of memory that ranks share.
+# What it imports stays: to look for garbage in it would take a fifth of the time, and write to the
+# memory that ranks share.
 _PROGRAM = """import gc, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 gc.disable()
