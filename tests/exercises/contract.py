@@ -20,7 +20,16 @@ from dlsys.exercises.judge import difference
 from dlsys.grading.checks import Check, checks_of, drawn, varied
 from dlsys.notebook.fold import is_folded
 from dlsys.notebook.release import STUB, as_text
-from tests.exercises.notebooks import ROOT, Cell, code_cells, execute, load, new_namespace, solved
+from tests.exercises.notebooks import (
+    ROOT,
+    Cell,
+    code_cells,
+    execute,
+    load,
+    new_namespace,
+    run_of,
+    solved,
+)
 from tests.exercises.wrong_answers import Wrong, bank, module, right_answers
 
 
@@ -92,10 +101,9 @@ class Form:
         assert all(cell.points > 0 for cell in cells if cell.is_test)
 
     def test_the_solution_has_full_marks(self, slug: str) -> None:
-        namespace = new_namespace()
+        printed = run_of(slug).printed  # a check that fails ends the run with its error
         for cell in code_cells(load("solutions", slug)):
-            printed = execute(cell, namespace)
-            assert not cell.is_test or "✔" in printed
+            assert not cell.is_test or "✔" in printed[cell.id]
 
     def test_after_a_restart_a_question_needs_the_imports_and_its_own_cells_alone(
         self, slug: str
@@ -287,7 +295,7 @@ def cost_with(
     slug: str, answer: str, check: Check, changed: Callable[[str], str]
 ) -> dict[str, float]:
     """What an answer costs, where this stands in the place of the solution."""
-    namespace = dict(before_each_answer(slug)[answer])
+    namespace = dict(run_of(slug).before[answer])
     for cell in _cells_of(slug, answer, changed)[:-1]:  # without its test
         execute(cell, namespace)
     return cost_of(eval(check.cost or "", namespace))
@@ -303,17 +311,6 @@ def _value(expression: str, slug: str) -> Any:
     return plain(eval(expression, solved(slug)))
 
 
-@cache
-def before_each_answer(slug: str) -> dict[str, dict[str, Any]]:
-    """The names that exist when each answer cell of the solution is about to run."""
-    namespace, found = new_namespace(), {}
-    for cell in code_cells(load("solutions", slug)):
-        if cell.is_answer:
-            found[cell.id] = dict(namespace)
-        execute(cell, namespace)
-    return found
-
-
 def _rejection(cells: list[Cell], namespace: dict[str, Any]) -> str:
     """What a student is told by the first cell that fails."""
     for cell in cells:
@@ -326,7 +323,7 @@ def _rejection(cells: list[Cell], namespace: dict[str, Any]) -> str:
 
 def _said_of(slug: str, answer: str, changed: Callable[[str], str]) -> str:
     """What the checks of a question say, where this stands in the place of its solution."""
-    return _rejection(_cells_of(slug, answer, changed), dict(before_each_answer(slug)[answer]))
+    return _rejection(_cells_of(slug, answer, changed), dict(run_of(slug).before[answer]))
 
 
 def _cells_of(slug: str, answer: str, changed: Callable[[str], str]) -> list[Cell]:
