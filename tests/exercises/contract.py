@@ -172,7 +172,7 @@ class Draws:
 
     def test_the_solution_answers_every_instance_that_can_be_drawn(self, slug: str) -> None:
         """Each value of a domain with the others as written, and a hundred draws of all together."""
-        for question, check in hidden_checks(slug):
+        for question, check, draws in hidden_draws(slug):
             for key, values in (check.vary or {}).items():
                 for value in values:
                     one = varied(check, {key: value})
@@ -180,7 +180,6 @@ class Draws:
                         f"{question}: {key!r} varies into itself"
                     )
                     value_of(one, slug)
-            draws = [drawn(check, Random(seed)) for seed in range(100 if check.vary else 0)]
             for one in {one.expression: one for one in draws}.values():  # most come several times
                 value_of(one, slug)
 
@@ -203,9 +202,8 @@ class Draws:
         for cell in code_cells(load("exercises", slug)):
             checks = checks_of(cell.source) if cell.is_test else ()
             shown |= {ast.dump(ast.parse(check.expression)) for check in checks}
-        for question, check in hidden_checks(slug):
-            for seed in range(100 if check.vary else 0):
-                one = drawn(check, Random(seed))
+        for question, _, draws in hidden_draws(slug):
+            for one in draws:
                 assert ast.dump(ast.parse(one.expression)) not in shown, (
                     f"{question}: {one.expression}"
                 )
@@ -273,10 +271,20 @@ def _regions(source: str) -> tuple[list[str], list[str]]:
     return outside, inside
 
 
+@cache
 def hidden_checks(slug: str) -> list[tuple[str, Check]]:
     """The hidden checks of a solution, with the ids of their questions."""
     cells = [cell for cell in code_cells(load("solutions", slug)) if cell.is_test]
     return [(c.id, check) for c in cells for check in checks_of(c.source) if check.hidden]
+
+
+@cache
+def hidden_draws(slug: str) -> list[tuple[str, Check, list[Check]]]:
+    """The same, with a hundred draws of each check that varies."""
+    return [
+        (question, check, [drawn(check, Random(seed)) for seed in range(100 if check.vary else 0)])
+        for question, check in hidden_checks(slug)
+    ]
 
 
 def questions_with_a_best(slug: str) -> list[tuple[str, Check]]:
