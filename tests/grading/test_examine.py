@@ -485,18 +485,27 @@ def test_a_hidden_check_says_neither_its_expression_nor_a_value(square: Any) -> 
         assert check.kind == "a number"
 
 
+@pytest.fixture(scope="module")
+def hinted(boxes: Boxes, tmp_path_factory: Any) -> list[tuple[Any, Path, str | None]]:
+    """The assignment without hints and with some, each prepared; and what a hidden check may say."""
+    hints = [*SQUARE["square"][:3], "same(square(17), 289, hint={1: 'one', None: 'any other'})"]
+    found = []
+    for texts, said in ((SQUARE["square"], None), (tuple(hints), "any other")):
+        root = tmp_path_factory.mktemp("hinted")
+        prepared = prepare(make(root, IMPORTS, {"square": texts}), boxes, seed=1)
+        found.append((prepared, root, said))
+    return found
+
+
 @pytest.mark.parametrize(
     "built", ["float(f'{n * n:.1e}')", "[n] * n", "-n * n", "1000 * n * n", "{n: n}", "str(n)"]
 )
 def test_a_hidden_check_says_nothing_that_an_answer_was_built_for(
-    boxes: Boxes, tmp_path: Path, built: str
+    boxes: Boxes, hinted: list[tuple[Any, Path, str | None]], built: str
 ) -> None:
-    hints = [*SQUARE["square"][:3], "same(square(17), 289, hint={1: 'one', None: 'any other'})"]
-    for texts, said in ((SQUARE["square"], None), (tuple(hints), "any other")):
-        assignment = make(tmp_path / str(said), IMPORTS, {"square": texts})
-        prepared = prepare(assignment, boxes, seed=1)
+    for prepared, root, said in hinted:
         answer = {"square": f"def square(n):\n    return {built}"}
-        checks = only(grade(prepared, tmp_path / str(said), boxes, answer)).checks
+        checks = only(grade(prepared, root, boxes, answer)).checks
         assert {check.hint for check in checks if check.hidden and not check.passed} <= {said}
 
 
@@ -572,7 +581,7 @@ def test_an_endless_loop_in_a_function_costs_its_own_question_alone(three: Any) 
     ("cell", "words"),
     [
         ("import os; os._exit(0)", "It ended the kernel."),
-        ("while True: pass", "It took longer than 5 s."),
+        ("import time\nwhile True: time.sleep(60)", "It took longer than 5 s."),
         (
             "import os\nfor fd in range(3, 200):\n    try: os.write(fd, b'\\xff' * 99)\n    except OSError: pass",
             "disturbed",
