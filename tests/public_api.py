@@ -28,6 +28,7 @@ from dlsys import (
     hardware,
     memory_wall,
     pipeline_parallel,
+    precision,
     tensor_parallel,
     world,
 )
@@ -306,6 +307,13 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "pipeline_parallel.stage_seconds": {"pieces": [range(2), range(2, 4)]},
     "pipeline_parallel.Pipeline.step": {"tokens": TOKENS, "targets": TOKENS},
     "pipeline_parallel.Stage.initialize": {"seed": 0},
+    "precision.Block": {"format": precision.FP4_E2M1, "size": 32, "scale": precision.E8M0},
+    "precision.Format": {"exponent": 4, "mantissa": 3},
+    "precision.Format.*": {"pattern": 3, "x": 1.3},
+    "precision.Integer.*": {"x": 1.3},
+    "precision.PowerOfTwo.*": {"pattern": 3},
+    "precision.decode": {"patterns": torch.tensor([1, 2])},
+    "precision.*": {"fmt": precision.FP4_E2M1},
     "tensor_parallel.Collective.*": {},
     "tensor_parallel.Layout.recut": {"name": "norm.weight"},
     "tensor_parallel.Layout.times": {"parameter": LAYOUT.parameters[0]},
@@ -413,6 +421,9 @@ OBJECTS: dict[str, Any] = {
     "tensor_parallel.Layout": LAYOUT,
     "tensor_parallel.Parameter": LAYOUT.parameters[0],
     "pipeline_parallel.Stage": STAGES[0],
+    "precision.Format": precision.FP4_E2M1,
+    "precision.Integer": precision.INT8,
+    "precision.PowerOfTwo": precision.E8M0,
     "transformer.TransformerSpec": TINY,
     "pipeline_parallel.Pipeline": of_part(pipeline_parallel.Pipeline),
     "tensor_parallel.ColumnParallelLinear": of_part(tensor_parallel.ColumnParallelLinear),
@@ -498,7 +509,7 @@ FREE = {
     "title",
 }
 # What is given back as it came, finite or not.
-PASSED_ON = {"exercises.plain.value"}
+PASSED_ON = {"exercises.plain.value", "precision.Format.round.x"}
 # Other words under which a sentence may speak of an argument.
 WORDS: dict[str, tuple[str, ...]] = {
     "kind": ("collective",),
