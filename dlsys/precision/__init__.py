@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
+    from dlsys.precision.blocks import DelayedScaling, Quantized, quantize
     from dlsys.precision.plan import (
         BF16,
         E8M0,
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
         Integer,
         PowerOfTwo,
     )
+    from dlsys.precision.price import expected_signal_to_noise
     from dlsys.precision.rounding import decode, encode, round_to
+    from dlsys.precision.sums import accumulate, matmul, signal_to_noise
 
 lazy.exports(__name__)

@@ -14,7 +14,7 @@ from numbers import Real
 from typing import ClassVar, Literal, SupportsFloat, get_args
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, counts, flag, refuse
+from dlsys.checks import count, counts, finite, flag, refuse
 from dlsys.plain_data import plain_data
 
 Mode = Literal["nearest", "toward zero", "stochastic"]
@@ -107,7 +107,7 @@ class Format:
     def spacing(self, x: float) -> float:
         """q: how far apart numbers lie round x; 2^(floor(log2 |x|) - mantissa), at least
         `min_subnormal`."""
-        at_least("x", abs(_number("x", x)), 0)
+        finite("x", x)
         return math.ldexp(1.0, self._exponent_of(x) - self.mantissa)
 
     def round(
@@ -237,7 +237,7 @@ class Integer:
 
     def round(self, x: float, mode: Mode = "nearest", random: float | None = None) -> float:
         """x as a whole number, at most `max` in size."""
-        at_least("x", abs(_number("x", x)), 0)
+        finite("x", x)
         return math.copysign(min(_whole(abs(x), _way(mode, random)), self.max), x)
 
 
@@ -283,14 +283,18 @@ class Block:
 
     `format` is the elements', `scale` the scale's. With `tensor_scale` one FP32 number more, for
     the whole tensor, brings the scales themselves into range: element x scale x tensor scale.
-    Source: OCP Microscaling (MX) specification v1.0, section 5; NVIDIA 2025, Pretraining Large
-    Language Models with NVFP4 (arXiv 2509.25149), section 2.
+    A scale that is a power of two is chosen by exponents alone, and the block's largest element may
+    saturate; with `scale_up` it is the smallest power of two with which none does.
+    Sources: OCP Microscaling (MX) specification v1.0, sections 5 and 6.3; NVIDIA 2025, Pretraining
+    Large Language Models with NVFP4 (arXiv 2509.25149); Mishra et al. 2025, Recipes for
+    Pre-training LLMs with MXFP8 (arXiv 2506.08027), for `scale_up`.
     """
 
     format: Format | Integer
     size: int
     scale: Format | PowerOfTwo
     tensor_scale: bool = False
+    scale_up: bool = False
     name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
