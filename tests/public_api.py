@@ -70,6 +70,13 @@ def uncut() -> GPT:
     return UNCUT[0]
 
 
+def stepped_soon() -> torch.optim.Optimizer:
+    """An optimizer whose parameter has a gradient."""
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.sum().backward()
+    return torch.optim.SGD([parameter], lr=0.1)
+
+
 def quiet(comm: world.Communicator, *args: object) -> None:
     """A rank program that does nothing."""
 
@@ -311,6 +318,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "precision.Format": {"exponent": 4, "mantissa": 3},
     "precision.Format.*": {"pattern": 3, "x": 1.3},
     "precision.Integer.*": {"x": 1.3},
+    "precision.LossScaler.*": {
+        "loss": torch.ones(()),
+        "optimizer": Later(stepped_soon),
+        "state": precision.LossScaler().state_dict(),
+    },
     "precision.PowerOfTwo.*": {"pattern": 3},
     "precision.decode": {"patterns": torch.tensor([1, 2])},
     "precision.*": {"fmt": precision.FP4_E2M1, "values": torch.ones(3)},
@@ -431,6 +443,7 @@ OBJECTS: dict[str, Any] = {
     "precision.DelayedScaling": precision.DelayedScaling(precision.FP8_E4M3),
     "precision.Format": precision.FP4_E2M1,
     "precision.Integer": precision.INT8,
+    "precision.LossScaler": precision.LossScaler(),
     "precision.PowerOfTwo": precision.E8M0,
     "transformer.TransformerSpec": TINY,
     "pipeline_parallel.Pipeline": of_part(pipeline_parallel.Pipeline),
@@ -571,6 +584,7 @@ IN_A_WORLD = (
     "data_parallel.NoiseMeter.*",
     "collectives.Plan.run",
     "pipeline_parallel.Pipeline*",
+    "precision.LossScaler",
     "tensor_parallel.*Linear.forward",
     "tensor_parallel.*Embedding.forward",
     "tensor_parallel.TensorParallelGPT.*",

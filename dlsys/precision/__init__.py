@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from dlsys.precision.price import expected_signal_to_noise
     from dlsys.precision.rounding import decode, encode, round_to
+    from dlsys.precision.scaler import LossScaler
     from dlsys.precision.sums import accumulate, matmul, signal_to_noise
 
 lazy.exports(__name__)
