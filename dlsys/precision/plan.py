@@ -164,7 +164,7 @@ class Format:
         sign, magnitude = divmod(pattern, 2 ** (self.bits - 1))
         if self.infinities and magnitude == self.infinity_pattern:
             value = math.inf
-        elif magnitude > self._largest_pattern:
+        elif magnitude > self._last_pattern:
             value = math.nan
         else:
             stored, fraction = divmod(magnitude, 2**self.mantissa)
@@ -191,9 +191,9 @@ class Format:
         return (1 << (self.bits - 1)) - 1
 
     @property
-    def _largest_pattern(self) -> int:
+    def _last_pattern(self) -> int:
         if self.infinities:
-            return self.infinity_pattern - 1
+            return self.infinity_pattern
         return (1 << (self.bits - 1)) - 1 - self.nan
 
     def _exponent_of(self, x: float) -> int:

@@ -104,10 +104,10 @@ def decode(patterns: Tensor, fmt: Format) -> Tensor:
 def _spacing(x: Tensor, fmt: Format) -> Tensor:
     """q of each element: the power of two below it, times 2^-mantissa."""
     integer, mantissa, bias = _WORDS[x.dtype]
-    least, most = ((e + bias) << mantissa for e in (fmt.least_exponent, fmt.largest_exponent))
-    # The bits of x without sign and mantissa are the power of two below |x|. Subnormals all have
-    # one exponent; what is beyond the largest one is dealt with after it is rounded.
-    power = (x.view(integer) & ((2 * bias + 1) << mantissa)).clamp_(least, most)
+    # The bits of x without sign and mantissa are the power of two below |x|; all subnormals have that
+    # of the smallest normal number.
+    power = x.view(integer) & ((2 * bias + 1) << mantissa)
+    power.clamp_min_((fmt.least_exponent + bias) << mantissa)
     return power.sub_(fmt.mantissa << mantissa).view(x.dtype)
 
 
@@ -148,7 +148,7 @@ def _refuse_what_does_not_fit(dtype: torch.dtype, fmt: Format | Integer) -> None
     if isinstance(fmt, Integer):
         fits = fmt.max <= 2 / limits.eps
     else:
-        least = limits.smallest_normal * limits.eps
-        fits = fmt.epsilon >= limits.eps and fmt.max <= limits.max and fmt.min_subnormal >= least
+        # A mantissa no longer and a largest number no larger: then its subnormals are there, too.
+        fits = fmt.epsilon >= limits.eps and fmt.max <= limits.max
     if not fits:
         refuse_what("x", f"of {dtype}", f"of a type that holds every number of {fmt}: x.double()")

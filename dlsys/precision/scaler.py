@@ -91,7 +91,7 @@ class LossScaler:
         if not some:
             refuse_what("optimizer", "one without gradients", "called after backward()")
         for gradient in gradients:
-            gradient.mul_(FP32.round(1 / self.factor))
+            gradient.mul_(1 / self.factor)
         self._overflowed[optimizer] = overflow
 
     def step(self, optimizer: Any) -> Any:

@@ -102,6 +102,18 @@ def test_one_number_and_a_tensor_have_the_same_bits(fmt):
     assert [fmt.encode(x) for x in alone if x == x] == every_pattern(fmt)[numbers].tolist()
 
 
+def test_bits_come_in_a_byte_where_they_fit():
+    x = torch.ones(2)
+    dtypes = {f: encode(x, f).dtype for f in (FP4_E2M1, FP8_E4M3, FP16, FP32)}
+    assert dtypes == {
+        FP4_E2M1: torch.uint8,
+        FP8_E4M3: torch.uint8,
+        FP16: torch.int64,
+        FP32: torch.int64,
+    }
+    assert torch.equal(decode(encode(x, FP8_E4M3), FP8_E4M3), x)
+
+
 @pytest.mark.parametrize("fmt", [FP32, TF32], ids=str)
 def test_longer_formats_have_fp32s_bits(fmt):
     words = torch.randint(-(2**31), 2**31, (20_000,)) >> (32 - fmt.bits)
@@ -415,6 +427,7 @@ def test_rounding_leaves_its_argument_alone_and_hands_on_no_gradient():
         (lambda: round_to(torch.ones(2), "FP16"), "fmt is 'FP16'; it must be a Format such as"),
         (lambda: round_to(torch.ones(2, dtype=torch.int32), FP16), "x is of torch.int32; it must"),
         (lambda: round_to(torch.ones(2).half(), BF16), "x is of torch.float16; it must be of a"),
+        (lambda: round_to(torch.ones(2).half(), Format(5, 10, False)), "every number of E5M10"),
         (lambda: round_to(torch.ones(2).bfloat16(), FP16), "holds every number of FP16"),
         (lambda: round_to(torch.ones(2).bfloat16(), Integer(10)), "holds every number of INT10"),
         (lambda: decode(torch.tensor([3, 256]), FP8_E4M3), "patterns is from 3 to 256; it must be"),

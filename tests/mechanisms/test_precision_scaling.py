@@ -164,6 +164,31 @@ def test_any_type_is_quantized_as_its_fp32_copy(dtype):
         assert torch.equal(quantize(x, fmt).dequantize(), quantize(x.float(), fmt).dequantize())
 
 
+def test_what_lies_beyond_fp32_saturates_at_the_largest_scale():
+    found = quantize(torch.tensor([1e300], dtype=torch.float64), MXFP4)
+    assert (found.scales.item(), found.elements.item()) == (2.0**127, 6)
+
+
+def test_an_empty_tensor_is_quantized_to_nothing():
+    for fmt in (FP8_E4M3, MXFP4, NVFP4):
+        assert quantize(torch.ones(2, 0), fmt).dequantize().shape == (2, 0)
+    assert DelayedScaling(FP8_E4M3).quantize(torch.ones(0)).elements.shape == (0,)
+
+
+def test_rounding_in_blocks_draws_from_the_generator_it_is_given():
+    x = normal(8, 64)
+    for fmt in (FP8_E4M3, MXFP4):
+        found = [
+            quantize(x, fmt, "stochastic", torch.Generator().manual_seed(s)).elements
+            for s in (1, 1, 2)
+        ]
+        assert torch.equal(found[0], found[1])
+        assert not torch.equal(found[0], found[2])
+        scaling = DelayedScaling(FP8_E4M3)
+        delayed = scaling.quantize(x, "stochastic", torch.Generator().manual_seed(1)).elements
+        assert not torch.equal(delayed, round_to(x, FP8_E4M3))
+
+
 def test_stochastic_elements_are_right_on_average():
     x = torch.full((20_000, 16), 0.29)
     x[:, 0] = 1.0
@@ -285,6 +310,8 @@ def test_an_update_below_half_a_spacing_leaves_a_16_bit_weight_as_it_was():
     assert FP16.round(1 + 2.5e-5) == 1
     assert float(accumulate(updates, FP16, start=1.0)[-1]) == 1
     assert float(accumulate(updates, FP32, start=1.0)[-1]) == pytest.approx(1.025, abs=1e-4)
+    assert float(accumulate(torch.zeros(1), FP16, start=1 + 2**-12)[0]) == 1
+    assert float(accumulate(torch.full((1,), 2.0**-11), FP16, start=1 + 2**-12)[0]) == 1
     assert FP16.round(1 + 2**-11) == 1
     assert FP16.round(1 + 2**-11 + 1e-9) == 1 + 2**-10
 
