@@ -33,7 +33,7 @@ from dlsys.precision import (
     round_to,
 )
 
-VALUES, TURNS = 10_000_000, 7
+VALUES, TURNS = 10_000_000, 5
 CASTS: Mapping[Format, tuple[torch.dtype | None, type]] = {
     FP8_E4M3: (torch.float8_e4m3fn, ml_dtypes.float8_e4m3fn),
     FP8_E5M2: (torch.float8_e5m2, ml_dtypes.float8_e5m2),

@@ -12,7 +12,9 @@ from dlsys.checks import refuse_what
 from dlsys.precision.plan import Format, Integer, Mode
 from dlsys.tensors import dense, of_shape, strided
 
-_CHUNK = 2**20  # elements: in between all stays in the cache, and threads meet seldom
+_CHUNK = 2**15
+"""Elements worked on at a time: all stays in the cache in between, and torch does so few in one
+thread. After each operation on more, threads wait for each other: milliseconds on busy cores."""
 _WORDS = {torch.float32: (torch.int32, 23, 127), torch.float64: (torch.int64, 52, 1023)}
 """Of a type that is computed in: whole numbers of its size, its mantissa bits, its bias."""
 
@@ -38,8 +40,9 @@ def round_to(
         refuse_what("x", f"of {x.dtype}", "of a floating-point type")
     _refuse_what_does_not_fit(x.dtype, fmt)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    # FP32 holds q and x / q of every format whose exponent is shorter than its own.
-    narrow = isinstance(fmt, Integer) or fmt.exponent < 8
+    # FP32 holds q and x / q of every format whose exponent is shorter than its own, and whole
+    # numbers of steps are below 2^22 in it, as `_whole` needs them.
+    narrow = isinstance(fmt, Integer) or (fmt.exponent < 8 and fmt.mantissa < 22)
     dtype = torch.float32 if narrow and x.dtype != torch.float64 else torch.float64
     for part, into in zip(x.reshape(-1).split(_CHUNK), out.view(-1).split(_CHUNK), strict=True):
         part = part.to(dtype)
@@ -113,13 +116,19 @@ def _spacing(x: Tensor, fmt: Format) -> Tensor:
 
 def _whole(steps: Tensor, mode: Mode, generator: torch.Generator | None) -> Tensor:
     """Steps rounded to whole numbers; a zero keeps its sign."""
-    if mode == "nearest":
-        return steps.round_()  # a half to even
-    whole = steps.trunc()
-    if mode == "toward zero":
-        return whole
-    random = torch.rand(steps.shape, generator=generator, dtype=steps.dtype, device=steps.device)
-    return whole.add_((random < (steps - whole).abs()).to(steps.dtype).copysign_(steps))
+    size = steps.abs()
+    # Beside 1.5 x 2^23 (2^52) FP32 (FP64) has whole numbers alone, and rounds a half to even.
+    # round() and trunc() give the same, and set all threads to work however few numbers there are.
+    large = 1.5 * 2.0 ** _WORDS[steps.dtype][1]
+    whole = (size + large).sub_(large)
+    if mode != "nearest":
+        whole -= (whole > size).to(steps.dtype)
+    if mode == "stochastic":
+        random = torch.rand(
+            steps.shape, generator=generator, dtype=steps.dtype, device=steps.device
+        )
+        whole += (random < size - whole).to(steps.dtype)
+    return whole.copysign_(steps)
 
 
 def _within(

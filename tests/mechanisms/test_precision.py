@@ -307,7 +307,10 @@ def test_one_number_becomes_what_a_search_among_all_numbers_finds(fmt, x, mode, 
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.one_of(formats(), st.sampled_from([BF16, FP16, TF32, FP32])),
+    st.one_of(
+        formats(),
+        st.sampled_from([BF16, FP16, TF32, FP32, Format(7, 23), Format(7, 21), Format(2, 21)]),
+    ),
     st.lists(st.floats(), min_size=1, max_size=8),
     st.sampled_from(MODES),
     st.booleans(),
@@ -315,7 +318,7 @@ def test_one_number_becomes_what_a_search_among_all_numbers_finds(fmt, x, mode, 
 )
 def test_a_tensor_becomes_what_each_of_its_numbers_does(fmt, values, mode, saturate, dtype):
     x = torch.tensor(values, dtype=torch.float64).to(dtype)
-    narrow = fmt.exponent < 8 and dtype == torch.float32
+    narrow = fmt.exponent < 8 and fmt.mantissa < 22 and dtype == torch.float32
     computed = torch.float32 if narrow else torch.float64
     random = torch.rand(len(x), generator=torch.Generator().manual_seed(3), dtype=computed)
     alone = [
@@ -395,7 +398,7 @@ def test_a_tensor_of_any_type_keeps_type_and_shape(dtype):
 
 
 def test_a_long_tensor_is_rounded_to_its_end():
-    x = torch.randn(2**20 + 3)
+    x = torch.randn(2**17 + 3)
     assert torch.equal(round_to(x, FP16), x.half().float())
 
 
