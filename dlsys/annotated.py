@@ -24,8 +24,10 @@ _NUMBERS = {int: "a whole number", SupportsIndex: "a whole number", float: "a nu
 _EXAMPLES = {
     "BucketPlan": "buckets(sizes)",
     "Cluster": "dgx_h100(nodes)",
+    "Block": "MXFP4",
     "Communicator": "the one that a rank program is called with",
     "Device": "DEVICES['h100-sxm']",
+    "Format": "FP8_E4M3",
     "Layout": "layout(spec, tp)",
     "Link": "LINKS['nvlink4']",
     "Module": "torch.nn.Linear(4, 4)",

@@ -54,6 +54,12 @@ def at_least(name: str, value: float, least: float) -> None:
         _refuse_number(name, value, f"a finite number of at least {least:g}")
 
 
+def finite(name: str, value: float) -> None:
+    """Check that `value` is a finite number, of any sign."""
+    if not _finite(value):
+        _refuse_number(name, value, "a finite number")
+
+
 def positive(name: str, value: float) -> None:
     """Check that `value` is a finite number above zero."""
     if not (_finite(value) and value > 0):

@@ -28,6 +28,7 @@ from dlsys import (
     hardware,
     memory_wall,
     pipeline_parallel,
+    precision,
     tensor_parallel,
     world,
     zero,
@@ -70,6 +71,13 @@ def uncut() -> GPT:
     if not hasattr(UNCUT[0], "layers"):
         UNCUT[0] = GPT(TINY)
     return UNCUT[0]
+
+
+def stepped_soon() -> torch.optim.Optimizer:
+    """An optimizer whose parameter has a gradient."""
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.sum().backward()
+    return torch.optim.SGD([parameter], lr=0.1)
 
 
 def quiet(comm: world.Communicator, *args: object) -> None:
@@ -309,6 +317,25 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "pipeline_parallel.stage_seconds": {"pieces": [range(2), range(2, 4)]},
     "pipeline_parallel.Pipeline.step": {"tokens": TOKENS, "targets": TOKENS},
     "pipeline_parallel.Stage.initialize": {"seed": 0},
+    "precision.Block": {"format": precision.FP4_E2M1, "size": 32, "scale": precision.E8M0},
+    "precision.Format": {"exponent": 4, "mantissa": 3},
+    "precision.Format.*": {"pattern": 3, "x": 1.3},
+    "precision.Integer.*": {"x": 1.3},
+    "precision.LossScaler.*": {
+        "loss": torch.ones(()),
+        "optimizer": Later(stepped_soon),
+        "state": precision.LossScaler().state_dict(),
+    },
+    "precision.PowerOfTwo.*": {"pattern": 3},
+    "precision.decode": {"patterns": torch.tensor([1, 2])},
+    "precision.*": {"fmt": precision.FP4_E2M1, "values": torch.ones(3)},
+    "precision.matmul": {
+        "a": torch.ones(2, 4),
+        "b": torch.ones(4, 3),
+        "inputs": precision.FP16,
+        "accumulator": precision.FP32,
+    },
+    "precision.signal_to_noise": {"rounded": torch.ones(1, 4, 4)},
     "tensor_parallel.Collective.*": {},
     "tensor_parallel.Layout.recut": {"name": "norm.weight"},
     "tensor_parallel.Layout.times": {"parameter": LAYOUT.parameters[0]},
@@ -427,6 +454,11 @@ OBJECTS: dict[str, Any] = {
     "tensor_parallel.Layout": LAYOUT,
     "tensor_parallel.Parameter": LAYOUT.parameters[0],
     "pipeline_parallel.Stage": STAGES[0],
+    "precision.DelayedScaling": precision.DelayedScaling(precision.FP8_E4M3),
+    "precision.Format": precision.FP4_E2M1,
+    "precision.Integer": precision.INT8,
+    "precision.LossScaler": precision.LossScaler(),
+    "precision.PowerOfTwo": precision.E8M0,
     "transformer.TransformerSpec": TINY,
     "pipeline_parallel.Pipeline": of_part(pipeline_parallel.Pipeline),
     "tensor_parallel.ColumnParallelLinear": of_part(tensor_parallel.ColumnParallelLinear),
@@ -466,7 +498,12 @@ NOT_CALLED = {
             *("memory_wall.Energy", "memory_wall.M*State", "memory_wall.RentOrBuy"),
             *("memory_wall.Saved", "memory_wall.Waste", "notebook.predict.Answer"),
             *("notebook.quiz.Quiz", "notebook.show.Table", "pipeline_parallel.Price"),
-            *("pipeline_parallel.Span", "tensor_parallel.Kept", "tensor_parallel.Price"),
+            *(
+                "pipeline_parallel.Span",
+                "precision.Quantized",
+                "tensor_parallel.Kept",
+                "tensor_parallel.Price",
+            ),
             *(
                 "pipeline_parallel.Stage",
                 "tensor_parallel.Collective",
@@ -526,7 +563,7 @@ FREE = {
     "title",
 }
 # What is given back as it came, finite or not.
-PASSED_ON = {"exercises.plain.value"}
+PASSED_ON = {"exercises.plain.value", "precision.Format.round.x"}
 # Other words under which a sentence may speak of an argument.
 WORDS: dict[str, tuple[str, ...]] = {
     "kind": ("collective",),
@@ -575,6 +612,7 @@ IN_A_WORLD = (
     "data_parallel.NoiseMeter.*",
     "collectives.Plan.run",
     "pipeline_parallel.Pipeline*",
+    "precision.LossScaler",
     "tensor_parallel.*Linear.forward",
     "tensor_parallel.*Embedding.forward",
     "tensor_parallel.TensorParallelGPT.*",

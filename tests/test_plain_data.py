@@ -17,6 +17,7 @@ from dlsys.data_parallel.plan import BucketPlan, buckets
 from dlsys.memory_wall.plan import RECIPES, model_state
 from dlsys.pipeline_parallel import Action, Plan, interleaved, zero_bubble
 from dlsys.plain_data import Unfit, as_data, from_data, offered_as, plain_data
+from dlsys.precision import FP8_E4M3, INT8, MXFP4, NVFP4
 from dlsys.tensor_parallel import layout
 from dlsys.transformer import CATALOGUE
 
@@ -52,6 +53,7 @@ def across(value: Any) -> Any:
         buckets({"weight": 4000, "bias": 40}, 1000),
         layout(CATALOGUE["llama3-8b"], 4, sequence_parallel=True),
         model_state(7e9),
+        *(FP8_E4M3, INT8, MXFP4, NVFP4),
         *RECIPES.values(),
         *CATALOGUE.values(),
     ],

@@ -1,0 +1,37 @@
+"""Precision: number formats, what rounding to them does, and training that survives it."""
+
+from typing import TYPE_CHECKING
+
+from dlsys import lazy
+
+if TYPE_CHECKING:
+    from dlsys.precision.blocks import DelayedScaling, Quantized, quantize
+    from dlsys.precision.plan import (
+        BF16,
+        E8M0,
+        FP4_E2M1,
+        FP6_E2M3,
+        FP6_E3M2,
+        FP8_E4M3,
+        FP8_E5M2,
+        FP16,
+        FP32,
+        INT8,
+        MXFP4,
+        MXFP6_E2M3,
+        MXFP6_E3M2,
+        MXFP8_E4M3,
+        MXFP8_E5M2,
+        NVFP4,
+        TF32,
+        Block,
+        Format,
+        Integer,
+        PowerOfTwo,
+    )
+    from dlsys.precision.price import expected_signal_to_noise
+    from dlsys.precision.rounding import decode, encode, round_to
+    from dlsys.precision.scaler import LossScaler
+    from dlsys.precision.sums import accumulate, matmul, signal_to_noise
+
+lazy.exports(__name__)
