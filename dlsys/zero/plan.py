@@ -184,19 +184,15 @@ Work = tuple[str, int]
 """A kind of action and a unit, not yet for a certain micro-batch."""
 
 
-@dataclass
 class _Order:
     """What a rank does with a micro-batch, and at the end of a step."""
 
-    stage: int
-    units: int
-    has_outer: bool
-    reshard: bool
-    prefetch: int
-
-    def __post_init__(self) -> None:
-        self.outer = [0] if self.has_outer else []
-        self.inner = [*range(len(self.outer), self.units)]
+    def __init__(
+        self, stage: int, units: int, has_outer: bool, reshard: bool, prefetch: int
+    ) -> None:
+        self.stage, self.units, self.reshard, self.prefetch = stage, units, reshard, prefetch
+        self.outer = [0] if has_outer else []
+        self.inner = [*range(len(self.outer), units)]
 
     def pass_(self, reduces: bool) -> Iterator[Work]:
         """A micro-batch forward and backward; whether its gradients are reduced."""
