@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from dlsys.zero.draw import draw_held
     from dlsys.zero.explorer import explore
     from dlsys.zero.flat import Flat, Piece, flat
+    from dlsys.zero.fully_sharded import FullyShardedDataParallel
     from dlsys.zero.plan import KINDS, Action, StepPlan, Unit, step_plan
     from dlsys.zero.price import (
         Held,

@@ -1,0 +1,280 @@
+"""Fully sharded data parallelism on real tensors: ZeRO's stage 3, as PyTorch's FSDP does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_iter, tree_map_only
+
+from dlsys import world
+from dlsys.annotated import checked
+from dlsys.checks import at_least, count, divisor, flag, refuse
+from dlsys.world import Communicator
+from dlsys.zero.backward import Backward, in_backward
+from dlsys.zero.forward import Forward
+from dlsys.zero.gathering import Gathering
+from dlsys.zero.journal import Done, Journal
+from dlsys.zero.membership import membership
+from dlsys.zero.replicated import Replicated
+from dlsys.zero.same import check_same, described, take_over
+from dlsys.zero.saving import gathered, shards_of, stored_bytes, whole_state
+from dlsys.zero.sharded_flat import Ranks
+from dlsys.zero.unit import Unit, flats_of
+
+
+class Held(NamedTuple):
+    """Bytes that a rank holds at rest, in storages of tensors: its shards, their gradients, the
+    optimizer's state."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+
+    @property
+    def total(self) -> int:
+        """Of all three."""
+        return sum(self)
+
+
+class FullyShardedDataParallel(nn.Module):
+    """A `module` of whose parameters, gradients and optimizer state every rank holds 1/n.
+
+    Build the optimizer after it, on `.parameters()`; give every rank its part of the batch, and
+    call it as the module. Parameters keep their names, and each is this rank's shard, (elements,)
+    in one dimension, maybe none: a view into the unit's flat shard. So every optimizer that works
+    element by element does as on one device.
+
+    - units: module types, or a function that says of a module whether it is one. A unit's weights
+      are gathered before its forward and again before its backward, and freed after each; its
+      gradients are reduced as soon as its backward is over. None: every member of an nn.ModuleList
+      or nn.Sequential, and what is left, the outer unit, which is whole through all of forward and
+      all of backward. Otherwise what is in no unit stays replicated, and its gradients are averaged
+      at the end of backward. A parameter belongs to the innermost unit that holds all who share it.
+    - compute_dtype: of gathered weights and floating-point inputs; shards keep their own, and so do
+      gradients. reduce_dtype: of gradients on their way, as computed in where None.
+    - reshard_after_forward: False keeps weights from forward until their backward is over, and
+      sends 2 (n-1)/n D instead of 3.
+    - prefetch: how many units ahead weights are asked for, in the order in which the last forward
+      pass used them.
+    - shard: k shards the model among k consecutive ranks, in n/k replicas (hybrid sharding).
+
+    Construction takes over rank 0's values, a unit at a time. Gradients are final when backward()
+    returns, in .grad of the shards. Every rank runs the same units in the same order; a unit that
+    ran without using a parameter gives it zeros, one that did not run gives nothing. After a
+    forward or backward pass that raised on all ranks the next one works; gradients are dropped.
+    comm=None means the world that the caller is in. Raises ValueError on every rank where modules
+    differ. Source: Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054); Zhao et al. 2023 (PyTorch
+    FSDP, arXiv 2304.11277).
+    """
+
+    @checked
+    def __init__(
+        self,
+        module: nn.Module,
+        comm: Communicator | None = None,
+        units: Any = None,
+        compute_dtype: torch.dtype | None = None,
+        *,
+        reduce_dtype: torch.dtype | None = None,
+        reshard_after_forward: bool = True,
+        prefetch: int = 1,
+        shard: int | None = None,
+    ) -> None:
+        super().__init__()
+        flag("reshard_after_forward", reshard_after_forward)
+        prefetch = count("prefetch", prefetch, least=0)
+        _floating("compute_dtype", compute_dtype)
+        _floating("reduce_dtype", reduce_dtype)
+        comm = world.current() if comm is None else comm
+        self.comm, self.module, self.compute_dtype = comm, module, compute_dtype
+        members = membership(module, units)
+        device = next((p.device for p in module.parameters()), torch.device("cpu"))
+        options = f"options {compute_dtype}, {reduce_dtype}, {reshard_after_forward}, {prefetch}"
+        names = [name for name, _, _ in members.units]
+        check_same(comm, [*described(module), f"{options}, {shard}", f"units {names}"], device)
+        self._ranks = _ranks(comm, shard)
+        self._journal = Journal()
+        make = flats_of(self._ranks, compute_dtype, reduce_dtype, self._journal)
+        self._units: list[Unit] = []
+        while members.units:  # whose slots hold the whole parameters, one after the other
+            name, owner, slots = members.units.pop(0)
+            self._units.append(Unit(len(self._units), name, owner, slots, make))
+            del slots
+        self._replicated = Replicated(comm, members.replicated, compute_dtype)
+        take_over(comm, [*self._replicated.parameters, *module.buffers()])
+        self._device = device
+        gathering = Gathering(self._units, prefetch, self._journal)
+        self._backward = Backward(gathering, self._end_of_backward)
+        self._forward = Forward(gathering, self._backward, bool(reshard_after_forward), device)
+        self._replicated.call_when_ready(self._backward.begin)
+        self._seen: Any = None  # versions of the shards when the last step began
+        self._micro_batch = -1
+
+    # -- passes ----------------------------------------------------------------------------------
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's own output, whatever it is."""
+        args, kwargs = self._cast((args, kwargs))
+        if in_backward():  # a checkpoint calls this again, and everything is as it was
+            return self.module(*args, **kwargs)
+        if self._backward.drop():
+            self.zero_grad()
+        for unit in self._units:
+            unit.check()
+        self._count_micro_batch()
+        self._replicated.show()
+        try:
+            with self._forward.of_all(self._micro_batch):
+                return self.module(*args, **kwargs)
+        finally:
+            if not torch.is_grad_enabled():
+                self._replicated.hide()
+
+    def _cast(self, inputs: Any) -> Any:
+        dtype = self.compute_dtype
+        if dtype is None:
+            return inputs
+        return tree_map_only(Tensor, lambda x: x.to(dtype) if x.is_floating_point() else x, inputs)
+
+    def _count_micro_batch(self) -> None:
+        """A step begins when the optimizer has written to the shards, or no gradient is left."""
+        versions = [unit.versions for unit in self._units]
+        has_gradients = any(unit.is_kept for unit in self._units) or any(
+            parameter.grad is not None for parameter in self.parameters()
+        )
+        if versions != self._seen or not has_gradients:
+            self._journal.actions.clear()
+            self._seen, self._micro_batch = versions, -1
+        self._micro_batch += 1
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes in here keep whole gradients, in the dtype of the parameters, and send
+        nothing; the first one after sends the sums. All ranks do the same."""
+        before, self._backward.syncs = self._backward.syncs, False
+        try:
+            yield
+        finally:
+            self._backward.syncs = before
+
+    def _end_of_backward(self) -> None:
+        self._replicated.hide()
+        if self._backward.syncs:
+            self._replicated.average()
+
+    # -- gradients -------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    @checked
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
+        """Scale gradients so that the norm of all, over every shard, is at most `max_norm`.
+
+        Returns that norm, of order `norm_type`, as it was: what torch's clip_grad_norm_ gives on
+        one device. Every rank calls it.
+        """
+        at_least("max_norm", max_norm, 0)
+        at_least("norm_type", norm_type, 1)
+        whole = {id(p) for p in self._replicated.parameters}
+        grads = [p.grad for p in self.parameters() if p.grad is not None and id(p) not in whole]
+        others = [p.grad for p in self._replicated.parameters if p.grad is not None]
+        total = _power_sum(grads, norm_type, self._device)
+        if self._ranks.shard.size > 1:
+            total = self._ranks.shard.all_reduce(total)
+        norm = (total + _power_sum(others, norm_type, self._device)) ** (1 / norm_type)
+        torch._foreach_mul_([*grads, *others], (max_norm / (norm + 1e-6)).clamp(max=1.0))
+        return norm
+
+    # -- saving ----------------------------------------------------------------------------------
+
+    def full_parameters(self) -> dict[str, Tensor]:
+        """Every parameter whole, by its name in the module; every rank calls it, and gets all."""
+        found = {s.name: s.parameter.detach() for s in self._replicated.slots}
+        for unit in self._units:
+            found |= gathered(unit)
+        return {name: found[name] for name, _ in self.module.named_parameters()}
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
+        """What the module's own state_dict would be if nothing were sharded; every rank calls it.
+
+        It loads into the plain module. Options are those of nn.Module.
+        """
+        state = self.module.state_dict(*args, **kwargs)
+        return whole_state(state, self.module, self.full_parameters(), kwargs.get("prefix", ""))
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Load what `state_dict` of this or of the plain module gave: every rank takes its shards.
+
+        Raises RuntimeError where names or shapes do not fit, as torch does.
+        """
+        flag("strict", strict)
+        if assign:
+            raise ValueError("assign is True; it must be False: shards stay where they are.")
+        return self.module.load_state_dict(shards_of(state_dict, self.module, self._units), strict)
+
+    def sharded_state_dict(self) -> dict[str, Any]:
+        """This rank's shards by name, and buffers: copies; nothing is sent."""
+        state = self.module.state_dict()
+        return {k: v.clone() if isinstance(v, Tensor) else v for k, v in state.items()}
+
+    def load_sharded_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
+        """Load what `sharded_state_dict` gave on the same rank of as many."""
+        return self.module.load_state_dict(state_dict)
+
+    # -- what is held and what was done ----------------------------------------------------------
+
+    @property
+    def units(self) -> dict[str, int]:
+        """Elements of each unit, by name, in the order that `actions` counts them by."""
+        return {unit.name: unit.elements for unit in self._units}
+
+    @property
+    def actions(self) -> list[Done]:
+        """What was done in the last step: (kind, unit, micro_batch), as a plan's actions."""
+        done = list(self._journal.actions)
+        if done and [unit.versions for unit in self._units] != self._seen:
+            done.append(Done("update", -1, self._micro_batch))
+        return done
+
+    def held(self, optimizer: torch.optim.Optimizer | None = None) -> Held:
+        """Bytes that this rank holds now, replicated parameters and this optimizer's state
+        included; what is gathered is not at rest, and not counted."""
+        parameters = list(self.parameters())
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        gradients += [f.whole for u in self._units for f in u.flats if f.whole is not None]
+        states = [] if optimizer is None else list(tree_iter(list(optimizer.state.values())))
+        return Held(*(stored_bytes(each) for each in (parameters, gradients, states)))
+
+    @property
+    def peaks(self) -> dict[str, int]:
+        """The most bytes of gathered "weights", and of whole "gradients", alive at once so far."""
+        journal = self._journal
+        return {"weights": journal.weights.peak, "gradients": journal.gradients.peak}
+
+
+def _ranks(comm: Communicator, shard: int | None) -> Ranks:
+    """The groups of hybrid sharding: `shard` consecutive ranks, and those of the same place."""
+    if shard is None or shard == comm.size:
+        return Ranks(comm, comm, None)
+    shard = divisor("shard", shard, {"ranks": comm.size})
+    inside = comm.split(comm.rank // shard, axis="shard")
+    across = comm.split(comm.rank % shard, axis="replica")
+    assert inside is not None
+    return Ranks(comm, inside, across)
+
+
+def _floating(name: str, dtype: torch.dtype | None) -> None:
+    if dtype is not None and not dtype.is_floating_point:
+        refuse(name, dtype, "a floating-point dtype such as torch.bfloat16, or None")
+
+
+def _power_sum(gradients: Sequence[Tensor], order: float, device: torch.device) -> Tensor:
+    """sum |g|^order over all elements, in FP32."""
+    norms = torch._foreach_norm([g.float() for g in gradients if g.numel()], order)
+    powers = [norm**order for norm in norms]
+    return torch.stack(powers).sum() if powers else torch.zeros((), device=device)

@@ -1,0 +1,49 @@
+"""What a rank did in its last step, and the most that it held: counted where it happens."""
+
+from __future__ import annotations
+
+import weakref
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Done(NamedTuple):
+    """An action as it happened, like `plan.Action`: of this kind, on the unit and for the
+    micro-batch of these numbers."""
+
+    kind: str
+    unit: int
+    micro_batch: int
+
+
+class Alive:
+    """Bytes of one sort that are alive, and the most there were."""
+
+    def __init__(self) -> None:
+        self.now = self.peak = 0
+
+    def add(self, nbytes: int) -> None:
+        """Count what is about to be."""
+        self.now += nbytes
+        self.peak = max(self.peak, self.now)
+
+    def lose(self, nbytes: int) -> None:
+        """Count what is no more."""
+        self.now -= nbytes
+
+    def until_gone(self, tensor: Tensor, nbytes: int) -> None:
+        """Lose these bytes when nobody holds the memory of `tensor` any more."""
+        weakref.finalize(tensor.untyped_storage(), self.lose, nbytes)
+
+
+class Journal:
+    """The actions of the last step, and peaks of gathered weights and of whole gradients."""
+
+    def __init__(self) -> None:
+        self.actions: list[Done] = []
+        self.weights, self.gradients = Alive(), Alive()
+
+    def note(self, kind: str, unit: int, micro_batch: int) -> None:
+        """Write an action down."""
+        self.actions.append(Done(kind, unit, micro_batch))

@@ -1,0 +1,70 @@
+"""Shards made whole for a checkpoint, whole parameters cut into shards, and bytes counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dlsys.zero.unit import Unit
+
+
+@torch.no_grad()
+def gathered(unit: Unit) -> dict[str, Tensor]:
+    """The parameters of a unit, whole, in the dtype that they are kept in."""
+    found = {}
+    for flat in unit.flats:
+        shard = flat.shard.detach()
+        whole = shard.clone()
+        if flat.ranks.shard.size > 1 and flat.layout.shard:
+            whole = flat.ranks.shard.all_gather(shard)
+        for slot, place, shape in zip(flat.slots, flat.places, flat.shapes, strict=True):
+            found[slot.name] = whole[place.start : place.stop].view(shape)
+    return found
+
+
+def whole_state(
+    state: dict[str, Any], module: nn.Module, whole: Mapping[str, Tensor], prefix: str
+) -> dict[str, Any]:
+    """The state with whole parameters for shards, under every name that one has."""
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if prefix + name in state:
+            state[prefix + name] = whole[names[id(parameter)]]
+    return state
+
+
+def shards_of(state: Mapping[str, Any], module: nn.Module, units: Sequence[Unit]) -> dict[str, Any]:
+    """The state with this rank's shards for whole parameters.
+
+    Raises RuntimeError for a parameter of another shape.
+    """
+    cut = dict(state)
+    places = {
+        id(f.parameters[i]): (f, i) for u in units for f in u.flats for i in range(len(f.slots))
+    }
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        value = state.get(name)
+        if id(parameter) not in places or not isinstance(value, Tensor):
+            continue
+        flat, index = places[id(parameter)]
+        if value.shape != flat.shapes[index]:
+            raise RuntimeError(
+                f"size mismatch for {name}: the state has {tuple(value.shape)}, the module "
+                f"{tuple(flat.shapes[index])}."
+            )
+        piece = flat.layout.pieces(flat.ranks.shard.rank)[index]
+        cut[name] = value.detach().reshape(-1)[piece.start : piece.stop]
+    return cut
+
+
+def stored_bytes(tensors: Iterable[Any]) -> int:
+    """Bytes of the storages that these tensors lie in, each counted once."""
+    storages = {}
+    for tensor in tensors:
+        if isinstance(tensor, Tensor):
+            storage = tensor.untyped_storage()
+            storages[storage._cdata] = storage.nbytes()
+    return sum(storages.values())
