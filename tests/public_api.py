@@ -151,6 +151,7 @@ def parts(comm: world.Communicator) -> dict[str, Any]:
         "RowParallelLinear": tensor_parallel.RowParallelLinear(4, 4, comm=comm),
         "VocabParallelEmbedding": tensor_parallel.VocabParallelEmbedding(16, 4, comm=comm),
         "Pipeline": pipeline_parallel.Pipeline(ALONE, STAGES, comm),
+        "FullyShardedDataParallel": zero.FullyShardedDataParallel(torch.nn.Linear(2, 2), comm),
     }
 
 
@@ -387,6 +388,12 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "tensor_parallel.VocabParallelEmbedding.forward": {"tokens": TOKENS},
     "tensor_parallel.TensorParallelGPT.*": {"tokens": TOKENS, "seed": 0},
     "zero.Flat.pieces": {"rank": 1},
+    "zero.FullyShardedDataParallel": {"module": Later(lambda: torch.nn.Linear(2, 2))},
+    "zero.FullyShardedDataParallel.clip_grad_norm_": {"max_norm": 1.0},
+    "zero.FullyShardedDataParallel.load*": {"state_dict": torch.nn.Linear(2, 2).state_dict()},
+    "zero.FullyShardedDataParallel.load_sh*": {
+        "state_dict": {"weight": torch.ones(4), "bias": torch.ones(2)}
+    },
     "zero.StepPlan.shard": {"unit": 0},
     "zero.StepPlan.times": {"kind": "gather"},
     "zero.Unit": {"name": "a", "elements": 8},
@@ -468,6 +475,7 @@ OBJECTS: dict[str, Any] = {
     "world.Communicator": Methods(world.Communicator, between_two),
     "world.TorchCommunicator": Methods(world.TorchCommunicator, alone),
     "zero.Flat": zero.flat(UNITS, 4),
+    "zero.FullyShardedDataParallel": of_part(zero.FullyShardedDataParallel),
     "zero.StepPlan": STEPS,
     "world.Fit": world.Fit(RING, LINK, ()),
     "world.Timeline": RUN.timeline,
@@ -616,6 +624,7 @@ IN_A_WORLD = (
     "tensor_parallel.*Linear.forward",
     "tensor_parallel.*Embedding.forward",
     "tensor_parallel.TensorParallelGPT.*",
+    "zero.FullyShardedDataParallel*",
 )
 
 

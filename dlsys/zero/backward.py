@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.autograd import Variable
 
 from dlsys.zero.gathering import Gathering
+from dlsys.zero.plan import BACKWARD, FREE_GRADIENTS, REDUCE
 from dlsys.zero.sharded_flat import Reduction, ShardedFlat
-from dlsys.zero.unit import Unit
+from dlsys.zero.sharded_unit import ShardedUnit
 
 
 def in_backward() -> bool:
@@ -27,9 +28,9 @@ class Run:
 
     def __init__(self, micro_batch: int) -> None:
         self.micro_batch = micro_batch
-        self.began: list[Unit] = []
+        self.began: list[ShardedUnit] = []
         self.ended: list[Use] = []
-        self.first: dict[Unit, int] = {}
+        self.first: dict[ShardedUnit, int] = {}
 
 
 class Use:
@@ -39,7 +40,7 @@ class Use:
     that have ended, `versions` what the shards were.
     """
 
-    def __init__(self, backward: Backward, unit: Unit, run: Run, now: int) -> None:
+    def __init__(self, backward: Backward, unit: ShardedUnit, run: Run, now: int) -> None:
         self._backward, self.unit, self.run = backward, unit, run
         self.start = self.end = now
         self.first = run.first.setdefault(unit, now)
@@ -66,8 +67,8 @@ class Backward:
         self.syncs = True
         self._task = -1  # autograd's number of the pass that is under way
         self._entered: set[Use] = set()
-        self._open: dict[Unit, Use] = {}  # units that it is in, with their earliest use
-        self._reducing: tuple[Unit, list[Reduction]] | None = None
+        self._open: dict[ShardedUnit, Use] = {}  # units that it is in, with their earliest use
+        self._reducing: tuple[ShardedUnit, list[Reduction]] | None = None
         self._averaging: list[Reduction] = []
 
     def begin(self) -> None:
@@ -123,19 +124,19 @@ class Backward:
             if use.first > end:
                 self._finish(unit)
 
-    def _finish(self, unit: Unit) -> None:
+    def _finish(self, unit: ShardedUnit) -> None:
         """A unit's backward is over: send its gradients, and free its weights."""
         del self._open[unit]
-        self._gathering.note("backward", unit)
+        self._gathering.note(BACKWARD, unit)
         if self.syncs:
             self._reduce(unit)
         self._gathering.free([unit])
 
-    def _reduce(self, unit: Unit) -> None:
+    def _reduce(self, unit: ShardedUnit) -> None:
         """Send gradients; first wait for those sent before, so that no more than two are whole."""
         if any(flat.is_trained for flat in unit.flats):
             self._settle()
-            self._gathering.note("reduce", unit)
+            self._gathering.note(REDUCE, unit)
             self._reducing = unit, unit.start_reduce()
 
     def _settle(self) -> None:
@@ -149,7 +150,7 @@ class Backward:
                 reduction.finish()
             else:
                 self._averaging.append(reduction)
-        self._gathering.note("free gradients", unit)
+        self._gathering.note(FREE_GRADIENTS, unit)
 
     def _end(self) -> None:
         """At the end of backward: finish what is open, and wait for all."""

@@ -17,8 +17,9 @@ from torch.utils._pytree import tree_iter
 
 from dlsys.zero.backward import Backward, Run, Use, in_backward
 from dlsys.zero.gathering import Gathering
+from dlsys.zero.plan import FORWARD
 from dlsys.zero.sharded_flat import ShardedFlat
-from dlsys.zero.unit import Unit
+from dlsys.zero.sharded_unit import ShardedUnit
 
 
 class Weight(torch.autograd.Function):
@@ -48,7 +49,7 @@ class Forward:
     ) -> None:
         self._gathering, self._backward, self._reshard = gathering, backward, reshard
         self._anchor = torch.empty(0, device=device, requires_grad=True)
-        self._order: Sequence[Unit] = gathering.units  # in which units are expected to begin
+        self._order: Sequence[ShardedUnit] = gathering.units  # in which units are expected to begin
         self._run: Run | None = None
         self._clock = 0
         self._uses: list[Use] = []  # that have begun and not ended
@@ -81,10 +82,10 @@ class Forward:
         self._clock += 1
         return self._clock
 
-    def _before_each(self, unit: Unit) -> Any:
+    def _before_each(self, unit: ShardedUnit) -> Any:
         return lambda module, args: self._before(unit)
 
-    def _before(self, unit: Unit) -> None:
+    def _before(self, unit: ShardedUnit) -> None:
         """Gather this unit and ask for the next, and show the modules their weights."""
         run = self._run or Run(self._gathering.micro_batch)
         use = Use(self._backward, unit, run, self._tick())
@@ -114,14 +115,14 @@ class Forward:
         use.end, run = self._tick(), use.run
         use.place = len(run.ended)
         run.ended.append(use)
-        self._gathering.note("forward", use.unit)
+        self._gathering.note(FORWARD, use.unit)
         for tensor in tree_iter(output):
             if isinstance(tensor, Tensor) and tensor.requires_grad:
                 tensor.register_hook(use.enter)
         if not self._keeps() and use.unit not in self._ahead(run):
             self._gathering.free([use.unit])
 
-    def _ahead(self, run: Run) -> Sequence[Unit]:
+    def _ahead(self, run: Run) -> Sequence[ShardedUnit]:
         """The next units, as long as they come in the order in which they came before."""
         number = len(run.began)
         if run is not self._run or list(self._order[number - 1 : number]) != run.began[-1:]:

@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_iter, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dlsys import world
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, divisor, flag, refuse
+from dlsys.checks import at_least, count, divisor, flag, positive, refuse
 from dlsys.world import Communicator
 from dlsys.zero.backward import Backward, in_backward
 from dlsys.zero.forward import Forward
 from dlsys.zero.gathering import Gathering
-from dlsys.zero.journal import Done, Journal
+from dlsys.zero.journal import Journal
 from dlsys.zero.membership import membership
+from dlsys.zero.plan import UPDATE, Action, Unit
+from dlsys.zero.price import Held
 from dlsys.zero.replicated import Replicated
 from dlsys.zero.same import check_same, described, take_over
-from dlsys.zero.saving import gathered, shards_of, stored_bytes, whole_state
+from dlsys.zero.saving import gathered, load, norm_of, shards_of, stored_bytes, whole_state
 from dlsys.zero.sharded_flat import Ranks
-from dlsys.zero.unit import Unit, flats_of
-
-
-class Held(NamedTuple):
-    """Bytes that a rank holds at rest, in storages of tensors: its shards, their gradients, the
-    optimizer's state."""
-
-    weights: int
-    gradients: int
-    optimizer: int
-
-    @property
-    def total(self) -> int:
-        """Of all three."""
-        return sum(self)
+from dlsys.zero.sharded_unit import ShardedUnit, flats_of
 
 
 class FullyShardedDataParallel(nn.Module):
@@ -99,10 +87,10 @@ class FullyShardedDataParallel(nn.Module):
         self._ranks = _ranks(comm, shard)
         self._journal = Journal()
         make = flats_of(self._ranks, compute_dtype, reduce_dtype, self._journal)
-        self._units: list[Unit] = []
+        self._units: list[ShardedUnit] = []
         while members.units:  # whose slots hold the whole parameters, one after the other
             name, owner, slots = members.units.pop(0)
-            self._units.append(Unit(len(self._units), name, owner, slots, make))
+            self._units.append(ShardedUnit(len(self._units), name, owner, slots, make))
             del slots
         self._replicated = Replicated(comm, members.replicated, compute_dtype)
         take_over(comm, [*self._replicated.parameters, *module.buffers()])
@@ -142,7 +130,7 @@ class FullyShardedDataParallel(nn.Module):
 
     def _count_micro_batch(self) -> None:
         """A step begins when the optimizer has written to the shards, or no gradient is left."""
-        versions = [unit.versions for unit in self._units]
+        versions = self._versions()
         has_gradients = any(unit.is_kept for unit in self._units) or any(
             parameter.grad is not None for parameter in self.parameters()
         )
@@ -150,6 +138,9 @@ class FullyShardedDataParallel(nn.Module):
             self._journal.actions.clear()
             self._seen, self._micro_batch = versions, -1
         self._micro_batch += 1
+
+    def _versions(self) -> list[tuple[int, ...]]:
+        return [unit.versions for unit in self._units]
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -169,7 +160,6 @@ class FullyShardedDataParallel(nn.Module):
     # -- gradients -------------------------------------------------------------------------------
 
     @torch.no_grad()
-    @checked
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
         """Scale gradients so that the norm of all, over every shard, is at most `max_norm`.
 
@@ -177,15 +167,16 @@ class FullyShardedDataParallel(nn.Module):
         one device. Every rank calls it.
         """
         at_least("max_norm", max_norm, 0)
-        at_least("norm_type", norm_type, 1)
+        positive("norm_type", norm_type)
         whole = {id(p) for p in self._replicated.parameters}
-        grads = [p.grad for p in self.parameters() if p.grad is not None and id(p) not in whole]
-        others = [p.grad for p in self._replicated.parameters if p.grad is not None]
-        total = _power_sum(grads, norm_type, self._device)
-        if self._ranks.shard.size > 1:
-            total = self._ranks.shard.all_reduce(total)
-        norm = (total + _power_sum(others, norm_type, self._device)) ** (1 / norm_type)
-        torch._foreach_mul_([*grads, *others], (max_norm / (norm + 1e-6)).clamp(max=1.0))
+        trained = [p for p in self.parameters() if p.grad is not None]
+        shards, others = ([p.grad for p in trained if (id(p) in whole) == w] for w in (False, True))
+        mine = norm_of(shards, norm_type, self._device).reshape(1)
+        every = self._ranks.shard.all_gather(mine)
+        both = torch.cat([every, norm_of(others, norm_type, self._device).reshape(1)])
+        norm = torch.linalg.vector_norm(both, norm_type)
+        if trained:
+            torch._foreach_mul_([*shards, *others], (max_norm / (norm + 1e-6)).clamp(max=1.0))
         return norm
 
     # -- saving ----------------------------------------------------------------------------------
@@ -205,63 +196,63 @@ class FullyShardedDataParallel(nn.Module):
         state = self.module.state_dict(*args, **kwargs)
         return whole_state(state, self.module, self.full_parameters(), kwargs.get("prefix", ""))
 
+    @checked
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
         """Load what `state_dict` of this or of the plain module gave: every rank takes its shards.
 
-        Raises RuntimeError where names or shapes do not fit, as torch does.
+        Raises ValueError where names or shapes do not fit.
         """
         flag("strict", strict)
-        if assign:
-            raise ValueError("assign is True; it must be False: shards stay where they are.")
-        return self.module.load_state_dict(shards_of(state_dict, self.module, self._units), strict)
+        if assign is not False:
+            refuse("assign", assign, "False: shards stay where they are")
+        return load(self.module, shards_of(state_dict, self.module, self._units), strict)
 
     def sharded_state_dict(self) -> dict[str, Any]:
         """This rank's shards by name, and buffers: copies; nothing is sent."""
         state = self.module.state_dict()
         return {k: v.clone() if isinstance(v, Tensor) else v for k, v in state.items()}
 
+    @checked
     def load_sharded_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
         """Load what `sharded_state_dict` gave on the same rank of as many."""
-        return self.module.load_state_dict(state_dict)
+        return load(self.module, state_dict)
 
     # -- what is held and what was done ----------------------------------------------------------
 
     @property
-    def units(self) -> dict[str, int]:
-        """Elements of each unit, by name, in the order that `actions` counts them by."""
-        return {unit.name: unit.elements for unit in self._units}
+    def units(self) -> list[Unit]:
+        """The units as a plan takes them, in the order that `actions` counts them by.
+
+        `step_plan(3, model.units, ranks)` is the step that this runs.
+        """
+        return [Unit(unit.name, unit.elements, unit.module is self.module) for unit in self._units]
 
     @property
-    def actions(self) -> list[Done]:
-        """What was done in the last step: (kind, unit, micro_batch), as a plan's actions."""
+    def actions(self) -> list[Action]:
+        """What was done in the last step, in the order in which it was."""
         done = list(self._journal.actions)
-        if done and [unit.versions for unit in self._units] != self._seen:
-            done.append(Done("update", -1, self._micro_batch))
+        if done and self._versions() != self._seen:
+            done.append(Action(UPDATE, -1, self._micro_batch))
         return done
 
+    @checked
     def held(self, optimizer: torch.optim.Optimizer | None = None) -> Held:
-        """Bytes that this rank holds now, replicated parameters and this optimizer's state
-        included; what is gathered is not at rest, and not counted."""
+        """Bytes that this rank holds, by the storages of its tensors: weights, gradients and this
+        optimizer's state at rest, and the most beside them so far, gathered or not yet reduced."""
         parameters = list(self.parameters())
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        gradients += [f.whole for u in self._units for f in u.flats if f.whole is not None]
-        states = [] if optimizer is None else list(tree_iter(list(optimizer.state.values())))
-        return Held(*(stored_bytes(each) for each in (parameters, gradients, states)))
-
-    @property
-    def peaks(self) -> dict[str, int]:
-        """The most bytes of gathered "weights", and of whole "gradients", alive at once so far."""
-        journal = self._journal
-        return {"weights": journal.weights.peak, "gradients": journal.gradients.peak}
+        gradients = [p.grad for p in parameters] + [f.whole for u in self._units for f in u.flats]
+        states = [] if optimizer is None else tree_leaves(list(optimizer.state.values()))
+        at_rest = (stored_bytes(each) for each in (parameters, gradients, states))
+        return Held(*at_rest, self._journal.weights.peak, self._journal.gradients.peak)
 
 
 def _ranks(comm: Communicator, shard: int | None) -> Ranks:
     """The groups of hybrid sharding: `shard` consecutive ranks, and those of the same place."""
-    if shard is None or shard == comm.size:
+    shard = comm.size if shard is None else divisor("shard", shard, {"ranks": comm.size})
+    if shard == comm.size:
         return Ranks(comm, comm, None)
-    shard = divisor("shard", shard, {"ranks": comm.size})
     inside = comm.split(comm.rank // shard, axis="shard")
     across = comm.split(comm.rank % shard, axis="replica")
     assert inside is not None
@@ -271,10 +262,3 @@ def _ranks(comm: Communicator, shard: int | None) -> Ranks:
 def _floating(name: str, dtype: torch.dtype | None) -> None:
     if dtype is not None and not dtype.is_floating_point:
         refuse(name, dtype, "a floating-point dtype such as torch.bfloat16, or None")
-
-
-def _power_sum(gradients: Sequence[Tensor], order: float, device: torch.device) -> Tensor:
-    """sum |g|^order over all elements, in FP32."""
-    norms = torch._foreach_norm([g.float() for g in gradients if g.numel()], order)
-    powers = [norm**order for norm in norms]
-    return torch.stack(powers).sum() if powers else torch.zeros((), device=device)

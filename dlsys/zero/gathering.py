@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from dlsys.zero.journal import Journal
+from dlsys.zero.plan import FREE_WEIGHTS, GATHER
 from dlsys.zero.sharded_flat import ShardedFlat
-from dlsys.zero.unit import Unit
+from dlsys.zero.sharded_unit import ShardedUnit
 
 
 class Saved(NamedTuple):
@@ -31,41 +32,41 @@ class Gathering:
     `micro_batch` is the one that actions are noted for.
     """
 
-    def __init__(self, units: Sequence[Unit], prefetch: int, journal: Journal) -> None:
+    def __init__(self, units: Sequence[ShardedUnit], prefetch: int, journal: Journal) -> None:
         self.units, self.prefetch, self.journal = units, prefetch, journal
         self.micro_batch = 0
         self._by_storage: dict[int, tuple[Any, ShardedFlat]] = {}
 
-    def note(self, kind: str, unit: Unit) -> None:
+    def note(self, kind: str, unit: ShardedUnit) -> None:
         """Write down what is done."""
         self.journal.note(kind, unit.index, self.micro_batch)
 
-    def ask_for(self, units: Iterable[Unit]) -> None:
+    def ask_for(self, units: Iterable[ShardedUnit]) -> None:
         """Begin to gather those that are not here, or that have been written to since."""
         for unit in units:
             if unit.is_gathered and unit.is_stale:
                 self.free([unit])
             if not unit.is_gathered:
-                self.note("gather", unit)
+                self.note(GATHER, unit)
                 for flat in unit.flats:
                     flat.start_gather()
 
-    def wait(self, unit: Unit) -> None:
+    def wait(self, unit: ShardedUnit) -> None:
         """Return when the weights of a unit that was asked for have come."""
         for flat in unit.flats:
             flat.wait()
 
-    def free(self, units: Iterable[Unit]) -> None:
+    def free(self, units: Iterable[ShardedUnit]) -> None:
         """Give weights back that are here."""
         for unit in units:
             if unit.is_gathered:
-                self.note("free weights", unit)
+                self.note(FREE_WEIGHTS, unit)
             for flat in unit.flats:
                 if flat.full is not None:
                     self._by_storage.pop(flat.full.untyped_storage()._cdata, None)
             unit.free()
 
-    def belongs_to(self, use: Any, unit: Unit) -> None:
+    def belongs_to(self, use: Any, unit: ShardedUnit) -> None:
         """From now on it is this use that saves the unit's weights."""
         for flat in unit.flats:
             self._by_storage[flat.wait().untyped_storage()._cdata] = (use, flat)

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from typing import NamedTuple
 
 from torch import Tensor
 
-
-class Done(NamedTuple):
-    """An action as it happened, like `plan.Action`: of this kind, on the unit and for the
-    micro-batch of these numbers."""
-
-    kind: str
-    unit: int
-    micro_batch: int
+from dlsys.zero.plan import Action
 
 
 class Alive:
@@ -41,9 +33,9 @@ class Journal:
     """The actions of the last step, and peaks of gathered weights and of whole gradients."""
 
     def __init__(self) -> None:
-        self.actions: list[Done] = []
+        self.actions: list[Action] = []
         self.weights, self.gradients = Alive(), Alive()
 
     def note(self, kind: str, unit: int, micro_batch: int) -> None:
         """Write an action down."""
-        self.actions.append(Done(kind, unit, micro_batch))
+        self.actions.append(Action(kind, unit, micro_batch))

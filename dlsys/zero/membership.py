@@ -97,6 +97,11 @@ def _slots(module: nn.Module) -> Iterator[tuple[Slot, list[list[nn.Module]]]]:
         for leaf, parameter in owner._parameters.items():
             if parameter is None:
                 continue
+            if hasattr(parameter, "is_shard"):
+                raise ValueError(
+                    f"module has {path!r} in a FullyShardedDataParallel already: wrap the whole "
+                    "module, once."
+                )
             key = id(parameter)
             names.setdefault(key, (f"{path}.{leaf}".lstrip("."), parameter))
             places.setdefault(key, {})[id(owner), leaf] = (owner, leaf)

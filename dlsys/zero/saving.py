@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dlsys.zero.unit import Unit
+from dlsys.zero.sharded_unit import ShardedUnit
 
 
 @torch.no_grad()
-def gathered(unit: Unit) -> dict[str, Tensor]:
+def gathered(unit: ShardedUnit) -> dict[str, Tensor]:
     """The parameters of a unit, whole, in the dtype that they are kept in."""
     found = {}
     for flat in unit.flats:
@@ -36,10 +36,12 @@ def whole_state(
     return state
 
 
-def shards_of(state: Mapping[str, Any], module: nn.Module, units: Sequence[Unit]) -> dict[str, Any]:
+def shards_of(
+    state: Mapping[str, Any], module: nn.Module, units: Sequence[ShardedUnit]
+) -> dict[str, Any]:
     """The state with this rank's shards for whole parameters.
 
-    Raises RuntimeError for a parameter of another shape.
+    Raises ValueError for a parameter of another shape.
     """
     cut = dict(state)
     places = {
@@ -51,13 +53,30 @@ def shards_of(state: Mapping[str, Any], module: nn.Module, units: Sequence[Unit]
             continue
         flat, index = places[id(parameter)]
         if value.shape != flat.shapes[index]:
-            raise RuntimeError(
-                f"size mismatch for {name}: the state has {tuple(value.shape)}, the module "
+            raise ValueError(
+                f"state_dict has {name!r} of shape {tuple(value.shape)}; the module's is "
                 f"{tuple(flat.shapes[index])}."
             )
         piece = flat.layout.pieces(flat.ranks.shard.rank)[index]
         cut[name] = value.detach().reshape(-1)[piece.start : piece.stop]
     return cut
+
+
+def load(module: nn.Module, state: Mapping[str, Any], strict: bool = True) -> Any:
+    """Load shards into a module; raises ValueError where they do not fit."""
+    try:
+        return module.load_state_dict(state, strict)
+    except RuntimeError as error:
+        raise ValueError(f"state_dict does not fit: {error}") from None
+
+
+def norm_of(gradients: Sequence[Tensor], order: float, device: torch.device) -> Tensor:
+    """The norm of all these together, in FP32 at least; 0 of none."""
+    some = [g.to(torch.promote_types(g.dtype, torch.float32)) for g in gradients if g.numel()]
+    if not some:
+        return torch.zeros((), device=device)
+    norms = [torch.linalg.vector_norm(g, order).float() for g in some]
+    return torch.linalg.vector_norm(torch.stack(norms), order)
 
 
 def stored_bytes(tensors: Iterable[Any]) -> int:

@@ -95,7 +95,9 @@ class ShardedFlat:
     def _parameter(self, index: int) -> nn.Parameter:
         piece = self.layout.pieces(self.ranks.shard.rank)[index]
         view = self.shard[piece.place : piece.place + piece.elements]
-        return nn.Parameter(view, requires_grad=self.slots[index].parameter.requires_grad)
+        parameter = nn.Parameter(view, requires_grad=self.slots[index].parameter.requires_grad)
+        parameter.is_shard = True  # type: ignore[attr-defined]
+        return parameter
 
     @property
     def is_trained(self) -> bool:

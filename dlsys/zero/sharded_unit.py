@@ -13,7 +13,7 @@ from dlsys.zero.membership import Slot
 from dlsys.zero.sharded_flat import Ranks, Reduction, ShardedFlat
 
 
-class Unit:
+class ShardedUnit:
     """Parameters that are gathered and reduced together, in one flat for each dtype, frozen ones
     apart."""
 
