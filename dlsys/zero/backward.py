@@ -102,6 +102,8 @@ class Backward:
         ahead = use.run.ended[first : max(use.place, 0)]
         self._gathering.ask_for([use.unit, *(each.unit for each in reversed(ahead))])
         self._gathering.wait(use.unit)
+        with torch.enable_grad():  # what a checkpoint inside of the unit computes again reads them
+            self._gathering.show(use)
 
     def take(self, use: Use, flat: ShardedFlat, index: int, gradient: Tensor) -> None:
         """The gradient of a weight has come: lay it where those of its unit are."""

@@ -18,24 +18,7 @@ from torch.utils._pytree import tree_iter
 from dlsys.zero.backward import Backward, Run, Use, in_backward
 from dlsys.zero.gathering import Gathering
 from dlsys.zero.plan import FORWARD
-from dlsys.zero.sharded_flat import ShardedFlat
 from dlsys.zero.sharded_unit import ShardedUnit
-
-
-class Weight(torch.autograd.Function):
-    """A whole weight; backward lays its gradient into the unit's flat, and ends there."""
-
-    @staticmethod
-    def forward(ctx: Any, anchor: Tensor, use: Use, flat: ShardedFlat, index: int) -> Tensor:
-        """`anchor` requires gradients, so that the weight does."""
-        ctx.use, ctx.flat, ctx.index = use, flat, index
-        return flat.view(index)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:
-        """Nothing goes further: a reduction brings the gradient to the shard."""
-        ctx.use.take(ctx.flat, ctx.index, gradient)
-        return None, None, None, None
 
 
 class Forward:
@@ -44,11 +27,8 @@ class Forward:
     `reshard` says whether weights are freed before backward.
     """
 
-    def __init__(
-        self, gathering: Gathering, backward: Backward, reshard: bool, device: torch.device
-    ) -> None:
+    def __init__(self, gathering: Gathering, backward: Backward, reshard: bool) -> None:
         self._gathering, self._backward, self._reshard = gathering, backward, reshard
-        self._anchor = torch.empty(0, device=device, requires_grad=True)
         self._order: Sequence[ShardedUnit] = gathering.units  # in which units are expected to begin
         self._run: Run | None = None
         self._clock = 0
@@ -94,17 +74,8 @@ class Forward:
         self._gathering.ask_for([unit, *self._ahead(run)])
         self._gathering.wait(unit)
         if not in_backward():
-            self._gathering.belongs_to(use, unit)
-        unit.show(lambda flat, index: self._weight(use, flat, index))
-
-    def _weight(self, use: Use, flat: ShardedFlat, index: int) -> Tensor:
-        if not torch.is_grad_enabled() or not flat.parameters[index].requires_grad:
-            return flat.view(index)
-        weight = Weight.apply(self._anchor, use, flat, index)
-        # The node's turn in backward comes at once, as that of a leaf does: whole gradients would
-        # pile up if it came, by its age, when the rest of the unit is through.
-        weight.grad_fn._set_sequence_nr(2**63 - 1)
-        return weight
+            self._gathering.belongs_to(use)
+        self._gathering.show(use)
 
     def _after(self, module: nn.Module, args: Any, output: Any) -> None:
         """Free the unit, and have its outputs tell when backward comes to them."""

@@ -95,9 +95,9 @@ class FullyShardedDataParallel(nn.Module):
         self._replicated = Replicated(comm, members.replicated, compute_dtype)
         take_over(comm, [*self._replicated.parameters, *module.buffers()])
         self._device = device
-        gathering = Gathering(self._units, prefetch, self._journal)
+        gathering = Gathering(self._units, prefetch, self._journal, device)
         self._backward = Backward(gathering, self._end_of_backward)
-        self._forward = Forward(gathering, self._backward, bool(reshard_after_forward), device)
+        self._forward = Forward(gathering, self._backward, bool(reshard_after_forward))
         self._replicated.call_when_ready(self._backward.begin)
         self._seen: Any = None  # versions of the shards when the last step began
         self._micro_batch = -1
@@ -169,13 +169,14 @@ class FullyShardedDataParallel(nn.Module):
         at_least("max_norm", max_norm, 0)
         positive("norm_type", norm_type)
         whole = {id(p) for p in self._replicated.parameters}
-        trained = [p for p in self.parameters() if p.grad is not None]
-        shards, others = ([p.grad for p in trained if (id(p) in whole) == w] for w in (False, True))
+        gradients = {id(p): p.grad for p in self.parameters() if p.grad is not None}
+        shards = [gradient for key, gradient in gradients.items() if key not in whole]
+        others = [gradient for key, gradient in gradients.items() if key in whole]
         mine = norm_of(shards, norm_type, self._device).reshape(1)
         every = self._ranks.shard.all_gather(mine)
         both = torch.cat([every, norm_of(others, norm_type, self._device).reshape(1)])
         norm = torch.linalg.vector_norm(both, norm_type)
-        if trained:
+        if gradients:
             torch._foreach_mul_([*shards, *others], (max_norm / (norm + 1e-6)).clamp(max=1.0))
         return norm
 
@@ -244,8 +245,9 @@ class FullyShardedDataParallel(nn.Module):
         parameters = list(self.parameters())
         gradients = [p.grad for p in parameters] + [f.whole for u in self._units for f in u.flats]
         states = [] if optimizer is None else tree_leaves(list(optimizer.state.values()))
-        at_rest = (stored_bytes(each) for each in (parameters, gradients, states))
-        return Held(*at_rest, self._journal.weights.peak, self._journal.gradients.peak)
+        at_rest = [stored_bytes(each) for each in (parameters, gradients, states)]
+        peaks = self._journal.weights.peak, self._journal.gradients.peak
+        return Held(*at_rest, *peaks)
 
 
 def _ranks(comm: Communicator, shard: int | None) -> Ranks:

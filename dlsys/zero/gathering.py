@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from dlsys.zero.journal import Journal
@@ -26,15 +27,34 @@ class Saved(NamedTuple):
     offset: Any
 
 
+class Weight(torch.autograd.Function):
+    """A whole weight; backward lays its gradient into the unit's flat, and ends there."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, use: Any, flat: ShardedFlat, index: int) -> Tensor:
+        """`anchor` requires gradients, so that the weight does."""
+        ctx.use, ctx.flat, ctx.index = use, flat, index
+        return flat.view(index)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:
+        """Nothing goes further: a reduction brings the gradient to the shard."""
+        ctx.use.take(ctx.flat, ctx.index, gradient)
+        return None, None, None, None
+
+
 class Gathering:
     """The units of a model, gathered and freed by whoever comes to need them.
 
     `micro_batch` is the one that actions are noted for.
     """
 
-    def __init__(self, units: Sequence[ShardedUnit], prefetch: int, journal: Journal) -> None:
+    def __init__(
+        self, units: Sequence[ShardedUnit], prefetch: int, journal: Journal, device: torch.device
+    ) -> None:
         self.units, self.prefetch, self.journal = units, prefetch, journal
         self.micro_batch = 0
+        self._anchor = torch.empty(0, device=device, requires_grad=True)
         self._by_storage: dict[int, tuple[Any, ShardedFlat]] = {}
 
     def note(self, kind: str, unit: ShardedUnit) -> None:
@@ -66,9 +86,22 @@ class Gathering:
                     self._by_storage.pop(flat.full.untyped_storage()._cdata, None)
             unit.free()
 
-    def belongs_to(self, use: Any, unit: ShardedUnit) -> None:
-        """From now on it is this use that saves the unit's weights."""
-        for flat in unit.flats:
+    def show(self, use: Any) -> None:
+        """Let the modules of a unit that is here compute with its weights, in this use of it."""
+        use.unit.show(lambda flat, index: self._weight(use, flat, index))
+
+    def _weight(self, use: Any, flat: ShardedFlat, index: int) -> Tensor:
+        if not torch.is_grad_enabled() or not flat.parameters[index].requires_grad:
+            return flat.view(index)
+        weight = Weight.apply(self._anchor, use, flat, index)
+        # The node's turn in backward comes at once, as that of a leaf does: whole gradients would
+        # pile up if it came, by its age, when the rest of the unit is through.
+        weight.grad_fn._set_sequence_nr(2**63 - 1)
+        return weight
+
+    def belongs_to(self, use: Any) -> None:
+        """From now on it is this use that saves its unit's weights."""
+        for flat in use.unit.flats:
             self._by_storage[flat.wait().untyped_storage()._cdata] = (use, flat)
 
     def pack(self, tensor: Tensor) -> Any:
