@@ -82,7 +82,7 @@ class Backward:
                 "forward again first; in checkpoints use use_reentrant=False."
             )
         self._task = task
-        Variable._execution_engine.queue_callback(self._end)
+        Variable._execution_engine.queue_callback(_End(self))
 
     def enter(self, use: Use) -> None:
         """Backward comes to a call of a unit: what began after it is through."""
@@ -154,7 +154,7 @@ class Backward:
                 self._averaging.append(reduction)
         self._gathering.note(FREE_GRADIENTS, unit)
 
-    def _end(self) -> None:
+    def end(self) -> None:
         """At the end of backward: finish what is open, and wait for all."""
         self._finish_after(-1)
         for unit in reversed(self._gathering.units):
@@ -174,6 +174,12 @@ class Backward:
         self._open.clear()
         self._task = -1
 
+    def raised(self) -> None:
+        """Hold no weights of a pass that raised; what is under way is for `drop` to wait for."""
+        if self._task != -1:
+            here = [unit for unit in self._gathering.units if not unit.is_coming]
+            self._gathering.free(here)
+
     def drop(self) -> bool:
         """End a pass that raised, and drop its gradients; returns whether there was one."""
         if self._task == -1:
@@ -186,3 +192,16 @@ class Backward:
                 flat.forget()
         self._forget()
         return True
+
+
+class _End:
+    """What autograd calls at the end of a backward pass, and lets go of when the pass raises."""
+
+    def __init__(self, backward: Backward) -> None:
+        self._backward = backward
+
+    def __call__(self) -> None:
+        self._backward.end()
+
+    def __del__(self) -> None:
+        self._backward.raised()

@@ -111,6 +111,11 @@ class ShardedFlat:
         """Whether the whole is here, or on its way."""
         return self.full is not None or self._coming is not None
 
+    @property
+    def is_coming(self) -> bool:
+        """Whether the whole is on its way."""
+        return self._coming is not None
+
     @torch.no_grad()
     def start_gather(self) -> None:
         """Ask for the whole, in the dtype that is computed in."""

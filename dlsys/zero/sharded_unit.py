@@ -54,6 +54,11 @@ class ShardedUnit:
         return any(flat.is_gathered for flat in self.flats)
 
     @property
+    def is_coming(self) -> bool:
+        """Whether weights are on their way."""
+        return any(flat.is_coming for flat in self.flats)
+
+    @property
     def is_stale(self) -> bool:
         """Whether shards have been written to since the weights were gathered."""
         return any(flat.version != flat.shard._version for flat in self.flats)
