@@ -79,23 +79,20 @@ class FullyShardedDataParallel(nn.Module):
         _floating("reduce_dtype", reduce_dtype)
         comm = world.current() if comm is None else comm
         self.comm, self.module, self.compute_dtype = comm, module, compute_dtype
+        self._device = next((p.device for p in module.parameters()), torch.device("cpu"))
         members = membership(module, units)
-        device = next((p.device for p in module.parameters()), torch.device("cpu"))
         options = f"options {compute_dtype}, {reduce_dtype}, {reshard_after_forward}, {prefetch}"
         names = [name for name, _, _ in members.units]
-        check_same(comm, [*described(module), f"{options}, {shard}", f"units {names}"], device)
-        self._ranks = _ranks(comm, shard)
-        self._journal = Journal()
+        lines = [*described(module), f"{options}, {shard}", f"units {names}"]
+        check_same(comm, lines, self._device)
+        self._ranks, self._journal = _ranks(comm, shard), Journal()
         make = flats_of(self._ranks, compute_dtype, reduce_dtype, self._journal)
         self._units: list[ShardedUnit] = []
-        while members.units:  # whose slots hold the whole parameters, one after the other
-            name, owner, slots = members.units.pop(0)
-            self._units.append(ShardedUnit(len(self._units), name, owner, slots, make))
-            del slots
+        while members.units:  # the slots of a unit are let go of before the next one is cut
+            self._units.append(ShardedUnit(len(self._units), *members.units.pop(0), make))
         self._replicated = Replicated(comm, members.replicated, compute_dtype)
         take_over(comm, [*self._replicated.parameters, *module.buffers()])
-        self._device = device
-        gathering = Gathering(self._units, prefetch, self._journal, device)
+        gathering = Gathering(self._units, prefetch, self._journal, self._device)
         self._backward = Backward(gathering, self._end_of_backward)
         self._forward = Forward(gathering, self._backward, bool(reshard_after_forward))
         self._replicated.call_when_ready(self._backward.begin)
@@ -114,13 +111,8 @@ class FullyShardedDataParallel(nn.Module):
         for unit in self._units:
             unit.check()
         self._count_micro_batch()
-        self._replicated.show()
-        try:
-            with self._forward.of_all(self._micro_batch):
-                return self.module(*args, **kwargs)
-        finally:
-            if not torch.is_grad_enabled():
-                self._replicated.hide()
+        with self._replicated.shown(), self._forward.of_all(self._micro_batch):
+            return self.module(*args, **kwargs)
 
     def _cast(self, inputs: Any) -> Any:
         dtype = self.compute_dtype
@@ -245,9 +237,13 @@ class FullyShardedDataParallel(nn.Module):
         parameters = list(self.parameters())
         gradients = [p.grad for p in parameters] + [f.whole for u in self._units for f in u.flats]
         states = [] if optimizer is None else tree_leaves(list(optimizer.state.values()))
-        at_rest = [stored_bytes(each) for each in (parameters, gradients, states)]
-        peaks = self._journal.weights.peak, self._journal.gradients.peak
-        return Held(*at_rest, *peaks)
+        return Held(
+            weights=stored_bytes(parameters),
+            gradients=stored_bytes(gradients),
+            optimizer=stored_bytes(states),
+            gathered=self._journal.weights.peak,
+            unreduced=self._journal.gradients.peak,
+        )
 
 
 def _ranks(comm: Communicator, shard: int | None) -> Ranks:

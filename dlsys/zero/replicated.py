@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -23,7 +24,19 @@ class Replicated:
         self.comm, self.slots, self._compute = comm, slots, compute
         self.parameters = [slot.parameter for slot in slots]
 
-    def show(self) -> None:
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Around a forward pass: converted ones stay shown until its backward is over."""
+        self._show()
+        stays = False
+        try:
+            yield
+            stays = torch.is_grad_enabled()
+        finally:
+            if not stays:
+                self.hide()
+
+    def _show(self) -> None:
         """Let the modules see them in the dtype that is computed in."""
         for slot in self.slots if self._compute else ():
             if slot.parameter.is_floating_point():

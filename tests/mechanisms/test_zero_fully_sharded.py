@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
@@ -680,6 +681,20 @@ class Mixed(nn.Module):
         for weight in self.layers:
             x = (x.to(weight.dtype) * weight).to(x.dtype)
         return x
+
+
+def test_construction_lets_go_of_whole_parameters_unit_by_unit():
+    nets = [nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(16))) for _ in range(4)]
+
+    def program(comm):
+        net = nets.pop()
+        before = [weakref.ref(p) for p in net.parameters()]
+        FullyShardedDataParallel(net, comm)
+        assert not any(ref() is not None for ref in before)
+
+    for peak in world.simulate(program, 4, track_memory=True).peak_memory:
+        # Shards are 4 layers; beside them one layer is laid together and cut.
+        assert peak < 8 * 4 * 64 * 64
 
 
 def test_a_unit_may_hold_several_dtypes_and_gradients_keep_theirs():
