@@ -144,6 +144,12 @@ class FullyShardedDataParallel(nn.Module):
         finally:
             self._backward.syncs = before
 
+    def average(self) -> None:
+        """Reduce the gradients that `no_sync` has kept, as the end of backward does; all ranks call
+        it. For passes that do not end one by one, such as those of a pipeline's stages."""
+        self._backward.drop()
+        self._backward.end()
+
     def _end_of_backward(self) -> None:
         self._replicated.hide()
         if self._backward.syncs:

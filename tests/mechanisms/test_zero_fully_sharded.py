@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from dlsys import world
 from dlsys.hardware import DEVICES, Link
 from dlsys.model import GPT, Block
+from dlsys.tensor_parallel import TensorParallelGPT
 from dlsys.transformer import TransformerSpec
 from dlsys.zero import FullyShardedDataParallel, step_plan
 
@@ -163,6 +164,22 @@ def test_an_untied_gated_rotary_model_trains_alike_too():
     )
     results = world.simulate(lambda comm: sharded(comm, spec, 6, 3), 3).results
     assert_same_training(results, one_device(spec, 6, 3))
+
+
+def test_shards_of_tensor_parallel_shards_train_alike():
+    spec = replace(SPEC, vocab=32)
+    data = [tensor % spec.vocab for tensor in batch(4)]
+
+    def program(comm):
+        tp, dp = comm.split(comm.rank // 2, axis="tp"), comm.split(comm.rank % 2, axis="dp")
+        model = FullyShardedDataParallel(TensorParallelGPT(spec, tp), dp)
+        losses = dp.all_reduce(train(model, part(dp, data), 3), "mean")
+        return losses, model.held().weights
+
+    losses = world.simulate(lambda comm: train(GPT(spec), data, 3), 1).results[0]
+    for found, nbytes in world.simulate(program, 4).results:
+        torch.testing.assert_close(found, losses, rtol=1e-5, atol=1e-6)
+        assert nbytes < 0.3 * 4 * spec.parameters()
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
@@ -456,6 +473,27 @@ def test_gradients_kept_under_no_sync_are_sent_though_the_last_pass_lacks_their_
         model(x, [1, 2]).sum().backward()
 
     both(Branches, passes)
+
+
+def has_bias(module):
+    return getattr(module, "bias", None) is not None
+
+
+@pytest.mark.parametrize("units", [None, has_bias])
+def test_gradients_of_passes_that_end_at_any_time_are_averaged_when_asked(units):
+    def build():
+        net = Branches()
+        net.units[0].bias = nn.Parameter(torch.ones(3))
+        return net
+
+    def passes(model, x):
+        for use in ([0, 1], [1, 2]):
+            with model.no_sync():
+                model(x, use).sum().backward()
+        if isinstance(model, FullyShardedDataParallel):
+            model.average()
+
+    both(build, passes, units=units)
 
 
 @pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
@@ -912,6 +950,7 @@ def test_hybrid_sharding_gathers_inside_groups_and_sends_shards_across():
             ("replica", "all_reduce"): half,
         }
         assert held.weights == held.gradients == half
+        assert held.unreduced == 4 * (516 + 2 * 1884)  # across groups shards alone are under way
 
 
 # -- saving --------------------------------------------------------------------------------------
@@ -1083,7 +1122,7 @@ def beside_fully_shard(comm):
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.debug import CommDebugMode
 
-    theirs, ours = GPT(SPEC), FullyShardedDataParallel(GPT(SPEC), comm)
+    theirs, ours = GPT(SPEC), FullyShardedDataParallel(GPT(SPEC))
     for layer in theirs.layers:
         fully_shard(layer)
     fully_shard(theirs, reshard_after_forward=True)
