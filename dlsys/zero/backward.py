@@ -34,16 +34,15 @@ class Run:
 
 
 class Use:
-    """One call of a unit in a run, from `start` to `end` on a clock that counts calls.
+    """One call of a unit in a run.
 
-    `first` is the start of the run's first use of this unit, `place` this one's place among those
-    that have ended, `versions` what the shards were.
+    By a clock that counts calls it ended at `end`, and the run's first call of this unit began at
+    `first`. `place` is its place among those that have ended, `versions` what the shards were.
     """
 
     def __init__(self, backward: Backward, unit: ShardedUnit, run: Run, now: int) -> None:
         self._backward, self.unit, self.run = backward, unit, run
-        self.start = self.end = now
-        self.first = run.first.setdefault(unit, now)
+        self.end, self.first = now, run.first.setdefault(unit, now)
         self.place = -1
         self.versions = unit.versions
 
@@ -67,7 +66,7 @@ class Backward:
         self.syncs = True
         self._task = -1  # autograd's number of the pass that is under way
         self._entered: set[Use] = set()
-        self._open: dict[ShardedUnit, Use] = {}  # units that it is in, with their earliest use
+        self._open: dict[ShardedUnit, Use] = {}  # units that it is in, each with a use of its run
         self._reducing: tuple[ShardedUnit, list[Reduction]] | None = None
         self._averaging: list[Reduction] = []
 
@@ -96,7 +95,7 @@ class Backward:
                 "backward belongs to: run backward before optimizer.step()."
             )
         self._finish_after(use.end)
-        self._open_up(use)
+        self._open.setdefault(use.unit, use)
         self._gathering.micro_batch = use.run.micro_batch
         first = max(use.place - self._gathering.prefetch, 0)
         ahead = use.run.ended[first : max(use.place, 0)]
@@ -108,13 +107,8 @@ class Backward:
     def take(self, use: Use, flat: ShardedFlat, index: int, gradient: Tensor) -> None:
         """The gradient of a weight has come: lay it where those of its unit are."""
         self.begin()
-        self._open_up(use)
+        self._open.setdefault(use.unit, use)
         flat.take(index, gradient, flat.reduce if self.syncs else flat.dtype)
-
-    def _open_up(self, use: Use) -> None:
-        earliest = self._open.get(use.unit)
-        if earliest is None or use.first < earliest.first:
-            self._open[use.unit] = use
 
     def _finish_after(self, end: int) -> None:
         """Finish the units of which every call began after `end`.
