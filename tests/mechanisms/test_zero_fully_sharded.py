@@ -599,6 +599,24 @@ def test_a_units_output_may_be_changed_in_place():
     both(build, lambda model, x: model(x).sum().backward())
 
 
+@RESHARD
+def test_a_forward_pass_without_a_backward_leaves_no_old_weights_behind(reshard):
+    def program(comm):
+        model = FullyShardedDataParallel(layers(3, 3, 3), comm, reshard_after_forward=reshard)
+        first = model(torch.ones(1, 3))
+        with torch.no_grad():
+            for p in model.parameters():
+                p.mul_(2.0)
+        model.zero_grad()
+        second = model(torch.ones(1, 3))
+        plain = layers(3, 3, 3)
+        assert torch.equal(first, plain(torch.ones(1, 3)))
+        plain.load_state_dict(model.state_dict())
+        assert torch.equal(second, plain(torch.ones(1, 3)))
+
+    world.simulate(program, 2)
+
+
 def test_weights_that_changed_between_forward_and_backward_are_refused():
     def program(comm):
         model = FullyShardedDataParallel(layers(3, 3, 3), comm)
