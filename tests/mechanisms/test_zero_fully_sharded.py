@@ -237,7 +237,7 @@ def steps(comm, number=1, micro_batches=1, reduce="each", reshard=True, prefetch
     optimizer = torch.optim.AdamW(model.parameters())
     for _ in range(number):
         before = sent(comm)
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=False)
         for i in range(micro_batches):
             late = reduce == "last" and i < micro_batches - 1
             with model.no_sync() if late else nullcontext():
@@ -370,6 +370,18 @@ def test_units_may_run_in_any_order_and_several_times(use, reshard):
             assert len(reductions) == len(set(reductions)) == 2 * len(set(use))
 
     both(Branches, passes, reshard_after_forward=reshard)
+
+
+def test_a_unit_that_runs_again_at_once_stays_gathered():
+    def program(comm):
+        model = FullyShardedDataParallel(Branches(), comm)
+        for _ in range(2):  # the second time in a known order
+            model.zero_grad()
+            model(torch.ones(1, 3), [0, 0, 1])
+        return [action.kind for action in model.actions]
+
+    kinds = ["gather", "forward", "gather", "forward", "free weights", "forward", "free weights"]
+    assert world.simulate(program, 2).results == [kinds] * 2
 
 
 @RESHARD
@@ -525,6 +537,17 @@ def test_generation_gathers_and_frees_and_keeps_nothing(without, reshard):
         torch.testing.assert_close(logits, GPT(SPEC)(tokens).detach(), rtol=0, atol=0)
 
 
+@RESHARD
+def test_generation_holds_no_more_than_the_units_in_flight(reshard):
+    def program(comm):
+        model = FullyShardedDataParallel(GPT(SPEC), comm, reshard_after_forward=reshard)
+        with torch.no_grad():
+            model(*batch(2))
+        return model.held().gathered
+
+    assert world.simulate(program, 2).results == [4 * (516 + 2 * 1884)] * 2
+
+
 class Half(nn.Module):
     """A unit of two layers; the second may lie under a checkpoint."""
 
@@ -674,7 +697,6 @@ def test_after_a_pass_that_raised_nothing_is_gathered_and_the_next_step_is_right
         # One that is asked for ahead is on its way until the next pass begins.
         assert model._journal.weights.now <= (where == "backward") * 4 * 24
         net[2].where = None
-        model.zero_grad()
         model(x).sum().backward()
         assert (model._journal.weights.now, model._journal.gradients.now) == (0, 0)
         torch.testing.assert_close(gradients(model), expected, rtol=0, atol=0)
@@ -767,6 +789,7 @@ def test_a_unit_may_hold_several_dtypes_and_gradients_keep_theirs():
 
     both(lambda: nn.Sequential(Mixed(), Mixed()), passes)
     both(lambda: nn.Sequential(Mixed(), Mixed()), passes, units=Mixed, shard=1)
+    both(lambda: nn.Sequential(Mixed(), Half()), passes, units=Half)
 
 
 def test_a_parameter_tied_across_units_belongs_to_the_innermost_unit_around_both():
@@ -797,6 +820,15 @@ def test_a_module_that_stands_in_two_places_is_one_unit():
 
     assert world.simulate(program, 2).results[0] == ["0"]
     both(lambda: nn.Sequential(*[layers(3, 3)[0]] * 2), lambda model, x: model(x).sum().backward())
+
+
+def test_a_module_that_two_units_share_belongs_to_what_is_around_both():
+    def build():
+        a, b = Half(), Half()
+        b.first = a.first
+        return nn.Sequential(a, b)
+
+    both(build, lambda model, x: model(x).sum().backward())
 
 
 @pytest.mark.parametrize("dtype", [None, torch.float64])
