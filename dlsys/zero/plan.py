@@ -12,7 +12,7 @@ from dlsys.plain_data import plain_data
 
 if TYPE_CHECKING:
     from dlsys.network import Where
-    from dlsys.zero.price import Held, Step
+    from dlsys.zero.price import Step
 
 GATHER, FORWARD, BACKWARD, REDUCE = "gather", "forward", "backward", "reduce"
 FREE_WEIGHTS, FREE_GRADIENTS = "free weights", "free gradients"
@@ -106,18 +106,6 @@ class StepPlan:
         if not isinstance(kind, str) or kind not in KINDS:
             refuse("kind", kind, f"one of {', '.join(map(repr, KINDS))}")
         return sum(action.kind == kind for action in self.actions) // len(self.units)
-
-    def sent(self, itemsize: int = 2) -> int:
-        """Bytes that each rank sends in the step, as a run counts them; see `price.sent`."""
-        from dlsys.zero.price import sent
-
-        return sent(self, itemsize)
-
-    def held(self, **more: Any) -> Held:
-        """Bytes that a rank holds, bucket by bucket; see `price.held`."""
-        from dlsys.zero.price import held
-
-        return held(self, **more)
 
     def price(self, forward: Any, backward: Any, where: Where, **more: Any) -> Step:
         """Seconds of the step with gathers and reductions beside compute; see `price.overlap`."""
