@@ -13,12 +13,12 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from dlsys import world
+from dlsys import world, zero
 from dlsys.hardware import DEVICES, Link
 from dlsys.model import GPT, Block
 from dlsys.tensor_parallel import TensorParallelGPT
 from dlsys.transformer import TransformerSpec
-from dlsys.zero import FullyShardedDataParallel, sent, step_plan
+from dlsys.zero import FullyShardedDataParallel, step_plan
 
 SPEC = TransformerSpec(layers=3, hidden=12, heads=4, vocab=33, sequence=8, tied=True)
 """Tied embeddings; 516 and 1884 elements a unit, which 8 does not divide."""
@@ -254,7 +254,7 @@ def test_a_step_does_and_sends_what_the_plan_says(name):
     ).results:
         plan = step_plan(3, units, ranks, **options)
         assert tuple(actions) == plan.actions
-        assert nbytes == sent(plan, 4)
+        assert nbytes == zero.sent(plan, 4)
 
 
 @pytest.mark.parametrize(("reshard", "times"), [(True, 3), (False, 2)])
