@@ -6,5 +6,8 @@ from dlsys import lazy
 
 if TYPE_CHECKING:
     from dlsys.zero.flat import Flat, Piece, flat
+    from dlsys.zero.ledger import Resident
+    from dlsys.zero.sharded_optimizer import ShardedOptimizer
+    from dlsys.zero.sharded_state import merge_state_dicts
 
 lazy.exports(__name__)

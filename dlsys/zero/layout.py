@@ -1,0 +1,63 @@
+"""The groups of an optimizer laid out in buckets, in the order in which gradients come."""
+
+from __future__ import annotations
+
+import torch
+
+from dlsys.world import Communicator
+from dlsys.zero.bucket import Bucket, Named, Part, bucketed
+
+_BUCKET_BYTES = 25 * 2**20  # DDP's default
+
+
+class Layout:
+    """Buckets in the order of forward, this rank's `parts` of their parameters in the order of
+    groups, and the `frozen` parameters, of which nobody has a part.
+
+    bucket_bytes=None is 25 MiB, and no limit where whole tensors are dealt: few are not dealt
+    evenly. `dtype` and `host` are where a part is held in another way than its parameter.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        bucket_bytes: float | None,
+        whole_tensors: bool,
+        dtype: torch.dtype | None,
+        host: torch.device | None,
+    ) -> None:
+        self.buckets: list[Bucket] = []
+        self.parts: list[Part] = []
+        self.frozen: list[Named] = []
+        self._comm, self._whole, self._dtype, self._host = comm, whole_tensors, dtype, host
+        self._limit = bucket_bytes or (float("inf") if whole_tensors else _BUCKET_BYTES)
+
+    def add(self, named: list[Named]) -> list[Part]:
+        """Lay out a group, with rank 0's parameters on every rank; returns this rank's parts."""
+        self._start_alike(named)
+        self.frozen += [pair for pair in named if not pair[1].requires_grad]
+        trained = [pair for pair in named if pair[1].requires_grad and pair[1].numel()]
+        rank, ranks = self._comm.rank, self._comm.size
+        made = [Bucket(each, rank, ranks, self._whole) for each in bucketed(trained, self._limit)]
+        parts = [part for one in made for part in one.make_parts(self._dtype, self._host)]
+        self._order(made, [name for name, _ in trained])
+        self.parts += parts
+        return parts
+
+    @torch.no_grad()
+    def _start_alike(self, named: list[Named]) -> None:
+        for each in bucketed(named, _BUCKET_BYTES):
+            targets = [parameter.detach() for _, parameter in each]
+            flat = self._comm.broadcast(torch.cat([target.reshape(-1) for target in targets]))
+            pieces = flat.split([target.numel() for target in targets])
+            views = [piece.view(t.shape) for piece, t in zip(pieces, targets, strict=True)]
+            torch._foreach_copy_(targets, views)
+
+    def _order(self, made: list[Bucket], names: list[str]) -> None:
+        """Put new buckets among the others, in the order of forward as far as it can be known:
+        a group has its parameters in that order, and groups go through the model side by side."""
+        for bucket in made:
+            bucket.begins_at = names.index(bucket.name) / len(names)
+        self.buckets = sorted(self.buckets + made, key=lambda bucket: bucket.begins_at)
+        for index, bucket in enumerate(self.buckets):
+            bucket.index = index
