@@ -167,7 +167,7 @@ def _class(cls: type) -> Form | None:
     if issubclass(cls, tuple):  # whose values may be written as tuples
         return None
     name = cls.__name__
-    words = f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
+    words = f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
     example = f" such as {_EXAMPLES[name]}" if name in _EXAMPLES else ""
     return Form(words + example, lambda value: isinstance(value, cls))
 

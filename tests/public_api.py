@@ -30,6 +30,7 @@ from dlsys import (
     pipeline_parallel,
     tensor_parallel,
     world,
+    zero,
 )
 from dlsys.model import GPT
 from dlsys.transformer import TransformerSpec
@@ -42,7 +43,9 @@ STEP = data_parallel.overlap(BUCKETS, 1.0, 4, LINK)
 TINY = TransformerSpec(layers=2, hidden=8, heads=2, vocab=16, sequence=4)
 LAYOUT = tensor_parallel.layout(TINY, 2)
 ENERGY = memory_wall.energy(3600.0, 8, 500.0, pue=1.1)
+UNITS = {"a": 8, "b": 16}
 MODEL = GPT(TINY)
+STEPS = zero.step_plan(3, UNITS, 4)
 ALONE = pipeline_parallel.gpipe(1, 2)
 TOKENS = torch.zeros(2, 4, dtype=torch.long)
 
@@ -356,6 +359,16 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     },
     "tensor_parallel.VocabParallelEmbedding.forward": {"tokens": TOKENS},
     "tensor_parallel.TensorParallelGPT.*": {"tokens": TOKENS, "seed": 0},
+    "zero.Flat.pieces": {"rank": 1},
+    "zero.StepPlan.shard": {"unit": 0},
+    "zero.StepPlan.times": {"kind": "gather"},
+    "zero.Unit": {"name": "a", "elements": 8},
+    "zero.flat": {"parameters": UNITS},
+    "zero.*": {"plan": STEPS},
+    "zero.mixed_bytes": {"t": 2},
+    "zero.price": {"stage": 3},
+    "zero.tokens_to_*": {"bandwidth": 1e9},
+    "zero.step_plan": {"stage": 3, "units": UNITS},
     "units.Catalogue": {"kind": "thing", "entries": {"a": 1}},
     "units.parse_bytes": {"text": "80 GB"},
     "units.parse_seconds": {"text": "3 ms"},
@@ -421,6 +434,8 @@ OBJECTS: dict[str, Any] = {
     "tensor_parallel.VocabParallelEmbedding": of_part(tensor_parallel.VocabParallelEmbedding),
     "world.Communicator": Methods(world.Communicator, between_two),
     "world.TorchCommunicator": Methods(world.TorchCommunicator, alone),
+    "zero.Flat": zero.flat(UNITS, 4),
+    "zero.StepPlan": STEPS,
     "world.Fit": world.Fit(RING, LINK, ()),
     "world.Timeline": RUN.timeline,
     "world.Traffic": RUN.traffic,
@@ -459,6 +474,15 @@ NOT_CALLED = {
             ),
             *("world.CallRecord", "world.Fit", "world.Message", "world.Run", "world.Span"),
             *("world.Timeline", "world.TorchCommunicator", "world.Traffic"),
+            *(
+                "zero.Flat",
+                "zero.Held",
+                "zero.Piece",
+                "zero.Price",
+                "zero.Sharding",
+                "zero.Span",
+                "zero.Step",
+            ),
         ),
         GIVEN,
     ),
@@ -467,7 +491,10 @@ NOT_CALLED = {
         "Communicator's own, and there is nobody beside the one process of the tests",
     ),
     **dict.fromkeys(
-        ("data_parallel.Bucket", "data_parallel.BucketPlan", "tensor_parallel.Layout"),
+        (
+            *("data_parallel.Bucket", "data_parallel.BucketPlan", "tensor_parallel.Layout"),
+            *("zero.Action", "zero.StepPlan"),
+        ),
         "its check() proves it right",
     ),
     **dict.fromkeys(

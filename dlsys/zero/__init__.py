@@ -7,6 +7,16 @@ from dlsys import lazy
 if TYPE_CHECKING:
     from dlsys.zero.flat import Flat, Piece, flat
     from dlsys.zero.ledger import Resident
+    from dlsys.zero.plan import KINDS, Action, StepPlan, Unit, step_plan
+    from dlsys.zero.price import Held, Price, Span, Step, held, overlap, price, sent
+    from dlsys.zero.scaling import (
+        Sharding,
+        best_degree,
+        mixed_bytes,
+        sharding,
+        tokens_to_hide,
+        tokens_to_offload,
+    )
     from dlsys.zero.sharded_optimizer import ShardedOptimizer
     from dlsys.zero.sharded_state import merge_state_dicts
 

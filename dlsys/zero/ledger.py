@@ -8,30 +8,21 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-GATHER, REDUCE, UPDATE, FREE_GRADIENTS = "gather", "reduce", "update", "free gradients"
+from dlsys.zero.plan import Action
+from dlsys.zero.price import Held
 
 
 @dataclass(frozen=True)
-class Resident:
-    """Bytes that a rank holds at rest, of real storages; each is counted once, in full.
+class Resident(Held):
+    """`Held`, counted from real storages, each once and in full, on the parameters' device.
 
-    `weights`, `gradients` and `optimizer` (master copy and state) lie on the parameters' device,
-    `host` is all that is offloaded, and `steps` are the counters of steps, one number a parameter.
-    `unreduced` is the most bytes that whole gradients took at one time since the last step began:
-    0 where they are at rest, as in stage 1.
+    `host` are the bytes of what is offloaded, `steps` those of the counters of steps, one number
+    for each piece of a parameter, which the formulas leave out. `unreduced` counts since the last
+    step began, and `gathered` is 0: whole weights are at rest.
     """
 
-    weights: int
-    gradients: int
-    optimizer: int
     host: int = 0
     steps: int = 0
-    unreduced: int = 0
-
-    @property
-    def at_rest(self) -> int:
-        """The three buckets."""
-        return self.weights + self.gradients + self.optimizer
 
 
 def storage_bytes(tensors: Iterable[Tensor]) -> int:
@@ -41,11 +32,11 @@ def storage_bytes(tensors: Iterable[Tensor]) -> int:
 
 
 class Ledger:
-    """A step's actions (kind, unit, micro-batch), bytes moved and whole gradients; the next step's
+    """A step's actions, bytes moved and whole gradients; the next step's
     first entry clears it."""
 
     def __init__(self) -> None:
-        self.actions: list[tuple[str, int, int]] = []
+        self.actions: list[Action] = []
         self.moved: Counter[str] = Counter()
         self.whole = self.most_whole = 0
         self._passes, self._is_over = 0, False
@@ -53,7 +44,7 @@ class Ledger:
     def act(self, kind: str, unit: int) -> None:
         """An action on the bucket `unit` (-1: all) begins."""
         self._open()
-        self.actions.append((kind, unit, max(self._passes - 1, 0)))
+        self.actions.append(Action(kind, unit, max(self._passes - 1, 0)))
 
     def begin_pass(self) -> None:
         """The next micro-batch's backward begins."""

@@ -18,7 +18,8 @@ from dlsys.zero.bucket import Bucket, Named
 from dlsys.zero.gradient_shards import AveragedGradients, GradientShards
 from dlsys.zero.in_backward import InBackward
 from dlsys.zero.layout import Layout
-from dlsys.zero.ledger import GATHER, UPDATE, Ledger, Resident, storage_bytes
+from dlsys.zero.ledger import Ledger, Resident, storage_bytes
+from dlsys.zero.plan import GATHER, UPDATE, Action
 from dlsys.zero.sharded_state import exchange, load, merge_state_dicts, sharded
 
 Params = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
@@ -88,8 +89,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
         return self._layout.buckets
 
     @property
-    def actions(self) -> list[tuple[str, int, int]]:
-        """What the last step did, in order: (kind, bucket or -1 for all, micro-batch)."""
+    def actions(self) -> list[Action]:
+        """What the last step did, in order; the unit is a bucket's index, or -1 for all."""
         return list(self._ledger.actions)
 
     @property
@@ -111,6 +112,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
             optimizer=0 if offloaded else storage_bytes(numbers),
             host=storage_bytes(shards + numbers) if offloaded else 0,
             steps=storage_bytes(v for v in state if not v.dim()),
+            gathered=0,
             unreduced=self._ledger.most_whole,
         )
 

@@ -1,0 +1,260 @@
+"""What a step under ZeRO costs: bytes sent, bytes held, and seconds that compute does not hide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dlsys.annotated import checked
+from dlsys.checks import at_least, count, refuse
+from dlsys.collectives import plan_for
+from dlsys.network import Where
+from dlsys.zero.plan import (
+    BACKWARD,
+    FORWARD,
+    FREE_GRADIENTS,
+    FREE_WEIGHTS,
+    GATHER,
+    REDUCE,
+    WAIT,
+    StepPlan,
+)
+
+COLLECTIVES: dict[int, tuple[str, ...]] = {
+    0: ("all_reduce",),
+    1: ("reduce_scatter", "all_gather"),
+    2: ("reduce_scatter", "all_gather"),
+    3: ("all_gather", "all_gather", "reduce_scatter"),
+}
+"""What each stage does with all weights or gradients in a step of one micro-batch."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a stage's collectives cost in a step: bytes that the busiest rank sends, and the seconds
+    of all of them one after the other, with nothing hidden."""
+
+    bytes_per_rank: float
+    seconds: float
+    collectives: tuple[str, ...]
+
+
+@checked
+def price(stage: int, nbytes: float, n: int, where: Where = None) -> Price:
+    """The price of a step of one micro-batch: 2(n-1)/n of `nbytes`, in stage 3 it is 3(n-1)/n.
+
+    - nbytes: of all weights, and as many of gradients, in the format in which they are sent.
+    - where: the link or cluster of the n ranks, for seconds; None is free.
+
+    An all-reduce is a reduce-scatter and an all-gather, so to shard the optimizer's state or the
+    gradients costs no byte; stage 3 gathers once more, for backward.
+    Source: Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054), section 7.
+    """
+    _check_stage(stage)
+    parts = [
+        plan_for(kind, count("n", n, most=10_000)).price(nbytes, where)
+        for kind in COLLECTIVES[stage]
+    ]
+    return Price(
+        sum(part.bytes_per_rank for part in parts),
+        sum(part.seconds for part in parts),
+        COLLECTIVES[stage],
+    )
+
+
+def _check_stage(stage: object) -> None:
+    if isinstance(stage, bool | float) or stage not in (0, 1, 2, 3):
+        refuse("stage", stage, "0 (nothing sharded), 1, 2 or 3")
+
+
+@checked
+def sent(plan: StepPlan, itemsize: int = 2) -> int:
+    """Bytes that the busiest rank sends in a step, whole elements and padding counted.
+
+    A gather or a reduction sends (n-1) shards of its unit; stage 0's all-reduce does not pad.
+    """
+    size = count("itemsize", itemsize)
+    total = 0
+    for action in plan.actions:
+        if action.kind == REDUCE and plan.stage == 0:
+            nbytes = plan.units[action.unit].elements * size
+            whole = plan_for("all_reduce", plan.ranks).price(nbytes, None, itemsize=size)
+            total += round(whole.bytes_per_rank)
+        elif action.kind in (GATHER, REDUCE):
+            total += (plan.ranks - 1) * plan.shard(action.unit) * size
+    return total
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes that a rank holds: at rest in each bucket, and at most beside them during a step.
+
+    `gathered` is of whole weights in stage 3, `unreduced` of whole gradients in stages 2 and 3; in
+    the stages before, whole ones are what is at rest.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    gathered: int
+    unreduced: int
+
+    @property
+    def at_rest(self) -> int:
+        """The three buckets."""
+        return self.weights + self.gradients + self.optimizer
+
+
+@checked
+def held(plan: StepPlan, weights: int = 2, gradients: int = 2, optimizer: int = 12) -> Held:
+    """Bytes that a rank holds, with so many a parameter in each bucket.
+
+    At rest 16, 4 + 12/n, 2 + 14/n and 16/n a parameter in stages 0 to 3, padding apart. Beside it
+    stage 3 has the units that are whole at one time, and stages 2 and 3 the gradients of the unit
+    in backward and of the one whose reduction goes on.
+    Source: Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054), figure 1.
+    """
+    each = [
+        count(name, value, least=0)
+        for name, value in (
+            ("weights", weights),
+            ("gradients", gradients),
+            ("optimizer", optimizer),
+        )
+    ]
+    shards = sum(plan.shard(unit) for unit in range(len(plan.units)))
+    rest_of = [
+        shards if plan.stage >= sharded_from else plan.elements for sharded_from in (3, 2, 1)
+    ]
+    gathered = max(_whole(plan, GATHER, FREE_WEIGHTS)) if plan.stage == 3 else 0
+    unreduced = max(_whole(plan, BACKWARD, FREE_GRADIENTS)) if plan.stage >= 2 else 0
+    return Held(
+        weights=each[0] * rest_of[0],
+        gradients=each[1] * rest_of[1],
+        optimizer=each[2] * rest_of[2],
+        gathered=each[0] * gathered,
+        unreduced=each[1] * unreduced,
+    )
+
+
+def _whole(plan: StepPlan, begins: str, ends: str) -> Iterator[int]:
+    """Elements of the units that are whole, after each action; padding counts with weights."""
+    there: dict[int, int] = {}
+    yield 0
+    for action in plan.actions:
+        if action.kind == begins:
+            padded = plan.shard(action.unit) * plan.ranks
+            there[action.unit] = padded if begins == GATHER else plan.units[action.unit].elements
+        elif action.kind == ends:
+            there.pop(action.unit, None)
+        yield sum(there.values())
+
+
+class Span(NamedTuple):
+    """An action `kind` on `unit` for `micro_batch` kept its stream busy from `start` to `end`."""
+
+    kind: str
+    unit: int
+    micro_batch: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step in seconds: what the device computed and what the network carried, in order."""
+
+    compute: tuple[Span, ...]
+    network: tuple[Span, ...]
+
+    @property
+    def compute_seconds(self) -> float:
+        """How long the device is busy."""
+        return sum(span.end - span.start for span in self.compute)
+
+    @property
+    def communication_seconds(self) -> float:
+        """How long the network is busy."""
+        return sum(span.end - span.start for span in self.network)
+
+    @property
+    def seconds(self) -> float:
+        """The step: until both are done."""
+        return max(span.end for span in (*self.compute, *self.network))
+
+    @property
+    def exposed_seconds(self) -> float:
+        """What communication adds to the step."""
+        return self.seconds - self.compute_seconds
+
+
+@checked
+def overlap(
+    plan: StepPlan,
+    forward: float | Sequence[float],
+    backward: float | Sequence[float],
+    where: Where,
+    itemsize: int = 2,
+) -> Step:
+    """Simulate a step: the device does what the plan says in order, the network as it is told.
+
+    - forward, backward: seconds of one micro-batch, shared by elements, or a number for each unit.
+    - where: the link or cluster of the plan's ranks; itemsize: bytes of an element that is sent.
+
+    The network takes one collective at a time, in the order of the plan. A pass waits for its
+    weights, a freed gradient for its reduction, and the end for all.
+    """
+    clock = network = 0.0
+    there, compute, carried = dict[tuple[str, int], float](), list[Span](), list[Span]()
+    length = {
+        FORWARD: _shared(plan, "forward", forward),
+        BACKWARD: _shared(plan, "backward", backward),
+    }
+    seconds = _Seconds(plan, where, count("itemsize", itemsize))
+    for kind, unit, batch in plan.actions:
+        if kind in (GATHER, REDUCE):
+            start = max(clock, network)
+            network = there[kind, unit] = start + seconds.of(kind, unit)
+            carried.append(Span(kind, unit, batch, start, network))
+        elif kind in (FORWARD, BACKWARD):
+            start = max(clock, there.get((GATHER, unit), 0.0))
+            clock = start + length[kind][unit]
+            compute.append(Span(kind, unit, batch, start, clock))
+        elif kind == FREE_GRADIENTS:
+            clock = max(clock, there[REDUCE, unit])
+        elif kind == WAIT:
+            clock = max(clock, network)
+    return Step(tuple(compute), tuple(carried))
+
+
+def _shared(plan: StepPlan, name: str, given: float | Sequence[float]) -> list[float]:
+    """Seconds of each unit."""
+    if not isinstance(given, Sequence):
+        at_least(name, given, 0)
+        return [given * unit.elements / (plan.elements or 1) for unit in plan.units]
+    for each in given:
+        at_least(name, each, 0)
+    if len(given) != len(plan.units):
+        units = f"each of the {len(plan.units)} units"
+        raise ValueError(f"{name} has {len(given)} numbers; give one for {units}, or one for all.")
+    return [*given]
+
+
+class _Seconds:
+    """Seconds of a unit's collectives; those of equal size are priced once."""
+
+    def __init__(self, plan: StepPlan, where: Where, itemsize: int) -> None:
+        self.plan, self.where, self.itemsize = plan, where, itemsize
+        self.known: dict[tuple[str, int], float] = {}
+
+    def of(self, kind: str, unit: int) -> float:
+        """How long the network takes for an action."""
+        plan = self.plan
+        name = "all_gather" if kind == GATHER else "reduce_scatter" if plan.stage else "all_reduce"
+        elements = plan.shard(unit) * plan.ranks if plan.stage else plan.units[unit].elements
+        if (name, elements) not in self.known:
+            ring = plan_for(name, plan.ranks)
+            priced = ring.price(elements * self.itemsize, self.where)
+            self.known[name, elements] = priced.seconds
+        return self.known[name, elements]

@@ -1,0 +1,228 @@
+"""Steps under ZeRO as plans: every plan that is built can be run, and what cannot is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlsys.zero import Action, StepPlan, Unit, flat, step_plan
+
+UNITS = {"a": 5, "b": 6, "c": 7}
+
+
+def plans() -> st.SearchStrategy[StepPlan]:
+    @st.composite
+    def drawn(draw: st.DrawFn) -> StepPlan:
+        sizes = draw(st.lists(st.integers(0, 9), min_size=1, max_size=5))
+        outer = draw(st.booleans())
+        return step_plan(
+            draw(st.integers(0, 3)),
+            [Unit(f"u{i}", n, outer and not i) for i, n in enumerate(sizes)],
+            draw(st.integers(1, 5)),
+            draw(st.integers(1, 3)),
+            draw(st.sampled_from(["each", "last"])),
+            draw(st.booleans()),
+            draw(st.integers(0, 3)),
+        )
+
+    return drawn()
+
+
+def kinds(plan: StepPlan) -> list[str]:
+    return [f"{action.kind} {action.unit}" for action in plan.actions]
+
+
+# -- shards --------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 7), min_size=1, max_size=6), st.integers(1, 9))
+def test_every_element_is_in_exactly_one_shard_and_where_its_place_says(sizes, ranks):
+    layout = flat({f"p{i}": n for i, n in enumerate(sizes)}, ranks)
+    where = [f"p{i}[{k}]" for i, n in enumerate(sizes) for k in range(n)]
+    found = {}
+    for rank in range(ranks):
+        for piece in layout.pieces(rank):
+            for k in range(piece.elements):
+                found[rank * layout.shard + piece.place + k] = f"{piece.name}[{piece.start + k}]"
+    assert found == dict(enumerate(where))
+    assert layout.padded - layout.elements < ranks
+    assert layout.padded == ranks * layout.shard
+
+
+def test_a_shard_may_cut_through_a_parameter_or_hold_nothing():
+    layout = flat({"weight": 5, "bias": 2}, 4)
+    assert [
+        [(p.name, p.start, p.stop, p.place) for p in layout.pieces(r) if p.elements]
+        for r in range(4)
+    ] == [
+        [("weight", 0, 2, 0)],
+        [("weight", 2, 4, 0)],
+        [("weight", 4, 5, 0), ("bias", 0, 1, 1)],
+        [("bias", 1, 2, 0)],
+    ]
+    assert all(p.elements == 0 for p in flat({"one": 1}, 3).pieces(2))
+
+
+def test_a_layout_refuses_what_it_cannot_lay_out():
+    with pytest.raises(ValueError, match=r"parameters is \{\}; it must have at least one"):
+        flat({}, 2)
+    with pytest.raises(ValueError, match="The elements of 'a' is -1"):
+        flat({"a": -1}, 2)
+    with pytest.raises(ValueError, match="rank is 2; it must be at most 1"):
+        flat({"a": 3}, 2).pieces(2)
+
+
+# -- steps ---------------------------------------------------------------------------------------
+
+
+def test_stage_3_gathers_one_ahead_and_each_unit_twice():
+    assert kinds(step_plan(3, UNITS, 4)) == [
+        *("gather 0", "gather 1", "forward 0", "free weights 0"),
+        *("gather 2", "forward 1", "free weights 1", "forward 2", "free weights 2"),
+        *("gather 2", "gather 1", "backward 2", "reduce 2", "free weights 2"),
+        *("gather 0", "backward 1", "free gradients 2", "reduce 1", "free weights 1"),
+        *("backward 0", "free gradients 1", "reduce 0", "free weights 0", "free gradients 0"),
+        "update -1",
+    ]
+
+
+def test_stage_2_gives_gradients_back_one_unit_later_and_gathers_after_the_update():
+    assert kinds(step_plan(2, UNITS, 4)) == [
+        *("forward 0", "forward 1", "forward 2", "backward 2", "reduce 2"),
+        *("backward 1", "free gradients 2", "reduce 1"),
+        *("backward 0", "free gradients 1", "reduce 0", "free gradients 0", "update -1"),
+        *("gather 0", "gather 1", "gather 2"),
+    ]
+
+
+def test_stage_1_is_data_parallelism_with_its_all_reduce_cut_in_two():
+    whole, cut = (kinds(step_plan(stage, UNITS, 4)) for stage in (0, 1))
+    assert cut == [*whole, "gather 0", "gather 1", "gather 2"]
+
+
+def test_an_outer_unit_is_whole_around_the_others():
+    plan = step_plan(3, [Unit("root", 9, outer=True), Unit("b", 6), Unit("c", 7)], 4, prefetch=0)
+    assert kinds(plan) == [
+        *("gather 0", "gather 1", "forward 1", "free weights 1"),
+        *("gather 2", "forward 2", "free weights 2", "forward 0", "free weights 0"),
+        *("gather 0", "gather 2", "backward 2", "reduce 2", "free weights 2"),
+        *("gather 1", "backward 1", "free gradients 2", "reduce 1", "free weights 1"),
+        *("backward 0", "free gradients 1", "reduce 0", "free weights 0", "free gradients 0"),
+        "update -1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reduce", "reshard", "gathers", "reduces"),
+    [("each", True, 6, 3), ("last", True, 6, 1), ("each", False, 3, 3), ("last", False, 3, 1)],
+)
+def test_accumulation_gathers_for_each_micro_batch_and_reduces_as_told(
+    reduce, reshard, gathers, reduces
+):
+    plan = step_plan(3, UNITS, 4, micro_batches=3, reduce=reduce, reshard=reshard)
+    assert (plan.times("gather"), plan.times("reduce")) == (gathers, reduces)
+    plan.check()
+
+
+@given(plans())
+def test_every_plan_that_is_built_passes_its_check(plan):
+    plan.check()
+
+
+@given(plans(), st.data())
+def test_a_plan_without_one_of_its_actions_is_refused(plan, data):
+    needed = [
+        i
+        for i, (kind, _, batch) in enumerate(plan.actions)
+        # What stages 0 and 1 do not reduce with this micro-batch they may with a later one.
+        if not (kind == "reduce" and plan.stage < 2 and batch < plan.micro_batches - 1)
+    ]
+    place = data.draw(st.sampled_from(needed))
+    less = plan.actions[:place] + plan.actions[place + 1 :]
+    with pytest.raises(ValueError, match=r"^(Action \d+, .*: .+|After the last action .+)\.$"):
+        replace(plan, actions=less).check()
+
+
+@given(plans(), st.data())
+def test_a_plan_with_an_action_twice_in_a_row_is_refused(plan, data):
+    harmless = [
+        i
+        for i, action in enumerate(plan.actions)
+        if not (action.kind == "gather" and plan.stage in (1, 2))  # only bytes are lost
+    ]
+    place = data.draw(st.sampled_from(harmless))
+    twice = (*plan.actions[: place + 1], *plan.actions[place:])
+    with pytest.raises(ValueError, match=r"^Action \d+"):
+        replace(plan, actions=twice).check()
+
+
+@pytest.mark.parametrize(
+    ("stage", "change", "said"),
+    [
+        (3, lambda a: a[1:], r"Action 1, forward 0 .*not whole: gather them before"),
+        (3, lambda a: [Action("gather", 0), *a], r"Action 1, gather 0 .*whole already"),
+        (2, lambda a: [Action("free weights", 0), *a], "stage 2 keeps whole weights"),
+        (1, lambda a: [*a[:6], Action("free gradients", 2), *a[6:]], "stage 1 keeps whole"),
+        (2, lambda a: [*a[:4], Action("free gradients", 2), *a[4:]], "they would be lost"),
+        (0, lambda a: [a[-1], *a[:-1]], r"reduced the gradients of 0 of 1 micro-batches"),
+        (0, lambda a: [*a, a[-1]], "the step has been taken"),
+        (1, lambda a: a[:-1], r"unit 2 has new weights in this rank's shard alone"),
+        (0, lambda a: [Action("backward", 0), *a], "after its forward"),
+        (0, lambda a: [*a, Action("forward", 0)], "before the update"),
+        (0, lambda a: [Action("scatter", 0), *a], "there are gather, forward"),
+        (0, lambda a: [Action("forward", 3), *a], "there are units 0 to 2"),
+        (0, lambda a: [Action("forward", 0, 1), *a], "there are micro-batches 0 to 0"),
+        (3, lambda a: [x for x in a if x != Action("free weights", 0)], "whole already"),
+    ],
+)
+def test_a_plan_that_cannot_be_run_or_trains_something_else_is_refused(stage, change, said):
+    plan = step_plan(stage, UNITS, 4)
+    with pytest.raises(ValueError, match=said):
+        replace(plan, actions=tuple(change([*plan.actions]))).check()
+
+
+def test_gradients_that_are_reduced_twice_are_refused():
+    plan = step_plan(2, {"a": 5}, 4, micro_batches=2)
+    kept = tuple(action for action in plan.actions if action.kind != "free gradients")
+    with pytest.raises(ValueError, match="what is reduced twice counts twice"):
+        replace(plan, actions=kept).check()
+
+
+@given(plans())
+def test_a_pass_of_the_last_unit_is_at_most_one_reduction_behind(plan):
+    open_ = 0
+    for action in plan.actions:
+        open_ += {"reduce": 1, "free gradients": -1}.get(action.kind, 0) * (plan.stage >= 2)
+        assert 0 <= open_ <= 1
+
+
+@given(plans())
+def test_micro_batches_come_in_order(plan):
+    numbers = [action.micro_batch for action in plan.actions]
+    assert all(b - a in (0, 1) for a, b in pairwise(numbers))
+    assert numbers[0] == 0
+    assert numbers[-1] == plan.micro_batches - 1
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"stage": 4}, r"stage is 4; it must be 0 \(nothing sharded\), 1, 2 or 3"),
+        ({"stage": True}, "stage is True"),
+        ({"units": {}}, r"units is \{\}; it must have at least one"),
+        ({"units": [7]}, r"units is \[7\]; it must be .* Unit"),
+        ({"units": {"a": 1.5}}, "elements is 1.5"),
+        ({"units": [Unit("a", 1), Unit("b", 1, True)]}, "outer is 'b'; it must be the first unit"),
+        ({"ranks": 0}, "ranks is 0"),
+        ({"reduce": "never"}, "'each' or 'last'"),
+        ({"prefetch": -1}, "prefetch is -1"),
+        ({"micro_batches": 10**9}, "micro_batches is 1000000000; it must be at most"),
+    ],
+)
+def test_a_step_that_cannot_be_planned_is_refused(more, said):
+    with pytest.raises(ValueError, match=said):
+        step_plan(**{"stage": 3, "units": UNITS, "ranks": 4} | more)

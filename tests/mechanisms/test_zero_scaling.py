@@ -1,0 +1,173 @@
+"""The laws of sharding, held against the exact price and against ranks that run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlsys import tensor_parallel, world
+from dlsys.hardware import DEVICES, LINKS, Cluster, Link, dgx_h100
+from dlsys.transformer import CATALOGUE
+from dlsys.zero import (
+    best_degree,
+    mixed_bytes,
+    overlap,
+    price,
+    sharding,
+    step_plan,
+    tokens_to_hide,
+    tokens_to_offload,
+)
+
+RATE = 0.4 * DEVICES["h100-sxm"].rate("bf16")
+
+
+# -- how many tokens hide it ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gpt2-xl", "llama2-7b", "llama2-70b"])
+@pytest.mark.parametrize("link", [LINKS["nvlink4"], LINKS["infiniband-ndr"]])
+@pytest.mark.parametrize("n", [2, 8, 64])
+def test_with_the_tokens_of_the_law_all_but_the_ends_is_hidden_whatever_the_model(name, link, n):
+    spec = CATALOGUE[name]
+    link = replace(link, latency=0.0)
+    elements = n * (spec.parameters() // spec.layers // n)
+    plan = step_plan(3, {f"block {i}": elements for i in range(spec.layers)}, n)
+    law = tokens_to_hide(RATE, link.bandwidth, n)
+
+    def exposed(tokens: float) -> float:
+        forward = 2 * plan.elements * tokens / RATE
+        return overlap(plan, forward, 2 * forward, link).exposed_seconds
+
+    one = (n - 1) / n * 2 * elements / link.bandwidth
+    # A pass's first gathers are asked for two at a time, and the last reduction follows the last
+    # unit: less than the collectives of two units of the model's many, with more tokens, too.
+    assert exposed(1.01 * law) <= 5 * one * (1 + 1e-9)
+    assert exposed(4 * law) == pytest.approx(3 * one)
+    # A tenth below the law a tenth of all collectives shows, but for the ends.
+    whole = price(3, 2 * plan.elements, n, link).seconds
+    assert exposed(0.9 * law) > 0.09 * whole
+
+
+def test_the_law_is_what_a_device_computes_while_its_link_sends_a_byte():
+    h100, link = DEVICES["h100-sxm"].rate("bf16"), LINKS["nvlink4"].bandwidth
+    assert tokens_to_hide(h100, link, 10**6) == pytest.approx(989e12 / 450e9, rel=1e-5)
+    assert tokens_to_hide(h100, link, 1) == 0
+    assert tokens_to_hide(h100, link, 8, itemsize=4) == 2 * tokens_to_hide(h100, link, 8)
+
+
+# -- how far to shard ----------------------------------------------------------------------------
+
+
+def hybrid(comm: world.Communicator, elements: int, node: int) -> None:
+    """A step's collectives with weights sharded in a node and copied across nodes."""
+    inside = comm.split(comm.rank // node, axis="inside")
+    across = comm.split(comm.rank % node, axis="across")
+    assert inside
+    assert across
+    part = torch.empty(elements // node, dtype=torch.bfloat16, device="meta")
+    for _ in range(2):
+        whole = inside.all_gather(part)
+    across.all_reduce(inside.reduce_scatter(whole))
+
+
+@pytest.mark.parametrize(("nodes", "node"), [(2, 2), (3, 4), (4, 2)])
+def test_hybrid_sharding_takes_and_sends_what_ranks_do(nodes, node):
+    fast, slow = Link("fast", 1e-6, 4e8), Link("slow", 5e-6, 1e8)
+    cluster = Cluster(DEVICES["h100-sxm"], nodes, node, fast, slow)
+    elements = 12_000
+    found = sharding(2 * elements, cluster, node)
+    run = world.simulate(hybrid, cluster.size, cluster=cluster, args=(elements, node))
+    assert found.seconds == pytest.approx(run.seconds)
+    assert run.traffic.by_axis()["across"] == found.bytes_across * cluster.size
+
+
+def test_devices_that_share_a_card_wait_for_each_other():
+    fast, slow = Link("fast", 0.0, 4e8), Link("slow", 0.0, 1e8)
+    cluster = Cluster(DEVICES["h100-sxm"], 2, 4, fast, slow, nics_per_node=2)
+    run = world.simulate(hybrid, 8, cluster=cluster, args=(12_000, 4))
+    assert sharding(24_000, cluster, 4).seconds == pytest.approx(run.seconds)
+    own = replace(cluster, nics_per_node=4)
+    assert sharding(24_000, cluster, 4).across == 2 * sharding(24_000, own, 4).across
+
+
+def test_full_sharding_of_many_nodes_goes_at_the_pace_of_their_link():
+    cluster = dgx_h100(16)
+    full, node = sharding(14e9, cluster), sharding(14e9, cluster, 8)
+    assert full.seconds == price(3, 14e9, 128, cluster).seconds
+    assert full.across == 0
+    slow = 3 * 127 / 128 * 14e9 / cluster.inter.bandwidth
+    assert full.seconds == pytest.approx(slow, rel=0.05)
+    assert node.seconds < full.seconds / 4
+
+
+def test_on_one_node_hybrid_and_full_are_one():
+    cluster = dgx_h100(1)
+    assert sharding(14e9, cluster, 8) == sharding(14e9, cluster)
+
+
+# -- sharding against cutting tensors ------------------------------------------------------------
+
+
+@given(
+    st.integers(1, 100),
+    st.integers(1, 64).map(lambda k: 128 * k),
+    st.integers(1, 10**5),
+    st.sampled_from([1, 2, 4, 8]),
+    st.sampled_from([1, 2, 8]),
+)
+def test_a_mix_sends_what_both_prices_say(layers, hidden, each, t, groups):
+    n = t * groups
+    held = 2 * 12 * layers * hidden**2 / t
+    alone = price(3, held, groups).bytes_per_rank
+    cut = tensor_parallel.step_bytes(layers, t, each * t, hidden)
+    assert mixed_bytes(layers, hidden, each * n, n, t) == pytest.approx(alone + cut)
+
+
+@pytest.mark.parametrize("tokens_per_device", [100, 1000, 10_000, 36_863, 36_865, 100_000])
+def test_no_degree_sends_less_than_that_of_the_law(tokens_per_device):
+    hidden, n, layers = 8192, 4096, 80
+    tokens = tokens_per_device * n
+
+    def sent(t: int) -> float:
+        return mixed_bytes(layers, hidden, tokens, n, t)
+
+    best = best_degree(hidden, tokens, n)
+    least = min((2**k for k in range(13)), key=sent)
+    assert least / math.sqrt(2) <= best * (1 + 1e-9) <= least * math.sqrt(2) * (1 + 1e-9)
+    assert (best > 1) == (tokens_per_device < 4.5 * hidden)
+
+
+# -- offload -------------------------------------------------------------------------------------
+
+
+def test_offload_hides_when_both_directions_of_the_host_link_take_no_longer_than_computing():
+    pcie = LINKS["pcie5"].bandwidth
+    tokens = tokens_to_offload(RATE, pcie)
+    parameters = 7e9
+    assert 2 * parameters / pcie == pytest.approx(6 * parameters * tokens / RATE)
+    assert round(tokens_to_offload(DEVICES["h100-sxm"].rate("bf16"), pcie)) == 5233
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: tokens_to_hide(0, 1e9, 8), "rate is 0"),
+        (lambda: tokens_to_hide(1e12, math.inf, 8), "bandwidth is inf"),
+        (
+            lambda: sharding(1e9, dgx_h100(2), 4),
+            "shard is 4; it must be 8, a node, or 16, the cluster",
+        ),
+        (lambda: mixed_bytes(2, 64, 1e6, 8, 3), "8 devices do not divide by a t of 3"),
+        (lambda: best_degree(0, 1e6, 8), "hidden is 0"),
+        (lambda: tokens_to_offload(1e12, -1.0), r"bandwidth is -1\.0"),
+    ],
+)
+def test_what_no_law_holds_for_is_refused(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()
