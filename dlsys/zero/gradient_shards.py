@@ -12,7 +12,7 @@ from dlsys.tensors import dense
 from dlsys.world import Communicator, Handle
 from dlsys.zero.bucket import Bucket, Part
 from dlsys.zero.ledger import Ledger
-from dlsys.zero.plan import FREE_GRADIENTS, REDUCE
+from dlsys.zero.plan import FREE_GRADIENTS, REDUCE, WAIT
 
 
 class GradientShard:
@@ -45,7 +45,7 @@ class GradientShard:
         if parameter.grad is None:
             return
         dense(f"the gradient of {self.bucket.names[place]!r}", parameter.grad)
-        self.bucket.view(self._whole(), place).add_(parameter.grad)
+        self.bucket.view(self._whole(), place).add_(parameter.grad.detach())
         if self._frees:
             self._free(place)
 
@@ -168,6 +168,7 @@ class GradientShards:
         for one in reversed(self.shards):
             self._send(one)
         self._finish()
+        self.ledger.act(WAIT, -1)
 
     def _send(self, one: GradientShard) -> None:
         """Reduce a bucket, once the one before it is through: so there are two at most."""

@@ -123,6 +123,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
         """Reduce what is not yet reduced, update this rank's shards, and gather the weights."""
         loss = None
         if closure is not None:
+            if not callable(closure):
+                refuse("closure", closure, "a function without arguments, or None")
             with torch.enable_grad():
                 loss = closure()
         self._check_frozen()
@@ -179,6 +181,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
                 )
                 part.tensor.grad = None if gradient is None else gradient.to(part.tensor)
         inner.step()
+        for group, made in zip(self.param_groups, inner.param_groups, strict=True):
+            group.update(_settings(made))  # some keep numbers of their own there
         for part in self._layout.parts:
             if part.tensor.grad is not None:
                 self.state[part.parameter] = inner.state[part.tensor]
