@@ -41,9 +41,9 @@ class Bucket:
         self.parts = [Part(p, piece, dtype, device) for p, piece in pairs if piece.elements]
         return self.parts
 
-    def zeros(self) -> Tensor:
-        """A flat tensor (padded,) of the parameters' dtype."""
-        return self.parameters[0].new_zeros(self.layout.padded, requires_grad=False)
+    def flat(self) -> Tensor:
+        """A flat tensor (padded,) for all parameters, with zeros where it is padded."""
+        return self._new(self.layout.padded)
 
     def view(self, flat: Tensor, place: int) -> Tensor:
         """Where the parameter of this place lies in a flat tensor (padded,), with its shape."""
@@ -52,10 +52,14 @@ class Bucket:
 
     def shard_of_weights(self) -> Tensor:
         """This rank's shard (shard,) of the weights, as the update has left it."""
-        shard = self.parameters[0].new_zeros(self.layout.shard, requires_grad=False)
+        shard = self._new(self.layout.shard)
         for part in self.parts:
             part.place_in(shard).copy_(part.tensor)
         return shard
+
+    def _new(self, elements: int) -> Tensor:
+        first, is_padded = self.parameters[0].detach(), self.layout.padded > self.layout.elements
+        return first.new_zeros(elements) if is_padded else first.new_empty(elements)
 
     def take_weights(self, flat: Tensor) -> None:
         """Copy gathered weights (padded,) into the parameters."""

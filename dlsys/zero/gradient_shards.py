@@ -30,6 +30,7 @@ class GradientShard:
         self._ledger, self._frees, self._host = ledger, frees, host
         self._flat: Tensor | None = None
         self._handle: Handle | None = None
+        self._taken: set[int] = set()
         self._counted: dict[int, int] = {}
 
     def keep(self, place: int) -> None:
@@ -40,28 +41,30 @@ class GradientShard:
             self._ledger.hold(gradient.nbytes)
 
     def take(self, place: int) -> None:
-        """Bring a parameter's whole gradient, where it has one, into the flat tensor."""
-        parameter = self.bucket.parameters[place]
-        if parameter.grad is None:
+        """Bring a parameter's whole gradient, or zeros where it has none, into the flat tensor."""
+        gradient, view = self.bucket.parameters[place].grad, self.bucket.view(self._whole(), place)
+        self._taken.add(place)
+        if gradient is None:
+            view.zero_()
             return
-        dense(f"the gradient of {self.bucket.names[place]!r}", parameter.grad)
-        self.bucket.view(self._whole(), place).add_(parameter.grad.detach())
+        dense(f"the gradient of {self.bucket.names[place]!r}", gradient)
+        view.copy_(gradient.detach())
         if self._frees:
             self._free(place)
 
     def send(self, comm: Communicator) -> None:
-        """Start to reduce what there is, with zeros for what this rank has no gradient of."""
+        """Start to reduce, with what had not been taken by now."""
         for place in range(len(self.bucket.parameters)):
-            self.take(place)
+            if place not in self._taken:
+                self.take(place)
         self._handle = comm.reduce_scatter(self._whole(), "mean", async_op=True)
 
     @torch.no_grad()
     def finish(self) -> None:
         """Wait for this rank's shard of the mean, add it to what there is, and free the whole."""
-        handle, self._handle, self.missing = self._handle, None, len(self.bucket.parameters)
-        if handle is None:
-            return
-        mean = handle.wait()
+        assert self._handle is not None
+        mean, self._handle = self._handle.wait(), None
+        self.missing = len(self.bucket.parameters)
         self._drop_flat()
         if self._host is not None:
             self._ledger.move("to host", mean.nbytes)
@@ -72,12 +75,11 @@ class GradientShard:
         """Give up what has not been sent."""
         for place in range(len(self.bucket.parameters)):
             self._free(place)
-        if self._handle is None:
-            self._drop_flat()
+        self._drop_flat()
 
     def _whole(self) -> Tensor:
         if self._flat is None:
-            self._flat = self.bucket.zeros()
+            self._flat = self.bucket.flat()
             self._hold(self._flat.nbytes)
         return self._flat
 
@@ -85,6 +87,7 @@ class GradientShard:
         if self._flat is not None:
             self._hold(-self._flat.nbytes)
             self._flat = None
+        self._taken.clear()
 
     def _hold(self, nbytes: int) -> None:
         if self._frees:  # else whole gradients are at rest, and this is a copy on its way

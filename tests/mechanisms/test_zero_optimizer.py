@@ -483,6 +483,21 @@ def test_a_norm_that_is_not_finite_is_told_on_every_rank_or_passed_on_as_torch_d
         torch.testing.assert_close(found, expected, equal_nan=True)
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64, torch.complex64])
+def test_the_norm_is_of_all_numbers_whatever_their_type(kind):
+    def program(comm):
+        p = nn.Parameter(torch.zeros(5, dtype=kind))
+        optimizer = ShardedOptimizer([p], SGD, comm, lr=1.0)
+        p.grad = torch.full((5,), 3.0 + comm.rank, dtype=kind)
+        return optimizer.clip_grad_norm_(float("inf")), optimizer.held().gradients / p.grad.itemsize
+
+    wide = torch.float64 if kind == torch.float64 else torch.float32
+    expected = torch.tensor(5 * 3.5**2, dtype=wide).sqrt()
+    for norm, held in world.simulate(program, 2).results:
+        torch.testing.assert_close(norm, expected)
+        assert held == 5 + 3  # until the step, the shard is there beside the whole
+
+
 def test_gradients_that_change_between_clipping_and_the_step_are_refused_not_left_out():
     def program(comm):
         net, optimizer = start(comm, {})
@@ -941,6 +956,28 @@ def test_after_a_backward_pass_that_raised_the_next_step_is_right(stage, ranks_t
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
+def test_a_rank_whose_backward_pass_raised_sends_zeros_for_what_it_had_not_sent():
+    def program(comm):
+        net = whole_numbers(chain(3))
+        optimizer = ShardedOptimizer(net.parameters(), SGD, comm, stage=2, bucket_bytes=128, lr=1.0)
+        before = [p.detach().clone() for p in net.parameters()]
+        x = torch.ones(1, 4)
+        if comm.rank == 1:  # when half of the last bucket is filled
+            with pytest.raises(ArithmeticError, match="no gradient"):
+                net[2](Fails.apply(net[1](net[0](x)))).sum().backward()
+            optimizer.zero_grad()
+        else:
+            net(x).sum().backward()
+        optimizer.step()
+        return [b - p.detach() for b, p in zip(before, net.parameters(), strict=True)]
+
+    net = whole_numbers(chain(3))
+    net(torch.ones(1, 4)).sum().backward()
+    for changes in world.simulate(program, 2).results:  # rank 0 has the first half of each bucket
+        assert changes[1].tolist() == (net[1].weight.grad / 2).tolist()
+        assert (changes[0][:2] == net[0].weight.grad[:2] / 2).all()
+
+
 @pytest.mark.parametrize("stage", [1, 2])
 def test_a_forward_pass_that_raised_on_one_rank_is_run_again(stage):
     def program(comm, fails):
@@ -980,6 +1017,25 @@ def test_micro_batches_add_up_to_the_batch_whatever_is_reduced_when(stage, quiet
     go_on(net, optimizer, steps=2)
     for result in world.simulate(program, 2).results:
         close(result, [p.detach() for p in net.parameters()])
+
+
+def test_a_step_reduces_what_no_sync_has_left_though_a_rank_has_nothing():
+    def program(comm):
+        net = whole_numbers(chain(2))
+        optimizer = ShardedOptimizer(net.parameters(), SGD, comm, stage=2, lr=1.0)
+        before = net[1].weight.detach().clone()
+        with optimizer.no_sync():
+            if comm.rank == 0:
+                net(torch.ones(1, 4)).sum().backward()
+                gradient = net[1].weight.grad.clone()
+        optimizer.step()
+        assert net[1].weight.grad is None
+        change = before - net[1].weight.detach()
+        return comm.rank or torch.equal(change, gradient / 2), change
+
+    (right, first), (_, second) = world.simulate(program, 2).results
+    assert right
+    assert torch.equal(first, second)
 
 
 def test_zero_grad_forgets_shards_and_whole_gradients_alike():
