@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
-from dlsys.world import Communicator
+from dlsys.world import Communicator, Handle
 from dlsys.zero.bucket import Bucket, Named, Part, bucketed
+from dlsys.zero.ledger import Ledger
+from dlsys.zero.plan import GATHER
 
 _BUCKET_BYTES = 25 * 2**20  # DDP's default
 
@@ -29,11 +34,13 @@ class Layout:
         self.buckets: list[Bucket] = []
         self.parts: list[Part] = []
         self.frozen: list[Named] = []
+        self._seen = 0
         self._comm, self._whole, self._dtype, self._host = comm, whole_tensors, dtype, host
         self._limit = bucket_bytes or (float("inf") if whole_tensors else _BUCKET_BYTES)
 
-    def add(self, named: list[Named]) -> list[Part]:
+    def add(self, group: Mapping[str, Any]) -> list[Part]:
         """Lay out a group, with rank 0's parameters on every rank; returns this rank's parts."""
+        named = self._named(group)
         self._start_alike(named)
         self.frozen += [pair for pair in named if not pair[1].requires_grad]
         trained = [pair for pair in named if pair[1].requires_grad and pair[1].numel()]
@@ -43,6 +50,30 @@ class Layout:
         self._order(made, [name for name, _ in trained])
         self.parts += parts
         return parts
+
+    def gather(self, ledger: Ledger) -> None:
+        """Give every rank every shard; the next bucket is on its way while one is taken in."""
+        before: list[tuple[Bucket, Handle]] = []
+        for bucket in self.buckets:
+            ledger.act(GATHER, bucket.index)
+            shard = bucket.shard_of_weights()
+            if self._host is not None:
+                ledger.move("to device", shard.nbytes)
+            before.append((bucket, self._comm.all_gather(shard, async_op=True)))
+            if len(before) == 2:
+                _take(*before.pop(0))
+        for each in before:
+            _take(*each)
+
+    def _named(self, group: Mapping[str, Any]) -> list[Named]:
+        """A group's parameters, each once, by their names or their numbers."""
+        parameters = group["params"]
+        names = group.get("param_names") or map(
+            str, range(self._seen, self._seen + len(parameters))
+        )
+        self._seen += len(parameters)
+        found = {id(p): (name, p) for name, p in zip(names, parameters, strict=True)}
+        return list(found.values())
 
     @torch.no_grad()
     def _start_alike(self, named: list[Named]) -> None:
@@ -61,3 +92,7 @@ class Layout:
         self.buckets = sorted(self.buckets + made, key=lambda bucket: bucket.begins_at)
         for index, bucket in enumerate(self.buckets):
             bucket.index = index
+
+
+def _take(bucket: Bucket, under_way: Handle) -> None:
+    bucket.take_weights(under_way.wait())

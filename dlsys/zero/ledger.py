@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -60,6 +60,28 @@ class Ledger:
         """So many bytes of whole gradients more are there; fewer where negative."""
         self.whole += nbytes
         self.most_whole = max(self.most_whole, self.whole)
+
+    def resident(
+        self,
+        weights: Sequence[Tensor],
+        shards: Sequence[Tensor],
+        copies: Sequence[Tensor],
+        state: Sequence[Tensor],
+        is_offloaded: bool,
+    ) -> Resident:
+        """What these tensors take: the parameters, and this rank's shards of gradients, master
+        copies and state of the optimizer."""
+        whole = [parameter.grad for parameter in weights if parameter.grad is not None]
+        numbers = [each for each in state if each.dim()] + list(copies)
+        return Resident(
+            weights=storage_bytes(weights),
+            gradients=storage_bytes(whole if is_offloaded else [*whole, *shards]),
+            optimizer=0 if is_offloaded else storage_bytes(numbers),
+            gathered=0,
+            unreduced=self.most_whole,
+            host=storage_bytes([*shards, *numbers]) if is_offloaded else 0,
+            steps=storage_bytes(each for each in state if not each.dim()),
+        )
 
     def end_step(self) -> None:
         """What comes now belongs to the next step."""

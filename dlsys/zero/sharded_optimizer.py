@@ -14,12 +14,12 @@ from dlsys.annotated import checked
 from dlsys.checks import flag, refuse
 from dlsys.world import Communicator
 from dlsys.zero.arguments import check_options, from_zero, listed
-from dlsys.zero.bucket import Bucket, Named
+from dlsys.zero.bucket import Bucket
 from dlsys.zero.gradient_shards import AveragedGradients, GradientShards
 from dlsys.zero.in_backward import InBackward
 from dlsys.zero.layout import Layout
-from dlsys.zero.ledger import Ledger, Resident, storage_bytes
-from dlsys.zero.plan import GATHER, UPDATE, Action
+from dlsys.zero.ledger import Ledger, Resident
+from dlsys.zero.plan import UPDATE, Action
 from dlsys.zero.sharded_state import exchange, load, merge_state_dicts, sharded
 
 Params = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
@@ -100,20 +100,13 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     def held(self) -> Resident:
         """Bytes that this rank holds now, counted from the storages of its tensors."""
-        parameters = [p for group in self.param_groups for p in group["params"]]
-        whole = [p.grad for p in parameters if p.grad is not None]
-        shards = list(self._gradients.tensors())
         state = [v for each in self.state.values() for v in each.values() if isinstance(v, Tensor)]
-        numbers = [v for v in state if v.dim()] + [p.tensor for p in self._layout.parts if p.copied]
-        offloaded = self._host is not None
-        return Resident(
-            weights=storage_bytes(parameters),
-            gradients=storage_bytes(whole if offloaded else whole + shards),
-            optimizer=0 if offloaded else storage_bytes(numbers),
-            host=storage_bytes(shards + numbers) if offloaded else 0,
-            steps=storage_bytes(v for v in state if not v.dim()),
-            gathered=0,
-            unreduced=self._ledger.most_whole,
+        return self._ledger.resident(
+            weights=[p for group in self.param_groups for p in group["params"]],
+            shards=list(self._gradients.tensors()),
+            copies=[part.tensor for part in self._layout.parts if part.copied],
+            state=state,
+            is_offloaded=self._host is not None,
         )
 
     # -- a step ----------------------------------------------------------------------------------
@@ -130,7 +123,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self._check_frozen()
         self._gradients.reduce()
         self._update()
-        self._gather()
+        self._layout.gather(self._ledger)
         self._gradients.stepped()
         self._ledger.end_step()
         return loss
@@ -188,21 +181,6 @@ class ShardedOptimizer(torch.optim.Optimizer):
                 self.state[part.parameter] = inner.state[part.tensor]
                 part.tensor.grad = None
 
-    def _gather(self) -> None:
-        """Every rank gets every shard; the next bucket is on its way while one is taken in."""
-        before = None
-        for bucket in self.buckets:
-            self._ledger.act(GATHER, bucket.index)
-            shard = bucket.shard_of_weights()
-            if self._host is not None:
-                self._ledger.move("to device", shard.nbytes)
-            under_way = bucket, self.comm.all_gather(shard, async_op=True)
-            if before is not None:
-                before[0].take_weights(before[1].wait())
-            before = under_way
-        if before is not None:
-            before[0].take_weights(before[1].wait())
-
     def _ready_inner(self) -> torch.optim.Optimizer:
         """The inner optimizer, with the groups' settings as schedulers have left them."""
         assert self.inner is not None
@@ -227,17 +205,9 @@ class ShardedOptimizer(torch.optim.Optimizer):
             refuse("param_group", param_group, "a dictionary with 'params'", TypeError)
         super().add_param_group(param_group)
         group = self.param_groups[-1]
-        parts = self._layout.add(self._named(group))
+        parts = self._layout.add(group)
         self._add_to_inner({**_settings(group), "params": [part.tensor for part in parts]})
         self._gradients.watch(self.buckets)
-
-    def _named(self, group: dict[str, Any]) -> list[Named]:
-        """A group's parameters, each once, by their names or their numbers."""
-        before = sum(len(each["params"]) for each in self.param_groups[:-1])
-        numbers = map(str, range(before, before + len(group["params"])))
-        names = group.get("param_names") or numbers
-        found = {id(p): (name, p) for name, p in zip(names, group["params"], strict=True)}
-        return list(found.values())
 
     def _add_to_inner(self, group: dict[str, Any]) -> None:
         if self.inner is None:
