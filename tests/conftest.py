@@ -14,14 +14,17 @@ import tests
 # Real ranks get functions of tests whole: to import their module takes half a second of each rank.
 cloudpickle.register_pickle_by_value(tests)
 
+# What tests import stays; to look for garbage among it takes a part of the time of its import.
+gc.disable()
+
 # Packages of Debian and Ubuntu, by what tests say that skip for want of them.
 PACKAGES = {"bubblewrap": "Install bubblewrap", "chromium": "(?i)no chromium"}
 
 
 def pytest_collection_finish() -> None:
     """Look no more for garbage among all that was imported, which takes a tenth of the run."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def summarize(reasons: Counter[str]) -> Iterator[str]:

@@ -374,6 +374,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "zero.Unit": {"name": "a", "elements": 8},
     "zero.flat": {"parameters": UNITS},
     "zero.*": {"plan": STEPS},
+    "zero.draw_held": {"each": {"stage 3": zero.held(STEPS)}},
     "zero.mixed_bytes": {"t": 2},
     "zero.price": {"stage": 3},
     "zero.ShardedOptimizer": {"params": Later(some_parameters), "optimizer_cls": torch.optim.SGD},

@@ -16,6 +16,7 @@ import math
 import re
 import resource
 import signal
+import sys
 import threading
 import types
 import typing
@@ -27,6 +28,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import dlsys
 from dlsys import hardware, network, units, world
 from dlsys.collectives import Plan, Transfer, ring_all_reduce
 from dlsys.data_parallel import buckets
@@ -232,6 +234,22 @@ def test_what_is_public_is_called_or_says_why_not():
     assert not lacking, "give right arguments, or a reason, in tests/public_api.py"
     assert len(CALLED) > 150
     assert sum(1 for each in CALLED for _ in tries(each)) >= 1500
+
+
+def test_a_new_package_is_tried_without_being_named(tmp_path, monkeypatch):
+    (tmp_path / "joined").mkdir()
+    source = "__all__ = ['ask', 'take']\ndef ask(other): ...\ndef take(ranks: int): return ranks\n"
+    (tmp_path / "joined" / "__init__.py").write_text(source)
+    monkeypatch.setattr(dlsys, "__path__", [*dlsys.__path__, str(tmp_path)])
+    try:
+        found = {each.name: each for each in set(public.__wrapped__()) if "joined" in each.name}
+    finally:
+        sys.modules.pop("dlsys.joined", None)
+        vars(dlsys).pop("joined", None)
+    ask, take = (found[f"joined.{name}"] for name in ("ask", "take"))
+    assert (reason(ask.name), reason(take.name)) == (None, None)
+    assert not ask.said  # so that right arguments are asked for
+    assert "joined.take(ranks='4') is taken without a word: '4'" in faults(take)
 
 
 def test_every_entry_of_the_tables_is_of_something_public():

@@ -47,15 +47,16 @@ def checks_of(source: str) -> tuple[Check, ...]:
     except SyntaxError as error:
         raise ValueError(f"line {error.lineno} is no Python: {error.msg}.") from None
     lines = source.split("\n")
+    written = [line.encode() for line in lines]  # Python counts columns in bytes
     hidden = 0
     is_hidden = []
     for line in lines:
         hidden += ("### BEGIN HIDDEN TESTS" in line) - ("### END HIDDEN TESTS" in line)
         is_hidden.append(hidden > 0)
-    return tuple(_check(one, source, is_hidden[one.lineno - 1]) for one in statements)
+    return tuple(_check(one, written, is_hidden[one.lineno - 1]) for one in statements)
 
 
-def _check(statement: ast.stmt, source: str, hidden: bool) -> Check:
+def _check(statement: ast.stmt, lines: Sequence[bytes], hidden: bool) -> Check:
     call = statement.value if isinstance(statement, ast.Expr) else None
     if not (isinstance(call, ast.Call) and ast.unparse(call.func) == "same"):
         raise ValueError(
@@ -72,9 +73,9 @@ def _check(statement: ast.stmt, source: str, hidden: bool) -> Check:
         expected = _value(call.args[1])
         literals = {name: _value(named[name]) for name in _LITERALS if name in named}
         check = Check(
-            _text(call.args[0], source),
+            _text(call.args[0], lines),
             expected if isinstance(expected, Sealed) else plain(expected),
-            cost=_text(named["cost"], source) if "cost" in named else None,
+            cost=_text(named["cost"], lines) if "cost" in named else None,
             hidden=hidden,
             **literals,
         )
@@ -85,9 +86,15 @@ def _check(statement: ast.stmt, source: str, hidden: bool) -> Check:
     return check
 
 
-def _text(node: ast.expr, source: str) -> str:
-    """The source of an expression in one line."""
-    text = " ".join((ast.get_source_segment(source, node) or "").split())
+def _text(node: ast.expr, lines: Sequence[bytes]) -> str:
+    """The source of an expression in one line.
+
+    `ast.get_source_segment` would split the whole cell again for each expression in it.
+    """
+    own = list(lines[node.lineno - 1 : node.end_lineno])
+    own[-1] = own[-1][: node.end_col_offset]
+    own[0] = own[0][node.col_offset :]
+    text = " ".join(b" ".join(own).decode().split())
     try:
         unchanged = ast.dump(ast.parse(text, mode="eval").body) == ast.dump(node)
     except SyntaxError:  # a comment in the midst of it

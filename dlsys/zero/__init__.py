@@ -5,10 +5,22 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
+    from dlsys.zero.draw import draw_held
+    from dlsys.zero.explorer import explore
     from dlsys.zero.flat import Flat, Piece, flat
     from dlsys.zero.ledger import Resident
     from dlsys.zero.plan import KINDS, Action, StepPlan, Unit, step_plan
-    from dlsys.zero.price import Held, Price, Span, Step, held, overlap, price, sent
+    from dlsys.zero.price import (
+        Held,
+        Price,
+        Span,
+        Step,
+        collective_seconds,
+        held,
+        overlap,
+        price,
+        sent,
+    )
     from dlsys.zero.scaling import (
         Sharding,
         best_degree,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from dlsys.annotated import checked
 from dlsys.checks import at_least, count, refuse
 from dlsys.collectives import plan_for
+from dlsys.hardware import Cluster, Link
 from dlsys.network import Where
 from dlsys.zero.plan import (
     BACKWARD,
@@ -48,19 +51,43 @@ def price(stage: int, nbytes: float, n: int, where: Where = None) -> Price:
     - where: the link or cluster of the n ranks, for seconds; None is free.
 
     An all-reduce is a reduce-scatter and an all-gather, so to shard the optimizer's state or the
-    gradients costs no byte; stage 3 gathers once more, for backward.
+    gradients costs no byte; stage 3 gathers once more, for backward. Seconds are those of
+    `collective_seconds`.
     Source: Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054), section 7.
     """
     _check_stage(stage)
-    parts = [
-        plan_for(kind, count("n", n, most=10_000)).price(nbytes, where)
-        for kind in COLLECTIVES[stage]
-    ]
+    n = count("n", n, most=10_000)
+    kinds = COLLECTIVES[stage]
     return Price(
-        sum(part.bytes_per_rank for part in parts),
-        sum(part.seconds for part in parts),
-        COLLECTIVES[stage],
+        sum(plan_for(kind, n).price(nbytes, None).bytes_per_rank for kind in kinds),
+        sum(collective_seconds(kind, nbytes, n, where) for kind in kinds),
+        kinds,
     )
+
+
+@checked
+def collective_seconds(kind: str, nbytes: float, n: int, where: Where = None) -> float:
+    """Seconds of an all-gather, reduce-scatter or all-reduce of `nbytes` among n ranks.
+
+    It goes round one ring, or, where that is quicker on a cluster of several nodes, in two levels:
+    every device has a ring with those of its place in the other nodes, for its part of a node's
+    bytes, and a ring inside its node for all. Both send (n-1)/n of the bytes; one ring crosses
+    nodes by one card, two levels use all that a node has.
+    """
+    flat = plan_for(kind, n).price(nbytes, where).seconds
+    if not isinstance(where, Cluster) or 1 in (where.nodes, where.devices_per_node):
+        return flat
+    return min(flat, sum(two_levels(kind, nbytes, where)))
+
+
+def two_levels(kind: str, nbytes: float, cluster: Cluster) -> tuple[float, float]:
+    """Seconds inside nodes and across them of a collective of `nbytes` among all devices."""
+    node = cluster.devices_per_node
+    # The devices of a node send to others at one time, and share what cards it has.
+    share = min(1.0, cluster.nics / node)
+    card = Link(cluster.inter.name, cluster.inter.latency, cluster.inter.bandwidth * share)
+    inside = plan_for(kind, node).price(nbytes, cluster.intra).seconds
+    return inside, plan_for(kind, cluster.nodes).price(nbytes / node, card).seconds
 
 
 def _check_stage(stage: object) -> None:
@@ -72,18 +99,26 @@ def _check_stage(stage: object) -> None:
 def sent(plan: StepPlan, itemsize: int = 2) -> int:
     """Bytes that the busiest rank sends in a step, whole elements and padding counted.
 
-    A gather or a reduction sends (n-1) shards of its unit; stage 0's all-reduce does not pad.
+    A gather or a reduction sends n-1 shards of its unit; stage 0's ring all-reduce does not pad.
     """
     size = count("itemsize", itemsize)
     total = 0
     for action in plan.actions:
         if action.kind == REDUCE and plan.stage == 0:
-            nbytes = plan.units[action.unit].elements * size
-            whole = plan_for("all_reduce", plan.ranks).price(nbytes, None, itemsize=size)
-            total += round(whole.bytes_per_rank)
+            total += _all_reduced(plan.units[action.unit].elements, plan.ranks) * size
         elif action.kind in (GATHER, REDUCE):
             total += (plan.ranks - 1) * plan.shard(action.unit) * size
     return total
+
+
+@lru_cache(maxsize=1024)
+def _all_reduced(elements: int, ranks: int) -> int:
+    """Elements that the busiest rank of a ring all-reduce sends: in each half all chunks but one,
+    which in the second half is the neighbor of that in the first."""
+    edges = plan_for("all_reduce", ranks).bounds(elements)
+    chunks = [stop - start for start, stop in pairwise(edges)]
+    skipped = min(a + b for a, b in zip(chunks, [*chunks[1:], chunks[0]], strict=True))
+    return 2 * elements - skipped
 
 
 @dataclass(frozen=True)
@@ -254,7 +289,7 @@ class _Seconds:
         name = "all_gather" if kind == GATHER else "reduce_scatter" if plan.stage else "all_reduce"
         elements = plan.shard(unit) * plan.ranks if plan.stage else plan.units[unit].elements
         if (name, elements) not in self.known:
-            ring = plan_for(name, plan.ranks)
-            priced = ring.price(elements * self.itemsize, self.where)
-            self.known[name, elements] = priced.seconds
+            self.known[name, elements] = collective_seconds(
+                name, elements * self.itemsize, plan.ranks, self.where
+            )
         return self.known[name, elements]

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from dlsys.annotated import checked
 from dlsys.checks import count, divisor, positive
 from dlsys.collectives import plan_for
-from dlsys.hardware import Cluster, Link
-from dlsys.zero.price import price
+from dlsys.hardware import Cluster
+from dlsys.zero.price import COLLECTIVES, two_levels
 
 
 def tokens_to_hide(rate: float, bandwidth: float, n: int, itemsize: int = 2) -> float:
     """Tokens a device from which on stage 3 hides its collectives: (n-1)/n C/W, at two bytes.
 
-    - rate: C, FLOP/s that the device achieves; bandwidth: W, bytes/s of its link in one direction;
+    - rate: C, FLOP/s that the device achieves; bandwidth: W, bytes/s at which its weights come, of
+      its link in one direction, or among nodes of all cards of a node together if that is less;
       n: ranks; itemsize: bytes of an element that is sent.
 
     A unit of P parameters computes for 2PT/C forward and its gather takes (n-1)/n 2P/W; backward
@@ -31,10 +32,9 @@ def tokens_to_hide(rate: float, bandwidth: float, n: int, itemsize: int = 2) -> 
 
 @dataclass(frozen=True)
 class Sharding:
-    """Seconds of a step's collectives with weights sharded among `shard` devices of a cluster.
+    """Seconds of a step's collectives with each weight on `shard` devices of a cluster.
 
-    `inside` are those among the devices that share one copy, `across` the all-reduce of gradient
-    shards among the copies; `bytes_across` is what each device sends for that.
+    `inside` nodes and `across` them, where each device sends `bytes_across`.
     """
 
     shard: int
@@ -50,32 +50,29 @@ class Sharding:
 
 @checked
 def sharding(nbytes: float, cluster: Cluster, shard: int | None = None) -> Sharding:
-    """The price of stage 3 with every weight on `shard` devices: all of the cluster, or one node.
+    """The price of stage 3 with each weight on `shard` devices: all of the cluster, or of one node.
 
     - nbytes: of all weights in the format in which they are sent.
-    - shard: devices that share a copy; None: all. devices_per_node: hybrid sharding, two gathers
-      and a reduce-scatter inside the node, and an all-reduce of 1/shard across nodes.
+    - shard: devices that share a copy; None: all. devices_per_node: hybrid sharding, a copy in
+      every node.
 
-    On all, each byte goes 3(n-1)/n times round a ring that crosses nodes, at the pace of the slow
-    link. With a copy in each of m nodes the slow link carries 2(m-1)/m of 1/shard of the bytes for
-    each device. Raises ValueError for another number of devices.
+    Inside g devices of a node both gather twice and reduce once, 3(g-1)/g of the bytes. Across m
+    nodes a device sends 3(m-1)/m of 1/g of them with full sharding, and with hybrid sharding 2 for
+    the 3, an all-reduce of its gradients alone. Raises ValueError for another number of devices.
     Source: Zhao et al. 2023 (PyTorch FSDP, arXiv 2304.11277), section 3.2.2.
     """
     whole, node = cluster.size, cluster.devices_per_node
     k = whole if shard is None else count("shard", shard)
-    if k == whole:
-        return Sharding(k, price(3, nbytes, k, cluster).seconds, 0.0, 0.0)
-    if k != node:
+    if k not in (node, whole):
         raise ValueError(f"shard is {k}; it must be {node}, a node, or {whole}, the cluster.")
-    inside = price(3, nbytes, k, cluster.intra)
-    # The devices of a node send at one time, and share what cards it has.
-    card = Link(
-        cluster.inter.name,
-        cluster.inter.latency,
-        cluster.inter.bandwidth * min(1.0, cluster.nics / node),
-    )
-    across = plan_for("all_reduce", cluster.nodes).price(nbytes / k, card)
-    return Sharding(k, inside.seconds, across.seconds, across.bytes_per_rank)
+    steps = [two_levels(kind, nbytes, cluster) for kind in COLLECTIVES[3]]
+    inside = sum(seconds for seconds, _ in steps)
+    if k == whole:
+        across, kinds = sum(seconds for _, seconds in steps), COLLECTIVES[3]
+    else:
+        (_, across), kinds = two_levels("all_reduce", nbytes, cluster), ("all_reduce",)
+    rings = [plan_for(kind, cluster.nodes).price(nbytes / node, None) for kind in kinds]
+    return Sharding(k, inside, across, sum(ring.bytes_per_rank for ring in rings))
 
 
 @checked

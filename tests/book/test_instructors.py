@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from dlsys.grading.boxes.sandbox import Limits
 from dlsys.grading.checks import checks_of
 from dlsys.grading.collecting import reading
 from dlsys.grading.collecting.rebuild import rebuild
-from dlsys.grading.collecting.roster import read_roster
+from dlsys.grading.collecting.roster import Student, read_roster
 from dlsys.grading.commands import check, cli
 from dlsys.grading.course import run as course_run
 from dlsys.grading.course.grade import Grade
@@ -32,11 +33,11 @@ from dlsys.grading.course.run import Notebook, Plan, Progress
 from dlsys.grading.course.run import grade as grade_class
 from dlsys.grading.judging.examine import examine, prepare
 from dlsys.grading.reports.everything import write_reports
-from dlsys.grading.times import extended
+from dlsys.grading.times import extended, parse_due
 from dlsys.notebook import release
 from tests.exercises.notebooks import ROOT, load, slugs
 from tests.exercises.wrong_answers import Wrong, in_place_of_solution
-from tests.grading.small_course import answered, opened
+from tests.grading.small_course import answered, make, opened
 from tests.grading.test_course import Watched
 from tests.grading.test_lateness import class_of
 
@@ -208,6 +209,27 @@ def test_each_chapter_has_one_question_in_words_as_is_said() -> None:
         assert "### BEGIN SOLUTION" not in str(load("exercises", slug))
 
 
+def test_a_day_that_is_due_lasts_to_its_end_as_is_said() -> None:
+    (day,) = re.findall(r"`([\d-]+)` being the end of that day", PAGE)
+    begins = datetime.fromisoformat(day).astimezone()
+    assert timedelta() < begins + timedelta(days=1) - parse_due(day) < timedelta(seconds=1)
+
+
+def test_the_columns_of_a_roster_are_those_that_are_read(tmp_path: Path) -> None:
+    own = {name.strip(): what for names, what in rows("Column") for name in names.split(",")}
+    known = {each.name for each in fields(Student)} - {"id", "extensions"}
+    assert set(own) == {"student", "extension", "extension_SLUG"} | known
+    path = tmp_path / "roster.csv"
+    path.write_text(f"{','.join(['student', *known])}\n{','.join(['ada', *known])}\n")
+    assert read_roster(path) == [Student("ada", **{name: name for name in known})]
+    for platform, needed in (("Canvas", "Student,ID"), ("Moodle", "Email address")):
+        for name in ("login", "sis_id"):
+            (heading,) = re.findall(rf"\*([\w ]+)\* in {platform}", own[name])
+            path.write_text(f"{heading},{needed}\nx,{needed}\n")
+            (student,) = read_roster(path)
+            assert getattr(student, name) == "x"
+
+
 # -- its policy and its exporter -----------------------------------------------------------------
 
 
@@ -336,6 +358,38 @@ def test_the_examples_wrong_answers_are_told_the_hints_that_they_name(example: A
         said = example(wrong.source)
         assert wrong.hint in said.checks[0].message
         assert said.earned < said.points
+
+
+def test_a_call_that_stands_in_two_checks_is_made_once_as_is_said(tmp_path: Path) -> None:
+    said = re.search(r"made once: .*? as `(.*?)`\s+in `(.*?)` and in `(.*?)`,", PAGE, re.S)
+    assert said
+    call, came, cost = said.groups()
+    assert call in came
+    assert call in cost
+    helpers = """import torch
+from dlsys import world
+from dlsys.exercises import same
+
+def run(program, ranks):
+    return world.simulate(program, ranks)
+
+def verdict(run):
+    return sum(run.traffic.sent)
+"""
+    honest = "def program(comm):\n    return comm.all_reduce(torch.ones(1))"
+    kept = """kept = {}
+def program(comm):
+    first = comm.rank not in kept
+    kept[comm.rank] = comm.all_reduce(torch.ones(1)) if first else kept[comm.rank]
+    return kept[comm.rank]
+"""
+    checks = f"same({came}, [[4.0], [4.0], [4.0], [4.0]])\nsame({cost}, 24)"
+    course = make(tmp_path, helpers, {"program": ("program = ...", honest, checks, "")})
+    with opened(Limits(cell_seconds=10, check_seconds=10)) as boxes:
+        prepared = prepare(course, boxes, seed=7)
+        submission = rebuild(course, answered(tmp_path, {"program": kept}))
+        (question,) = examine(prepared, submission, boxes).questions
+    assert [check.message for check in question.checks] == ["", ""]
 
 
 def test_the_arguments_of_same_in_the_table_are_all_that_it_has() -> None:

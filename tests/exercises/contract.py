@@ -20,7 +20,16 @@ from dlsys.exercises.judge import difference
 from dlsys.grading.checks import Check, checks_of, drawn, varied
 from dlsys.notebook.fold import is_folded
 from dlsys.notebook.release import STUB, as_text
-from tests.exercises.notebooks import ROOT, Cell, code_cells, execute, load, new_namespace, solved
+from tests.exercises.notebooks import (
+    ROOT,
+    Cell,
+    code_cells,
+    execute,
+    load,
+    new_namespace,
+    run_of,
+    solved,
+)
 from tests.exercises.wrong_answers import Wrong, bank, module, right_answers
 
 
@@ -92,10 +101,9 @@ class Form:
         assert all(cell.points > 0 for cell in cells if cell.is_test)
 
     def test_the_solution_has_full_marks(self, slug: str) -> None:
-        namespace = new_namespace()
+        printed = run_of(slug).printed  # a check that fails ends the run with its error
         for cell in code_cells(load("solutions", slug)):
-            printed = execute(cell, namespace)
-            assert not cell.is_test or "✔" in printed
+            assert not cell.is_test or "✔" in printed[cell.id]
 
     def test_after_a_restart_a_question_needs_the_imports_and_its_own_cells_alone(
         self, slug: str
@@ -164,7 +172,7 @@ class Draws:
 
     def test_the_solution_answers_every_instance_that_can_be_drawn(self, slug: str) -> None:
         """Each value of a domain with the others as written, and a hundred draws of all together."""
-        for question, check in hidden_checks(slug):
+        for question, check, draws in hidden_draws(slug):
             for key, values in (check.vary or {}).items():
                 for value in values:
                     one = varied(check, {key: value})
@@ -172,7 +180,6 @@ class Draws:
                         f"{question}: {key!r} varies into itself"
                     )
                     value_of(one, slug)
-            draws = [drawn(check, Random(seed)) for seed in range(100 if check.vary else 0)]
             for one in {one.expression: one for one in draws}.values():  # most come several times
                 value_of(one, slug)
 
@@ -195,9 +202,8 @@ class Draws:
         for cell in code_cells(load("exercises", slug)):
             checks = checks_of(cell.source) if cell.is_test else ()
             shown |= {ast.dump(ast.parse(check.expression)) for check in checks}
-        for question, check in hidden_checks(slug):
-            for seed in range(100 if check.vary else 0):
-                one = drawn(check, Random(seed))
+        for question, _, draws in hidden_draws(slug):
+            for one in draws:
                 assert ast.dump(ast.parse(one.expression)) not in shown, (
                     f"{question}: {one.expression}"
                 )
@@ -265,10 +271,20 @@ def _regions(source: str) -> tuple[list[str], list[str]]:
     return outside, inside
 
 
+@cache
 def hidden_checks(slug: str) -> list[tuple[str, Check]]:
     """The hidden checks of a solution, with the ids of their questions."""
     cells = [cell for cell in code_cells(load("solutions", slug)) if cell.is_test]
     return [(c.id, check) for c in cells for check in checks_of(c.source) if check.hidden]
+
+
+@cache
+def hidden_draws(slug: str) -> list[tuple[str, Check, list[Check]]]:
+    """The same, with a hundred draws of each check that varies."""
+    return [
+        (question, check, [drawn(check, Random(seed)) for seed in range(100 if check.vary else 0)])
+        for question, check in hidden_checks(slug)
+    ]
 
 
 def questions_with_a_best(slug: str) -> list[tuple[str, Check]]:
@@ -287,7 +303,7 @@ def cost_with(
     slug: str, answer: str, check: Check, changed: Callable[[str], str]
 ) -> dict[str, float]:
     """What an answer costs, where this stands in the place of the solution."""
-    namespace = dict(before_each_answer(slug)[answer])
+    namespace = dict(run_of(slug).before[answer])
     for cell in _cells_of(slug, answer, changed)[:-1]:  # without its test
         execute(cell, namespace)
     return cost_of(eval(check.cost or "", namespace))
@@ -303,17 +319,6 @@ def _value(expression: str, slug: str) -> Any:
     return plain(eval(expression, solved(slug)))
 
 
-@cache
-def before_each_answer(slug: str) -> dict[str, dict[str, Any]]:
-    """The names that exist when each answer cell of the solution is about to run."""
-    namespace, found = new_namespace(), {}
-    for cell in code_cells(load("solutions", slug)):
-        if cell.is_answer:
-            found[cell.id] = dict(namespace)
-        execute(cell, namespace)
-    return found
-
-
 def _rejection(cells: list[Cell], namespace: dict[str, Any]) -> str:
     """What a student is told by the first cell that fails."""
     for cell in cells:
@@ -326,7 +331,7 @@ def _rejection(cells: list[Cell], namespace: dict[str, Any]) -> str:
 
 def _said_of(slug: str, answer: str, changed: Callable[[str], str]) -> str:
     """What the checks of a question say, where this stands in the place of its solution."""
-    return _rejection(_cells_of(slug, answer, changed), dict(before_each_answer(slug)[answer]))
+    return _rejection(_cells_of(slug, answer, changed), dict(run_of(slug).before[answer]))
 
 
 def _cells_of(slug: str, answer: str, changed: Callable[[str], str]) -> list[Cell]:

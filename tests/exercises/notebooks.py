@@ -63,13 +63,30 @@ def new_namespace() -> dict[str, Any]:
     return {"__name__": "__main__"}
 
 
+@dataclass(frozen=True)
+class Solved:
+    """A whole solution after it has run once: the names that exist then, those that existed when
+    each answer cell was about to run, and what each cell printed."""
+
+    names: dict[str, Any]
+    before: dict[str, dict[str, Any]]
+    printed: dict[str, str]
+
+
 @cache
+def run_of(slug: str) -> Solved:
+    """One run of the solution, for all tests."""
+    run = Solved(new_namespace(), {}, {})
+    for cell in code_cells(load("solutions", slug)):
+        if cell.is_answer:
+            run.before[cell.id] = dict(run.names)
+        run.printed[cell.id] = execute(cell, run.names)
+    return run
+
+
 def solved(slug: str) -> dict[str, Any]:
     """The names that exist when the whole solution has run."""
-    namespace = new_namespace()
-    for cell in code_cells(load("solutions", slug)):
-        execute(cell, namespace)
-    return namespace
+    return run_of(slug).names
 
 
 def model_answer(slug: str) -> str:

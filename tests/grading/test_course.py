@@ -48,6 +48,7 @@ from dlsys.grading.result import (
     WrittenAnswer,
 )
 from dlsys.grading.times import parse_due
+from tests.grading.small_course import answered, make
 
 ROOT = Path(__file__).parents[2]
 
@@ -722,9 +723,37 @@ def test_a_command_with_a_wrong_argument_gets_a_sentence_and_2(tmp_path, capsys)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_run_that_is_ended_keeps_what_it_has_says_how_to_go_on_and_leaves_no_process(tmp_path):
-    hand_in(tmp_path / "in", "ada")
-    hand_in(tmp_path / "in", "bob", text="while True: pass")
+TWICE = {
+    "twice": (
+        "def twice(n):\n    ...",
+        "def twice(n):\n    return 2 * n",
+        "same(twice(3), 6)",
+        "same(twice(7), 14, vary={7: [11, 12]})",
+    ),
+    "word": ("word = ...", "word = 'ring'", "same(word, 'ring')", ""),
+}
+
+
+@pytest.fixture
+def small(tmp_path):
+    """The folder of a course of one small assignment, "small", which is quick to grade."""
+    make(tmp_path / "course", "from dlsys.exercises import same", TWICE)
+    return tmp_path / "course"
+
+
+def hand_in_small(folder: Path, course: Path, **more: str) -> Path:
+    """Put a notebook with the right answers, but for `more`, into a folder; its path."""
+    right = {name: solution for name, (_, solution, *_) in TWICE.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "small.ipynb").write_text(json.dumps(answered(course, right | more)), "utf-8")
+    return folder / "small.ipynb"
+
+
+def test_a_run_that_is_ended_keeps_what_it_has_says_how_to_go_on_and_leaves_no_process(
+    tmp_path, small
+):
+    hand_in_small(tmp_path / "in" / "ada", small)
+    hand_in_small(tmp_path / "in" / "bob", small, word="while True: pass")
     command = [
         sys.executable,
         "-m",
@@ -732,7 +761,7 @@ def test_a_run_that_is_ended_keeps_what_it_has_says_how_to_go_on_and_leaves_no_p
         str(tmp_path / "in"),
         "--trust-students",
     ]
-    command += ["--out", str(tmp_path / "out"), "--assignment", "collectives"]
+    command += ["--course", str(small), "--out", str(tmp_path / "out")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as grading:
         assert grading.stderr
         while "ada" not in grading.stderr.readline():
@@ -742,7 +771,7 @@ def test_a_run_that_is_ended_keeps_what_it_has_says_how_to_go_on_and_leaves_no_p
         rest = grading.stderr.read()
     assert (grading.returncode, rest.count("\n")) == (130, 1)
     assert "the same command goes on" in rest
-    assert set(load_all(tmp_path / "out", "collectives")) == {"ada"}
+    assert set(load_all(tmp_path / "out", "small")) == {"ada"}
     assert family
     assert psutil.wait_procs(family, timeout=10)[1] == []
 
@@ -754,24 +783,29 @@ def test_help_is_quick_for_it_loads_neither_torch_nor_nbgrader():
     assert done.stdout.endswith("set()\n"), done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(("changed", "status", "points"), [(False, 0, 22), (True, 1, 18)])
-def test_a_students_own_check_says_of_each_answer_what_the_notebook_says(
-    tmp_path, capsys, changed, status, points
-):
+def test_a_students_own_check_says_of_each_answer_what_the_notebook_says(tmp_path, capsys):
     notebook = json.loads((ROOT / "solutions/collectives/collectives.ipynb").read_text("utf-8"))
     cells = {cell["id"]: cell for cell in notebook["cells"]}
-    if changed:
-        released = ROOT / "exercises/collectives/collectives.ipynb"
-        blank = {cell["id"]: cell for cell in json.loads(released.read_text("utf-8"))["cells"]}
-        cells["seconds"]["source"] = blank["seconds"]["source"]
-        cells["sent"]["source"] = "def large_broadcast(comm, x):\n    return 8 * comm.broadcast(x)"
+    released = ROOT / "exercises/collectives/collectives.ipynb"
+    blank = {cell["id"]: cell for cell in json.loads(released.read_text("utf-8"))["cells"]}
+    cells["seconds"]["source"] = blank["seconds"]["source"]
+    cells["sent"]["source"] = "def large_broadcast(comm, x):\n    return 8 * comm.broadcast(x)"
     mine = tmp_path / "homework.ipynb"
     mine.write_text(json.dumps(notebook), "utf-8")
-    assert check.main([str(mine), "--course", str(ROOT)]) == status
+    assert check.main([str(mine), "--course", str(ROOT)]) == 1
     said = capsys.readouterr().out
-    assert ("Not answered." in said, "is not right." in said) == (changed, changed)
-    assert f"{points} of 22 points" in said
+    assert ("Not answered." in said, "is not right." in said) == (True, True)
+    assert "18 of 22 points" in said
     assert "best known:" in said
+    assert "\x1b" not in said
+
+
+def test_a_students_own_check_ends_with_0_where_all_is_right(tmp_path, capsys, small):
+    mine = hand_in_small(tmp_path / "work", small).rename(tmp_path / "homework.ipynb")
+    assert check.main([str(mine), "--course", str(small)]) == 0
+    said = capsys.readouterr().out
+    assert ("Not answered." in said, "is not right." in said) == (False, False)
+    assert "4 of 4 points" in said
     assert "\x1b" not in said
 
 
@@ -819,17 +853,17 @@ def test_the_autograder_is_the_same_bytes_each_time_and_holds_one_assignment():
 
 
 def test_the_autograder_writes_results_and_keeps_solutions_from_code_that_cannot_be_isolated(
-    tmp_path,
+    tmp_path, small
 ):
+    for name in ("dlsys", "pyproject.toml"):  # what is exported beside the assignment
+        (small / name).symlink_to(ROOT / name)
     source = tmp_path / "source"
-    with zipfile.ZipFile(io.BytesIO(export.gradescope(ROOT, "collectives", seed=1))) as archive:
+    with zipfile.ZipFile(io.BytesIO(export.gradescope(small, "small", seed=1))) as archive:
         archive.extractall(source)
-    solution = source / "course" / "solutions" / "collectives" / "collectives.ipynb"
-    notebook = json.loads(solution.read_text("utf-8"))
-    cells = {cell["id"]: cell for cell in notebook["cells"]}
-    cells["sent"]["source"] = f"raise RuntimeError(open({str(solution)!r}).read()[:20])"
-    (tmp_path / "submission").mkdir()
-    (tmp_path / "submission" / "my answers.ipynb").write_text(json.dumps(notebook), "utf-8")
+    solution = source / "course" / "solutions" / "small" / "small.ipynb"
+    reads = f"raise RuntimeError(open({str(solution)!r}).read()[:20])"
+    mine = hand_in_small(tmp_path / "submission", small, twice=reads)
+    mine.rename(mine.with_name("my answers.ipynb"))
     programs = tmp_path / "bin"  # all that the script needs, and no bubblewrap
     programs.mkdir()
     for name in ("bash", "chmod", "cp", "mkdir", "mktemp", "rm"):

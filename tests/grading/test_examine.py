@@ -12,7 +12,8 @@ from dlsys.exercises import WrongAnswer, seal
 from dlsys.grading.assignment import Assignment
 from dlsys.grading.boxes.sandbox import Limits
 from dlsys.grading.boxes.warm import Boxes
-from dlsys.grading.collecting.rebuild import rebuild
+from dlsys.grading.collecting.rebuild import Step, rebuild
+from dlsys.grading.judging import parties, running
 from dlsys.grading.judging.examine import Prepared, examine, prepare
 from dlsys.grading.result import BROKE, PARTLY, RIGHT, UNANSWERED, WRONG, QuestionResult, Result
 from tests.grading.small_course import answered, make, opened
@@ -484,18 +485,27 @@ def test_a_hidden_check_says_neither_its_expression_nor_a_value(square: Any) -> 
         assert check.kind == "a number"
 
 
+@pytest.fixture(scope="module")
+def hinted(boxes: Boxes, tmp_path_factory: Any) -> list[tuple[Any, Path, str | None]]:
+    """The assignment without hints and with some, each prepared; and what a hidden check may say."""
+    hints = [*SQUARE["square"][:3], "same(square(17), 289, hint={1: 'one', None: 'any other'})"]
+    found = []
+    for texts, said in ((SQUARE["square"], None), (tuple(hints), "any other")):
+        root = tmp_path_factory.mktemp("hinted")
+        prepared = prepare(make(root, IMPORTS, {"square": texts}), boxes, seed=1)
+        found.append((prepared, root, said))
+    return found
+
+
 @pytest.mark.parametrize(
     "built", ["float(f'{n * n:.1e}')", "[n] * n", "-n * n", "1000 * n * n", "{n: n}", "str(n)"]
 )
 def test_a_hidden_check_says_nothing_that_an_answer_was_built_for(
-    boxes: Boxes, tmp_path: Path, built: str
+    boxes: Boxes, hinted: list[tuple[Any, Path, str | None]], built: str
 ) -> None:
-    hints = [*SQUARE["square"][:3], "same(square(17), 289, hint={1: 'one', None: 'any other'})"]
-    for texts, said in ((SQUARE["square"], None), (tuple(hints), "any other")):
-        assignment = make(tmp_path / str(said), IMPORTS, {"square": texts})
-        prepared = prepare(assignment, boxes, seed=1)
+    for prepared, root, said in hinted:
         answer = {"square": f"def square(n):\n    return {built}"}
-        checks = only(grade(prepared, tmp_path / str(said), boxes, answer)).checks
+        checks = only(grade(prepared, root, boxes, answer)).checks
         assert {check.hint for check in checks if check.hidden and not check.passed} <= {said}
 
 
@@ -571,7 +581,7 @@ def test_an_endless_loop_in_a_function_costs_its_own_question_alone(three: Any) 
     ("cell", "words"),
     [
         ("import os; os._exit(0)", "It ended the kernel."),
-        ("while True: pass", "It took longer than 5 s."),
+        ("import time\nwhile True: time.sleep(60)", "It took longer than 5 s."),
         (
             "import os\nfor fd in range(3, 200):\n    try: os.write(fd, b'\\xff' * 99)\n    except OSError: pass",
             "disturbed",
@@ -614,6 +624,48 @@ def test_after_three_restarts_the_rest_is_left_and_what_came_before_counts(three
     result = three(**breaking)
     assert statuses(result)[0] == RIGHT
     assert "not run" in result.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("breaks_at", "told", "notes"),
+    [
+        (3, "RuntimeError: run 3", 1),  # in a check that is shown nothing can be found out
+        (7, "RuntimeError: run 1", 0),
+    ],
+)
+def test_cells_that_run_again_after_hidden_checks_tell_nothing(
+    boxes: Boxes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    breaks_at: int,
+    told: str,
+    notes: int,
+) -> None:
+    runs: list[None] = []
+
+    class Marked(parties.StudentBox):
+        """One whose cells know which run this is, as if an earlier one had left a mark."""
+
+        def __init__(self, *arguments: Any) -> None:
+            runs.append(None)
+            super().__init__(*arguments)
+
+        def run(self, step: Step, seconds: float) -> str | None:
+            return super().run(replace(step, source=f"RUN = {len(runs)}\n{step.source}"), seconds)
+
+    monkeypatch.setattr(running, "StudentBox", Marked)
+    questions = THREE | {"a": (*THREE["a"][:3], "same(a(7), 7)")}
+    own = {
+        "a": f"import os\ndef a(n):\n    return os.kill(-1, 9) if n == {breaks_at} else n",
+        "b": "def b(n):\n    return n\nraise RuntimeError(f'run {RUN}')",
+        "c": "def c(n):\n    return n",
+        "before c": "import os\nif RUN == 2: os._exit(0)",
+    }
+    result = grade(unchecked(make(tmp_path, IMPORTS, questions)), tmp_path, boxes, own)
+    assert len(runs) == 3
+    assert statuses(result) == [BROKE, RIGHT, RIGHT]
+    assert result.questions[1].error.startswith(told)
+    assert len(result.notes) == notes
 
 
 def test_an_error_in_a_cell_is_told_with_its_line(three: Any) -> None:

@@ -282,17 +282,24 @@ def test_an_endless_answer_is_cut():
     assert len(page([Grade(graded(question(WRONG, 0.0, answer="x" * 10**7)))], RINGS)) < 10**5
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
-@pytest.mark.parametrize("width", [400, 1200])
-def test_nothing_runs_and_no_request_leaves_a_hostile_page(tmp_path, width):
+@pytest.fixture(scope="module")
+def browser():
     playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    path = tmp_path / "page.html"
-    path.write_text(hostile_page(), "utf-8")
-    asked, alerts, complaints = [], [], []
     with playwright.sync_playwright() as driver:
         flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
         browser = driver.chromium.launch(executable_path=CHROMIUM, headless=True, args=flags)
-        tab = browser.new_page(viewport={"width": width, "height": 800})
+        yield browser
+        browser.close()
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+@pytest.mark.parametrize("width", [400, 1200])
+def test_nothing_runs_and_no_request_leaves_a_hostile_page(browser, tmp_path, width):
+    path = tmp_path / "page.html"
+    path.write_text(hostile_page(), "utf-8")
+    asked, alerts, complaints = [], [], []
+    with browser.new_context(viewport={"width": width, "height": 800}) as context:
+        tab = context.new_page()
         tab.on("request", lambda request: asked.append(request.url))
         tab.on("dialog", lambda dialog: (alerts.append(dialog.message), dialog.dismiss()))
         tab.on("console", lambda message: complaints.append(message.text))
@@ -301,7 +308,6 @@ def test_nothing_runs_and_no_request_leaves_a_hostile_page(tmp_path, width):
         tab.evaluate("document.querySelectorAll('details').forEach(fold => fold.open = true)")
         wide = tab.evaluate("document.documentElement.scrollWidth")
         shown = tab.locator("main").inner_text()
-        browser.close()
     assert asked == [path.as_uri()]
     assert not alerts
     assert not complaints

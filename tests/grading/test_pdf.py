@@ -71,9 +71,27 @@ def graded_by(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(course, "boxes", Watched())
 
 
+@pytest.fixture(scope="module")
+def solutions(tmp_path_factory) -> tuple[str, bytes]:
+    """The page of an assignment's solutions, and what its file holds where that is printed."""
+    pages: list[str] = []
+
+    @contextmanager
+    def kept() -> Iterator[pdf.Print]:
+        yield lambda html: (pages.append(html), b"%PDF-solutions")[1]
+
+    path = tmp_path_factory.mktemp("solutions") / "solutions.pdf"
+    words = ["export", "solutions", "--assignment", "collectives", "--course", str(ROOT)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pdf, "printer", kept)
+        assert cli.main([*words, "--out", str(path)]) == cli.OK
+    assert len(pages) == 1
+    return pages[0], path.read_bytes()
+
+
 @needs_chromium
 def test_a_page_runs_no_script_and_asks_nobody_for_anything(
-    asked, short, children, monkeypatch
+    asked, short, children, monkeypatch, solutions
 ) -> None:
     address, paths = asked
     page = f"""<!doctype html>
@@ -86,7 +104,8 @@ def test_a_page_runs_no_script_and_asks_nobody_for_anything(
         started = time.monotonic()
         assert printed(page).startswith(b"%PDF-")
         assert printed(hostile_page()).startswith(b"%PDF-")
-    assert time.monotonic() - started < pdf.SECONDS  # the loop of the script has not run
+        assert time.monotonic() - started < pdf.SECONDS  # the loop of the script has not run
+        assert printed(solutions[0]).startswith(b"%PDF-")
     assert paths == []
     assert psutil.wait_procs(children(), timeout=5)[1] == []
     assert list(short.iterdir()) == []
@@ -164,23 +183,12 @@ def test_a_browser_that_does_not_print_is_named_and_all_grades_are_there(
     assert psutil.wait_procs(children(), timeout=5)[1] == []
 
 
-@needs_chromium
-def test_solutions_are_printed_with_their_formulas(tmp_path, monkeypatch, capsys):
-    pages: list[str] = []
-    real = pdf.printer
-
-    @contextmanager
-    def kept() -> Iterator[pdf.Print]:
-        with real() as made:
-            yield lambda html: (pages.append(html), made(html))[1]
-
-    monkeypatch.setattr(pdf, "printer", kept)
-    words = ["export", "solutions", "--assignment", "collectives", "--course", str(ROOT)]
-    assert cli.main([*words, "--out", str(tmp_path / "solutions.pdf")]) == cli.OK
-    assert (tmp_path / "solutions.pdf").read_bytes()[:5] == b"%PDF-"
-    assert "BEGIN SOLUTION" in pages[0]
-    assert "BEGIN HIDDEN TESTS" in pages[0]
-    assert pages[0].count('alt="\\alpha + \\beta x"') >= 1
+def test_solutions_are_printed_with_their_formulas(solutions):
+    page, printed = solutions
+    assert printed == b"%PDF-solutions"
+    assert "BEGIN SOLUTION" in page
+    assert "BEGIN HIDDEN TESTS" in page
+    assert page.count('alt="\\alpha + \\beta x"') >= 1
 
 
 def test_formulas_are_drawn_and_code_money_and_what_cannot_be_drawn_are_not():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -74,8 +76,7 @@ def test_a_stage_costs_the_seconds_of_its_collectives_on_the_given_link():
     assert price(2, 1e9, 8, link).seconds == pytest.approx(2 * per_collective)
     assert price(3, 1e9, 8, link).seconds == pytest.approx(3 * per_collective)
     assert price(3, 1e9, 8).seconds == 0
-    slow = price(3, 1e9, 16, dgx_h100(2)).seconds
-    assert slow > price(3, 1e9, 16, link).seconds
+    assert price(3, 1e9, 16, dgx_h100(2)).seconds > price(3, 1e9, 16, link).seconds
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
@@ -177,7 +178,11 @@ def test_a_step_takes_what_the_same_program_takes_in_virtual_time(
     assert step.compute_seconds == pytest.approx(micro_batches * sum(forward + backward))
     one_at_a_time = step.compute_seconds + step.communication_seconds
     assert step.compute_seconds <= step.seconds <= one_at_a_time * (1 + 1e-12)
-    assert step.seconds == pytest.approx(ran(plan, forward, backward, free).seconds, rel=1e-6)
+    run = ran(plan, forward, backward, free)
+    # Collectives that go on at one time share links there, where the price has them queue.
+    queued = any(after.start == before.end for before, after in pairwise(step.network))
+    longest = max(span.end - span.start for span in step.network)
+    assert step.seconds == pytest.approx(run.seconds, rel=1e-9, abs=longest if queued else 0)
 
 
 def test_stage_3_hides_its_gathers_behind_units_that_take_longer():

@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlsys import tensor_parallel, world
+from dlsys.collectives import plan_for
 from dlsys.hardware import DEVICES, LINKS, Cluster, Link, dgx_h100
 from dlsys.transformer import CATALOGUE
 from dlsys.zero import (
     best_degree,
+    collective_seconds,
     mixed_bytes,
     overlap,
     price,
@@ -64,51 +66,57 @@ def test_the_law_is_what_a_device_computes_while_its_link_sends_a_byte():
 # -- how far to shard ----------------------------------------------------------------------------
 
 
-def hybrid(comm: world.Communicator, elements: int, node: int) -> None:
-    """A step's collectives with weights sharded in a node and copied across nodes."""
+def step(comm: world.Communicator, elements: int, node: int, copies: bool) -> None:
+    """A step's collectives, with weights on all ranks, or a copy of them in each node."""
     inside = comm.split(comm.rank // node, axis="inside")
     across = comm.split(comm.rank % node, axis="across")
     assert inside
     assert across
-    part = torch.empty(elements // node, dtype=torch.bfloat16, device="meta")
+    parts = node if copies else comm.size
+    part = torch.empty(elements // parts, dtype=torch.bfloat16, device="meta")
     for _ in range(2):
-        whole = inside.all_gather(part)
-    across.all_reduce(inside.reduce_scatter(whole))
+        whole = inside.all_gather(part if copies else across.all_gather(part))
+    gradient = inside.reduce_scatter(whole)
+    reduced = across.all_reduce(gradient) if copies else across.reduce_scatter(gradient)
+    assert reduced.shape == part.shape
 
 
-@pytest.mark.parametrize(("nodes", "node"), [(2, 2), (3, 4), (4, 2)])
-def test_hybrid_sharding_takes_and_sends_what_ranks_do(nodes, node):
-    fast, slow = Link("fast", 1e-6, 4e8), Link("slow", 5e-6, 1e8)
-    cluster = Cluster(DEVICES["h100-sxm"], nodes, node, fast, slow)
-    elements = 12_000
-    found = sharding(2 * elements, cluster, node)
-    run = world.simulate(hybrid, cluster.size, cluster=cluster, args=(elements, node))
+@pytest.mark.parametrize("copies", [True, False])
+@pytest.mark.parametrize(("nodes", "node", "cards"), [(2, 2, 2), (3, 4, 4), (4, 2, 2), (2, 4, 2)])
+def test_sharding_takes_and_sends_what_ranks_do(nodes, node, cards, copies):
+    fast, slow = Link("fast", 1e-6, 4e8), Link("slow", 5e-6 if cards == node else 0.0, 1e8)
+    cluster = Cluster(DEVICES["h100-sxm"], nodes, node, fast, slow, nics_per_node=cards)
+    found = sharding(2 * 12_000, cluster, node if copies else None)
+    run = world.simulate(step, cluster.size, cluster=cluster, args=(12_000, node, copies))
     assert found.seconds == pytest.approx(run.seconds)
     assert run.traffic.by_axis()["across"] == found.bytes_across * cluster.size
 
 
-def test_devices_that_share_a_card_wait_for_each_other():
-    fast, slow = Link("fast", 0.0, 4e8), Link("slow", 0.0, 1e8)
-    cluster = Cluster(DEVICES["h100-sxm"], 2, 4, fast, slow, nics_per_node=2)
-    run = world.simulate(hybrid, 8, cluster=cluster, args=(12_000, 4))
-    assert sharding(24_000, cluster, 4).seconds == pytest.approx(run.seconds)
-    own = replace(cluster, nics_per_node=4)
-    assert sharding(24_000, cluster, 4).across == 2 * sharding(24_000, own, 4).across
-
-
-def test_full_sharding_of_many_nodes_goes_at_the_pace_of_their_link():
+def test_a_copy_in_each_node_saves_a_third_of_what_crosses_nodes():
     cluster = dgx_h100(16)
-    full, node = sharding(14e9, cluster), sharding(14e9, cluster, 8)
-    assert full.seconds == price(3, 14e9, 128, cluster).seconds
-    assert full.across == 0
-    slow = 3 * 127 / 128 * 14e9 / cluster.inter.bandwidth
-    assert full.seconds == pytest.approx(slow, rel=0.05)
-    assert node.seconds < full.seconds / 4
+    full, copies = sharding(14e9, cluster), sharding(14e9, cluster, 8)
+    assert copies.bytes_across == pytest.approx(2 / 3 * full.bytes_across)
+    assert copies.inside == full.inside
+    assert copies.across == pytest.approx(2 / 3 * full.across)
+
+
+def test_one_ring_across_nodes_leaves_all_cards_but_one_idle():
+    cluster = dgx_h100(16)
+    ring = plan_for("all_gather", 128).price(14e9, cluster).seconds
+    found = collective_seconds("all_gather", 14e9, 128, cluster)
+    assert ring > 3 * found
+    # Not more than the fabric and all cards of a node, one after the other.
+    slow = 14e9 / cluster.intra.bandwidth + 14e9 / (8 * cluster.inter.bandwidth)
+    assert found == pytest.approx(slow, rel=0.1)
+    assert collective_seconds("all_gather", 1e3, 4, LINKS["nvlink4"]) == (
+        plan_for("all_gather", 4).price(1e3, LINKS["nvlink4"]).seconds
+    )
 
 
 def test_on_one_node_hybrid_and_full_are_one():
     cluster = dgx_h100(1)
     assert sharding(14e9, cluster, 8) == sharding(14e9, cluster)
+    assert sharding(14e9, cluster).seconds == price(3, 14e9, 8, cluster).seconds
 
 
 # -- sharding against cutting tensors ------------------------------------------------------------

@@ -34,7 +34,7 @@ page = ctypes.create_string_buffer(4096)
 
 # Each finds something where a file that all boxes read can be marked, or a mark on it be read.
 PROBES = {
-    "pages looked for with preadv2": "works('preadv2', 327, library, struct.pack('PP', ctypes.addressof(page), 1), 1, 0, 0, 8)",
+    "pages looked for with preadv2": "os.pread(library, 1, 0)\nworks('preadv2', 327, library, struct.pack('PP', ctypes.addressof(page), 1), 1, 0, 0, 8)",
     "pages dropped with fadvise": "tried('fadvise', lambda: os.posix_fadvise(library, 0, 0, os.POSIX_FADV_DONTNEED))",
     "pages fetched with readahead": "works('readahead', 187, library, ctypes.c_long(0), 4096)",
     "pages counted with mincore": """

@@ -8,6 +8,9 @@ from contextlib import suppress
 import torch
 
 from dlsys import world
+from dlsys.world.simulated import ending
+
+ending._LAST = 1.0  # seconds that are computed until the script gives the second rank up
 
 
 def program(comm):

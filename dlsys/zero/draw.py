@@ -1,0 +1,140 @@
+"""Pictures of ZeRO: a step with gathers beside compute, and what each stage leaves on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dlsys.annotated import checked
+from dlsys.checks import positive, some
+from dlsys.network import Where
+from dlsys.palette import GRID, GROUND, INK, ON_DARK, ON_LIGHT
+from dlsys.units import format_bytes, format_seconds
+from dlsys.zero.plan import BACKWARD, FORWARD, GATHER, REDUCE, StepPlan
+from dlsys.zero.price import Held, Span, Step, overlap
+
+# Okabe and Ito's palette; hatches tell the same things apart in grey.
+SPANS: Mapping[str, Mapping[str, Any]] = {
+    FORWARD: {"facecolor": "#56B4E9", "label": "forward"},
+    BACKWARD: {"facecolor": "#0072B2", "label": "backward"},
+    GATHER: {"facecolor": "#E69F00", "hatch": "///", "label": "gather of weights"},
+    REDUCE: {"facecolor": "#CC79A7", "hatch": "...", "label": "reduction of gradients"},
+}
+BUCKETS: Mapping[str, Mapping[str, Any]] = {
+    "weights": {"facecolor": "#0072B2", "label": "weights"},
+    "gradients": {"facecolor": "#CC79A7", "label": "gradients"},
+    "optimizer": {"facecolor": "#009E73", "label": "optimizer's state"},
+    "gathered": {"facecolor": "#56B4E9", "hatch": "///", "label": "gathered weights, at most"},
+    "unreduced": {"facecolor": "#E69F00", "hatch": "...", "label": "whole gradients, at most"},
+}
+NARROW = 0.02  # of the axis: a bar that is shorter has no room for its unit's number
+
+
+@checked
+def draw(
+    plan: StepPlan,
+    forward: float | Sequence[float] = 1.0,
+    backward: float | Sequence[float] = 2.0,
+    where: Where = None,
+) -> Figure:
+    """A step of the plan: what the device computes above, what the network carries below.
+
+    forward, backward and where are those of `price.overlap`. Numbers on bars are those of units.
+    """
+    figure, (axes,) = _closed_figure(8, 2.3, 1)
+    step = overlap(plan, forward, backward, where)
+    draw_step(axes, step)
+    done = f"step {format_seconds(step.seconds)}, {format_seconds(step.exposed_seconds)} exposed"
+    axes.set_title(f"stage {plan.stage}, {plan.ranks} ranks: {done}", fontsize="medium", loc="left")
+    figure.legend(loc="outside upper center", ncols=4, fontsize="small")
+    return figure
+
+
+def draw_step(axes: Axes, step: Step) -> None:
+    """Both rows of a step into `axes`."""
+    units = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs"))
+    scale, unit = next((scale, unit) for least, scale, unit in units if step.seconds >= least)
+    axes.set_xlim(0, 1.02 * (step.seconds or 1.0) * scale)
+    for row, spans in ((1, step.compute), (0, step.network)):
+        for kind, style in SPANS.items():
+            _bars(axes, row, [span for span in spans if span.kind == kind], style, scale)
+    axes.set_yticks([1, 0], ["compute", "network"])
+    axes.set_ylim(-0.55, 1.55)
+    axes.set_xlabel(f"time ({unit})")
+
+
+def _bars(
+    axes: Axes, row: int, spans: Sequence[Span], style: Mapping[str, Any], scale: float
+) -> None:
+    spans = [span for span in spans if span.end > span.start]
+    if not spans:
+        return
+    widths = [(span.end - span.start) * scale for span in spans]
+    starts = [span.start * scale for span in spans]
+    axes.barh(row, widths, 0.7, starts, edgecolor=GROUND, linewidth=0.4, **style)
+    patch = {"facecolor": ON_DARK, "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
+    for span, start, width in zip(spans, starts, widths, strict=True):
+        if width > NARROW * axes.get_xlim()[1]:
+            number = axes.text(start + width / 2, row, str(span.unit), ha="center", va="center")
+            number.set(fontsize=8, color=ON_LIGHT, bbox=patch)
+
+
+@checked
+def draw_held(each: Mapping[str, Held], limit: float | None = None) -> Figure:
+    """A bar for each named `Held`: what a device holds at rest, and at most beside it in a step.
+
+    limit: bytes of the device's memory, drawn as a line.
+    """
+    some("each", each)
+    if limit is not None:
+        positive("limit", limit)
+    figure, (axes,) = _closed_figure(7, 1.4 + 0.42 * len(each), 1)
+    draw_bars(axes, each, limit)
+    figure.legend(loc="outside upper center", ncols=3, fontsize="small")
+    return figure
+
+
+def draw_bars(axes: Axes, each: Mapping[str, Held], limit: float | None) -> None:
+    """The bars of `draw_held` into `axes`."""
+    ends = [0.0] * len(each)
+    for bucket, style in BUCKETS.items():
+        sizes = [getattr(held, bucket) / 1e9 for held in each.values()]
+        axes.barh(range(len(each)), sizes, 0.7, ends, edgecolor=GROUND, linewidth=0.6, **style)
+        ends = [end + size for end, size in zip(ends, sizes, strict=True)]
+    for row, (end, held) in enumerate(zip(ends, each.values(), strict=True)):
+        total = format_bytes(held.at_rest + held.gathered + held.unreduced)
+        axes.text(end, row, f" {total}", va="center", fontsize="small", color=INK)
+    if limit is not None:
+        axes.axvline(limit / 1e9, color=INK, linestyle=":", label="the device's memory")
+    axes.set_yticks(range(len(each)), list(each))
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.18 * max([*ends, 1e-9]))
+    axes.set_xlabel("bytes on a device (GB, 10⁹ bytes)")
+    axes.grid(axis="x", color=GRID)
+    axes.set_axisbelow(True)
+
+
+def draw_choice(rows: Sequence[Any], stage: int, step: Step, memory: float) -> Figure:
+    """An explorer's rows: above, what a device holds at each stage; below, the chosen step.
+
+    rows: with `stage` and `held`, one of them of the chosen stage; memory: bytes of a device.
+    """
+    figure, (bars, spans) = _closed_figure(9, 5.2, 2)
+    names = {row.stage: f"stage {row.stage}" for row in rows} | {stage: f"▸ stage {stage}"}
+    draw_bars(bars, {names[row.stage]: row.held for row in rows}, memory)
+    bars.legend(fontsize="small", loc="lower right")
+    draw_step(spans, step)
+    spans.legend(fontsize="small", loc="upper right", ncols=4)
+    spans.set_ylim(-0.55, 2.3)
+    return figure
+
+
+def _closed_figure(width: float, height: float, down: int) -> tuple[Figure, list[Axes]]:
+    """A closed figure (shown where it is returned, not a second time by its cell) and its axes."""
+    figure = plt.figure(figsize=(width, height), layout="constrained")
+    plt.close(figure)
+    return figure, list(figure.subplots(down, 1, squeeze=False).flat)

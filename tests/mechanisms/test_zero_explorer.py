@@ -1,0 +1,105 @@
+"""The explorer of ZeRO and its pictures, held against plans, prices and their own words."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from dlsys.hardware import DEVICES, LINKS
+from dlsys.transformer import CATALOGUE
+from dlsys.units import format_bytes, format_seconds
+from dlsys.zero import Unit, draw_held, explore, held, overlap, price, step_plan
+from dlsys.zero.explorer import STAGES, Choice
+
+UNITS = [Unit("ends", 3000, outer=True), Unit("a", 4000), Unit("b", 4000)]
+
+
+def test_a_stage_holds_what_its_plan_does_and_sends_its_closed_form():
+    for row in Choice(model="gpt2-xl", devices=8).rows():
+        plan = dataclasses.replace(Choice(model="gpt2-xl", devices=8), stage=row.stage).plan()
+        assert plan.elements == CATALOGUE["gpt2-xl"].parameters()
+        assert row.held == held(plan)
+        ideal = price(row.stage, 2 * plan.elements, 8).bytes_per_rank
+        assert row.sent == pytest.approx(ideal, rel=1e-6)
+
+
+def test_more_tokens_hide_what_few_do_not():
+    few, many = (Choice(tokens=tokens).row() for tokens in (512, 131072))
+    assert many.compute == pytest.approx(256 * few.compute)
+    # What is left is what has nothing to hide behind, a few units' collectives of the 33.
+    assert many.exposed < 0.2 * few.exposed
+
+
+def test_weights_that_are_kept_are_sent_once_less_and_held():
+    back, kept = Choice(model="gpt2-xl").row(), Choice(model="gpt2-xl", reshard="keep").row()
+    assert kept.sent == pytest.approx(2 / 3 * back.sent)
+    weights = 2 * CATALOGUE["gpt2-xl"].parameters()
+    assert kept.gathered == pytest.approx(weights, rel=1e-4)
+    assert back.gathered < weights / 10
+
+
+def test_the_explorer_says_in_words_what_it_draws():
+    choice = Choice(stage=2, tokens=8192)
+    row, words = choice.row(), choice.summary()
+    for said in (
+        *("stage 2 on 64 x H100 SXM", "8,192 tokens", format_bytes(row.held.at_rest)),
+        *(format_bytes(row.sent), format_seconds(row.exposed), format_seconds(row.seconds)),
+    ):
+        assert said in words
+    assert "times its 80 GB" in Choice(model="llama3-405b", stage=0).summary()
+    assert explore(stage=2, tokens=8192).choice == choice
+
+
+def test_the_explorer_draws_every_stage_and_the_chosen_step():
+    choice = Choice(model="gpt2-xl", stage=1, devices=8)
+    bars, spans = choice.figure().axes
+    rows = choice.rows()
+    assert [label.get_text() for label in bars.get_yticklabels()] == [
+        *("stage 0", "▸ stage 1", "stage 2", "stage 3")
+    ]
+    for row in rows:
+        ends = [
+            bar.get_x() + bar.get_width()
+            for bar in bars.patches
+            if round(bar.get_y() + bar.get_height() / 2) == row.stage
+        ]
+        whole = row.held.at_rest + row.gathered + row.unreduced
+        assert max(ends) == pytest.approx(whole / 1e9)
+    end = max(bar.get_x() + bar.get_width() for bar in spans.patches)
+    assert end == pytest.approx(1e3 * rows[1].seconds)  # in ms
+
+
+def test_a_picture_of_a_step_has_a_bar_for_each_pass_and_each_collective():
+    plan = step_plan(3, UNITS, 4)
+    (axes,) = plan.draw(1.0, 2.0, LINKS["nvlink4"]).axes
+    step = overlap(plan, 1.0, 2.0, LINKS["nvlink4"])
+    assert len(axes.patches) == len(step.compute) + len(step.network)
+    numbers = sorted(text.get_text() for text in axes.texts)
+    assert numbers == ["0", "0", "1", "1", "2", "2"]  # gathers are too short for theirs
+    assert format_seconds(step.exposed_seconds) in axes.get_title(loc="left")
+
+
+def test_a_picture_of_memory_has_the_bytes_and_the_limit():
+    each = {f"stage {stage}": held(step_plan(stage, UNITS, 4)) for stage in STAGES}
+    (axes,) = draw_held(each, 80e9).axes
+    texts = [text.get_text().strip() for text in axes.texts]
+    assert texts[0] == format_bytes(16 * 11_000)
+    assert axes.lines[0].get_xdata()[0] == 80
+    with pytest.raises(ValueError, match="it must have at least one"):
+        draw_held({})
+
+
+@pytest.mark.parametrize("field", ["model", "device", "link", "devices", "stage"])
+def test_everything_that_can_be_chosen_has_a_row(field):
+    for value in Choice.options()[field][1]:
+        row = dataclasses.replace(Choice(), **{field: value}).row()
+        assert min(row[1:]) >= 0
+        assert row.compute > 0
+        assert row.held.at_rest > 0
+
+
+def test_what_the_explorer_does_not_have_is_a_sentence():
+    assert "v100" in DEVICES
+    with pytest.raises(ValueError, match="no device in the explorer 'v100'"):
+        explore(device="v100")
