@@ -43,7 +43,7 @@ class Layout:
         named = self._named(group)
         self._start_alike(named)
         self.frozen += [pair for pair in named if not pair[1].requires_grad]
-        trained = [pair for pair in named if pair[1].requires_grad and pair[1].numel()]
+        trained = [pair for pair in named if pair[1].requires_grad]
         rank, ranks = self._comm.rank, self._comm.size
         made = [Bucket(each, rank, ranks, self._whole) for each in bucketed(trained, self._limit)]
         parts = [part for one in made for part in one.make_parts(self._dtype, self._host)]

@@ -305,6 +305,15 @@ def test_a_rank_holds_no_more_than_its_share_rounded_up():
     assert world.simulate(program, 8).results == [7] * 7 + [2]
 
 
+def test_storages_are_counted_in_full_and_once():
+    def program(comm):
+        whole = torch.zeros(10)
+        optimizer = ShardedOptimizer([nn.Parameter(whole[:4]), nn.Parameter(whole[4:6])], SGD, comm)
+        return optimizer.held().weights
+
+    assert world.simulate(program, 2).results == [40, 40]
+
+
 def chain(layers=6):
     return nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(layers)))
 
@@ -324,6 +333,9 @@ def test_stage_2_has_two_buckets_of_whole_gradients_at_most_and_no_sync_all_of_t
         net(torch.ones(1, 4)).sum().backward()
         assert all(p.grad is None for p in net.parameters())
         held = optimizer.held()
+        optimizer.step()
+        net(torch.ones(1, 4)).sum().backward()
+        assert optimizer.held().unreduced == 2 * 64  # a step counts its own
         return held.unreduced, held.gradients
 
     # Those of a bucket in backward, and of the one before it, which is on its way.
@@ -841,7 +853,7 @@ def test_scalars_empty_ones_dtypes_and_more_ranks_than_elements(ranks, stage):
         def __init__(self):
             super().__init__()
             self.number = nn.Parameter(torch.tensor(2.0))
-            self.nothing = nn.Parameter(torch.zeros(0, 3))
+            self.nothing = nn.Parameter(torch.zeros(0, 3, dtype=torch.float16))
             self.sixteen = nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
             self.large = nn.Parameter(torch.ones(2, dtype=torch.float64))
             self.turned = nn.Parameter(torch.arange(6.0).view(3, 2).T)
@@ -868,6 +880,14 @@ def test_scalars_empty_ones_dtypes_and_more_ranks_than_elements(ranks, stage):
         optimizer = ShardedOptimizer(
             [{"params": every[:3]}, {"params": every[3:]}], AdamW, comm, stage=stage, lr=0.25
         )
+        kinds = [[str(p.dtype)[6:] for p in bucket.parameters] for bucket in optimizer.buckets]
+        assert sorted(kinds) == [
+            ["bfloat16"],
+            ["float16"],
+            ["float32"],
+            ["float32", "float32"],
+            ["float64"],
+        ]
         return steps(net, optimizer)
 
     one = Odd()
