@@ -36,7 +36,6 @@ def merge_state_dicts(shards: Sequence[dict]) -> dict[str, Any]:
     state: dict[int, dict[str, Any]] = {}
     for index in sorted({index for shard in shards for index in shard["state"]}):
         parts = [shard["state"][index] for shard in shards if index in shard["state"]]
-        parts.sort(key=lambda part: part["start"])
         state[index] = {key: _joined(key, parts) for key in parts[0]["values"]}
     return {"state": state, "param_groups": shards[0]["param_groups"]}
 
@@ -57,13 +56,12 @@ def _is_cut(value: object) -> bool:
 def sharded(
     parts: Sequence[Part], state: Mapping[Tensor, Mapping[str, Any]], numbers: Mapping[int, int]
 ) -> dict[int, dict[str, Any]]:
-    """Of each part that has a state: where it lies, and its values, on the CPU."""
+    """Of each part that has a state: its values on the CPU, and its parameter's shape."""
     found = {}
     for part in parts:
         values = _values(part, state[part.parameter]) if part.parameter in state else {}
         if values:
             found[numbers[id(part.parameter)]] = {
-                "start": part.piece.start,
                 "shape": tuple(part.parameter.shape),
                 "values": values,
             }
@@ -74,7 +72,7 @@ def _values(part: Part, values: Mapping[str, Any]) -> dict[str, Any]:
     if part.tensor.dtype != part.parameter.dtype:
         values = {**values, MASTER: part.tensor}
     return {
-        key: value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
+        key: value.detach().cpu() if isinstance(value, Tensor) else value
         for key, value in values.items()
     }
 

@@ -922,6 +922,26 @@ def test_a_group_that_is_added_later_is_trained_too():
             close(result, expected)
 
 
+class Counting(SGD):
+    """An optimizer that keeps a number of its own among a group's settings."""
+
+    def step(self, closure=None):
+        super().step(closure)
+        for group in self.param_groups:
+            group["steps"] = group.get("steps", 0) + 1
+
+
+def test_what_an_optimizer_keeps_among_the_settings_stays_and_is_saved():
+    def program(comm):
+        net, optimizer = start(comm, {}, cls=Counting)
+        for _ in range(3):
+            passed(net, comm)
+            optimizer.step()
+        return optimizer.state_dict()["param_groups"][0]["steps"]
+
+    assert world.simulate(program, 2).results == [3, 3]
+
+
 def test_a_sparse_gradient_is_refused_by_name():
     def program(comm):
         net = nn.Embedding(4, 2, sparse=True)
