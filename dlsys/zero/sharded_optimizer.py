@@ -101,9 +101,10 @@ class ShardedOptimizer(torch.optim.Optimizer):
     def held(self) -> Resident:
         """Bytes that this rank holds now, counted from the storages of its tensors."""
         state = [v for each in self.state.values() for v in each.values() if isinstance(v, Tensor)]
+        own = (part.tensor.grad for part in self._layout.parts)
         return self._ledger.resident(
             weights=[p for group in self.param_groups for p in group["params"]],
-            shards=list(self._gradients.tensors()),
+            shards=[*self._gradients.tensors(), *(each for each in own if each is not None)],
             copies=[part.tensor for part in self._layout.parts if part.copied],
             state=state,
             is_offloaded=self._host is not None,

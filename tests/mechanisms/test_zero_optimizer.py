@@ -805,6 +805,29 @@ def test_ranks_may_use_different_parameters_and_none_counts_as_zeros(stage, buck
     assert world.simulate(program, 3).results == [[2.0, 2.0, 0.0]] * 3
 
 
+@pytest.fixture
+def _unwritten_is_nan():
+    """torch fills memory that is not yet written with NaN."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("_unwritten_is_nan")
+@pytest.mark.parametrize("stage", [1, 2])
+def test_nothing_is_read_that_was_not_written(stage):
+    def program(comm):
+        net = whole_numbers(Branches())
+        optimizer = ShardedOptimizer(net.parameters(), SGD, comm, stage=stage, lr=1.0)
+        net(torch.ones(1, 2), "ab").backward()
+        norm = optimizer.clip_grad_norm_(1e9)
+        optimizer.step()
+        return norm.item() ** 2, all(p.isfinite().all() for p in net.parameters())
+
+    # 12 elements on 5 ranks are padded, and four of them are in use by nobody.
+    assert world.simulate(program, 5).results == [(pytest.approx(8), True)] * 5
+
+
 @pytest.mark.parametrize("stage", [1, 2])
 def test_one_rank_trains_as_two_that_do_the_same(stage):
     def program(comm):
@@ -910,7 +933,10 @@ def test_a_group_that_is_added_later_is_trained_too():
 
     def program(comm, stage):
         net = Net()
-        return steps(net, ShardedOptimizer(first(net), AdamW, comm, stage=stage, lr=0.1), comm)
+        optimizer = ShardedOptimizer(first(net), AdamW, comm, stage=stage, lr=0.1)
+        found = steps(net, optimizer, comm)
+        assert sorted(bucket.name for bucket in optimizer.buckets) == ["0", "7"]
+        return found
 
     def first(net):
         return [p for p in net.parameters() if p is not net.last.bias]
