@@ -1187,6 +1187,16 @@ def test_what_is_offloaded_trains_alike_and_its_bytes_are_counted_both_ways(stag
         assert unmoved == {}
 
 
+def test_offloaded_weights_of_the_same_type_are_a_copy_too():
+    def program(comm):
+        net, optimizer = start(comm, {"offload": "cpu"})
+        passed(net, comm)
+        optimizer.step()
+        return optimizer.held().host
+
+    assert world.simulate(program, 4).results == [12 * (4 + 8)] * 4
+
+
 # -- wrong use -----------------------------------------------------------------------------------
 
 WRONG = [
