@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from contextlib import nullcontext
 from copy import deepcopy
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -23,7 +24,7 @@ from dlsys.zero import ShardedOptimizer, flat, merge_state_dicts, step_plan
 from dlsys.zero.dealt import Dealt
 
 RANKS = [1, 2, 3, 4, 8]
-ADAMW, MOMENTUM = (AdamW, {"lr": 0.05}), (SGD, {"lr": 0.1, "momentum": 0.9})
+OPTIONS = {AdamW: {"lr": 0.05}, SGD: {"lr": 0.1, "momentum": 0.9}}
 
 
 class Net(nn.Module):
@@ -105,19 +106,19 @@ def whole_numbers(module, seed=0):
 # -- equal to one device -------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=[ADAMW, MOMENTUM], ids=["AdamW", "momentum"])
-def one_device(request):
-    """What an optimizer does on one device: its class, settings, parameters and state after."""
-    cls, kw = request.param
+@cache
+def one_device(cls):
+    """Parameters and state after ten steps on one device."""
     net = Net()
-    optimizer = cls(groups(net), **kw)
-    return cls, kw, train(net, optimizer), optimizer.state_dict()
+    optimizer = cls(groups(net), **OPTIONS[cls])
+    return train(net, optimizer), optimizer.state_dict()
 
 
 @pytest.mark.parametrize("stage", [1, 2])
-@pytest.mark.parametrize("ranks", RANKS)
-def test_ten_steps_are_those_of_one_device(one_device, ranks, stage):
-    cls, kw, parameters, state = one_device
+@pytest.mark.parametrize(("cls", "ranks"), [*((AdamW, n) for n in RANKS), (SGD, 3)])
+def test_ten_steps_are_those_of_one_device(cls, ranks, stage):
+    parameters, state = one_device(cls)
+    kw = OPTIONS[cls]
 
     def program(comm):
         net = Net()
@@ -266,7 +267,7 @@ def test_accumulated_micro_batches_are_reduced_each_by_itself_or_together(stage,
 # -- bytes held ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("ranks", [1, 3, 8])
 @pytest.mark.parametrize(
     ("dtype", "master", "stage", "everywhere", "split"),
     [
@@ -446,7 +447,7 @@ def clipped_on_one_device(**options):
 
 
 @pytest.mark.parametrize("what", CLIPPED)
-@pytest.mark.parametrize("norm_type", [2.0, 1.0, float("inf")])
+@pytest.mark.parametrize("norm_type", [2.0, float("inf")])
 def test_clipping_is_by_the_norm_of_all_shards_and_the_same_on_every_rank(what, norm_type):
     def program(comm):
         net = Net()
