@@ -142,6 +142,14 @@ def taking_part(it: Any, name: str, arguments: dict[str, Any]) -> Any:
     return result.wait() if hasattr(result, "wait") else result
 
 
+def some_parameters() -> list[torch.Tensor]:
+    return list(torch.nn.Linear(2, 2).parameters())
+
+
+def sharded(comm: world.Communicator | None = None) -> zero.ShardedOptimizer:
+    return zero.ShardedOptimizer(some_parameters(), torch.optim.SGD, comm)
+
+
 @functools.lru_cache(1)
 def parts(comm: world.Communicator) -> dict[str, Any]:
     """What is made of a communicator, once for each world."""
@@ -152,6 +160,7 @@ def parts(comm: world.Communicator) -> dict[str, Any]:
         "VocabParallelEmbedding": tensor_parallel.VocabParallelEmbedding(16, 4, comm=comm),
         "Pipeline": pipeline_parallel.Pipeline(ALONE, STAGES, comm),
         "FullyShardedDataParallel": zero.FullyShardedDataParallel(torch.nn.Linear(2, 2), comm),
+        "ShardedOptimizer": sharded(comm),
     }
 
 
@@ -402,6 +411,13 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "zero.draw_held": {"each": {"stage 3": zero.held(STEPS)}},
     "zero.mixed_bytes": {"t": 2},
     "zero.price": {"stage": 3},
+    "zero.ShardedOptimizer": {"params": Later(some_parameters), "optimizer_cls": torch.optim.SGD},
+    "zero.ShardedOptimizer.add*": {"param_group": Later(lambda: {"params": some_parameters()})},
+    "zero.ShardedOptimizer.clip*": {"max_norm": 1.0},
+    "zero.ShardedOptimizer.load*": {"state_dict": torch.optim.SGD(some_parameters()).state_dict()},
+    "zero.merge_state_dicts": {
+        "shards": [{"rank": 0, "ranks": 1, "state": {}, "param_groups": []}],
+    },
     "zero.tokens_to_*": {"bandwidth": 1e9},
     "zero.step_plan": {"stage": 3, "units": UNITS},
     "units.Catalogue": {"kind": "thing", "entries": {"a": 1}},
@@ -476,6 +492,7 @@ OBJECTS: dict[str, Any] = {
     "world.TorchCommunicator": Methods(world.TorchCommunicator, alone),
     "zero.Flat": zero.flat(UNITS, 4),
     "zero.FullyShardedDataParallel": of_part(zero.FullyShardedDataParallel),
+    "zero.ShardedOptimizer": of_part(zero.ShardedOptimizer),
     "zero.StepPlan": STEPS,
     "world.Fit": world.Fit(RING, LINK, ()),
     "world.Timeline": RUN.timeline,
@@ -525,6 +542,7 @@ NOT_CALLED = {
                 "zero.Held",
                 "zero.Piece",
                 "zero.Price",
+                "zero.Resident",
                 "zero.Sharding",
                 "zero.Span",
                 "zero.Step",
@@ -625,6 +643,7 @@ IN_A_WORLD = (
     "tensor_parallel.*Embedding.forward",
     "tensor_parallel.TensorParallelGPT.*",
     "zero.FullyShardedDataParallel*",
+    "zero.ShardedOptimizer*",
 )
 
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from dlsys.zero.explorer import explore
     from dlsys.zero.flat import Flat, Piece, flat
     from dlsys.zero.fully_sharded import FullyShardedDataParallel
+    from dlsys.zero.ledger import Resident
     from dlsys.zero.plan import KINDS, Action, StepPlan, Unit, step_plan
     from dlsys.zero.price import (
         Held,
@@ -29,5 +30,7 @@ if TYPE_CHECKING:
         tokens_to_hide,
         tokens_to_offload,
     )
+    from dlsys.zero.sharded_optimizer import ShardedOptimizer
+    from dlsys.zero.sharded_state import merge_state_dicts
 
 lazy.exports(__name__)

@@ -1,0 +1,66 @@
+"""What ShardedOptimizer is given, looked at before torch looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, SupportsFloat
+
+import torch
+from torch import Tensor
+
+from dlsys.checks import count, positive, refuse, some
+
+
+def listed(params: Any) -> list[Any]:
+    """What came as parameters, as a list; torch looks into it further."""
+    allowed = "parameters, (name, parameter) pairs, or groups of them, as torch's optimizers take"
+    if not isinstance(params, Iterable) or isinstance(params, str | bytes | Mapping | Tensor):
+        refuse("params", params, allowed)
+    groups = list(params)
+    some("params", groups)
+    kinds = {kind for each in groups for kind in (Tensor, tuple, dict) if isinstance(each, kind)}
+    if len(kinds) != 1 or not all(isinstance(each, *kinds) for each in groups):
+        refuse("params", groups, allowed)
+    return groups
+
+
+def check_options(
+    optimizer_cls: type[torch.optim.Optimizer],
+    stage: int,
+    bucket_bytes: float | None,
+    master_dtype: torch.dtype | None,
+    whole_tensors: bool,
+    averaged: bool,
+) -> None:
+    """Check options against their ranges and against each other; raises ValueError."""
+    if count("stage", stage, most=2) == 2 and averaged:
+        raise ValueError(
+            "averaged is True and stage is 2: stage 2 reduces gradients itself, so give it the "
+            "plain module, or use stage=1."
+        )
+    if bucket_bytes is not None:
+        positive("bucket_bytes", bucket_bytes)
+    if master_dtype is not None and (
+        not master_dtype.is_floating_point or master_dtype.itemsize < 2
+    ):
+        refuse("master_dtype", master_dtype, "a floating-point type, such as torch.float32")
+    if issubclass(optimizer_cls, torch.optim.LBFGS):
+        refuse(
+            "optimizer_cls",
+            optimizer_cls,
+            "one that treats parameters apart: L-BFGS takes inner products over all of them",
+        )
+    wholes = tuple(c for n in ("Adafactor", "Muon") if (c := getattr(torch.optim, n, None)))
+    if issubclass(optimizer_cls, wholes) and not whole_tensors:
+        refuse(
+            "whole_tensors",
+            whole_tensors,
+            f"True for {optimizer_cls.__name__}, which looks at a parameter as a whole",
+        )
+
+
+def from_zero(name: str, value: Any) -> float:
+    """A number from zero up, infinity too, as a float."""
+    if isinstance(value, bool) or not isinstance(value, SupportsFloat) or not float(value) >= 0:
+        refuse(name, value, "a number of at least 0")
+    return float(value)
