@@ -507,7 +507,7 @@ NOT_CALLED = {
     ),
     **dict.fromkeys(
         (
-            *("exploring.*", "lazy.*", "network.*", "plain_data.*", "svg.*"),
+            *("exploring.*", "figures.*", "lazy.*", "network.*", "plain_data.*", "svg.*"),
             *("notebook.fold.*", "notebook.release.*"),
             *("data_parallel.GradientBucket*", "data_parallel.all_reduce"),
             *("pipeline_parallel.DeferredWeights.*", "model.[!G]*", "*GPT.embed", "*GPT.initial"),

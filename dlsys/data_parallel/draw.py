@@ -19,13 +19,12 @@ from dlsys.data_parallel.picture import (
     HIDDEN,
     LEVEL,
     byte_unit,
-    closed_figure,
     powers,
-    time_unit,
 )
 from dlsys.data_parallel.plan import BucketPlan
 from dlsys.data_parallel.price import Overlap
 from dlsys.data_parallel.scaling import Scaling
+from dlsys.figures import closed_figure, time_unit
 from dlsys.palette import GRID, GROUND, INK, LINES, ON_DARK, ON_LIGHT
 from dlsys.units import MEGA, format_bytes, format_seconds
 

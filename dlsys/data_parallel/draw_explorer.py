@@ -14,10 +14,9 @@ from dlsys.data_parallel.picture import (
     EXPOSED,
     FORWARD,
     HIDDEN,
-    closed_figure,
     powers,
-    time_unit,
 )
+from dlsys.figures import closed_figure, time_unit
 from dlsys.palette import GROUND, INK, LINES
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from dlsys.palette import GRID, MUTED
 
@@ -21,22 +19,6 @@ EXPOSED: Mapping[str, Any] = {
     "label": "all-reduce, exposed",
 }
 LEVEL: Mapping[str, Any] = {"color": MUTED, "linewidth": 1}
-
-
-def closed_figure(
-    width: float, height: float, down: int = 1, across: int = 1
-) -> tuple[Figure, list]:
-    """A closed figure (shown where it is returned, not a second time by its cell) and its axes."""
-    figure = plt.figure(figsize=(width, height), layout="constrained")
-    plt.close(figure)
-    return figure, list(figure.subplots(down, across, squeeze=False).flat)
-
-
-def time_unit(seconds: float) -> tuple[str, float]:
-    """The unit in which `seconds` reads well, and how many of it a second has."""
-    if seconds >= 1:
-        return "s", 1.0
-    return ("ms", 1e3) if seconds >= 1e-3 else ("µs", 1e6)
 
 
 def byte_unit(most: float) -> tuple[float, str]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dlsys.annotated import checked
 from dlsys.checks import positive, some
+from dlsys.figures import closed_figure, time_unit
 from dlsys.network import Where
 from dlsys.palette import GRID, GROUND, INK, ON_DARK, ON_LIGHT
 from dlsys.units import format_bytes, format_seconds
@@ -45,7 +45,7 @@ def draw(
 
     forward, backward and where are those of `price.overlap`. Numbers on bars are those of units.
     """
-    figure, (axes,) = _closed_figure(8, 2.3, 1)
+    figure, (axes,) = closed_figure(8, 2.3)
     step = overlap(plan, forward, backward, where)
     draw_step(axes, step)
     done = f"step {format_seconds(step.seconds)}, {format_seconds(step.exposed_seconds)} exposed"
@@ -56,8 +56,7 @@ def draw(
 
 def draw_step(axes: Axes, step: Step) -> None:
     """Both rows of a step into `axes`."""
-    units = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs"))
-    scale, unit = next((scale, unit) for least, scale, unit in units if step.seconds >= least)
+    unit, scale = time_unit(step.seconds)
     axes.set_xlim(0, 1.02 * (step.seconds or 1.0) * scale)
     for row, spans in ((1, step.compute), (0, step.network)):
         for kind, style in SPANS.items():
@@ -92,7 +91,7 @@ def draw_held(each: Mapping[str, Held], limit: float | None = None) -> Figure:
     some("each", each)
     if limit is not None:
         positive("limit", limit)
-    figure, (axes,) = _closed_figure(7, 1.4 + 0.42 * len(each), 1)
+    figure, (axes,) = closed_figure(7, 1.4 + 0.42 * len(each))
     draw_bars(axes, each, limit)
     figure.legend(loc="outside upper center", ncols=3, fontsize="small")
     return figure
@@ -123,7 +122,7 @@ def draw_choice(rows: Sequence[Any], stage: int, step: Step, memory: float) -> F
 
     rows: with `stage` and `held`, one of them of the chosen stage; memory: bytes of a device.
     """
-    figure, (bars, spans) = _closed_figure(9, 5.2, 2)
+    figure, (bars, spans) = closed_figure(9, 5.2, 2)
     names = {row.stage: f"stage {row.stage}" for row in rows} | {stage: f"▸ stage {stage}"}
     draw_bars(bars, {names[row.stage]: row.held for row in rows}, memory)
     bars.legend(fontsize="small", loc="lower right")
@@ -131,10 +130,3 @@ def draw_choice(rows: Sequence[Any], stage: int, step: Step, memory: float) -> F
     spans.legend(fontsize="small", loc="upper right", ncols=4)
     spans.set_ylim(-0.55, 2.3)
     return figure
-
-
-def _closed_figure(width: float, height: float, down: int) -> tuple[Figure, list[Axes]]:
-    """A closed figure (shown where it is returned, not a second time by its cell) and its axes."""
-    figure = plt.figure(figsize=(width, height), layout="constrained")
-    plt.close(figure)
-    return figure, list(figure.subplots(down, 1, squeeze=False).flat)

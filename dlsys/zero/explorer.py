@@ -79,15 +79,16 @@ class Choice(Choices):
             return LINKS[self.link]
         return dgx_h100(self.devices // 8) if self.devices >= 8 else LINKS["nvlink4"]
 
-    def step(self) -> Step:
-        """Its seconds, with the network beside compute."""
+    def step(self, plan: StepPlan | None = None) -> Step:
+        """Its seconds, with the network beside compute; `plan` is its own, if it is at hand."""
         flops = CATALOGUE[self.model].approximate_training_flops(self.tokens)
         seconds = flops / (UTILIZATION * DEVICES[self.device].rate("bf16"))
-        return overlap(self.plan(), seconds / 3, 2 * seconds / 3, self.where())
+        return overlap(plan or self.plan(), seconds / 3, 2 * seconds / 3, self.where())
 
     def row(self) -> Row:
         """The row of this very choice."""
-        plan, step = self.plan(), self.step()
+        plan = self.plan()
+        step = self.step(plan)
         holds = held(plan)
         return Row(
             stage=self.stage,

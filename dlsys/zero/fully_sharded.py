@@ -17,13 +17,13 @@ from dlsys.world import Communicator
 from dlsys.zero.backward import Backward, in_backward
 from dlsys.zero.forward import Forward
 from dlsys.zero.gathering import Gathering
-from dlsys.zero.journal import Journal
+from dlsys.zero.journal import Journal, storage_bytes
 from dlsys.zero.membership import membership
 from dlsys.zero.plan import UPDATE, Action, Unit
 from dlsys.zero.price import Held
 from dlsys.zero.replicated import Replicated
 from dlsys.zero.same import check_same, described, take_over
-from dlsys.zero.saving import gathered, load, norm_of, shards_of, stored_bytes, whole_state
+from dlsys.zero.saving import gathered, load, norm_of, shards_of, whole_state
 from dlsys.zero.sharded_flat import Ranks
 from dlsys.zero.sharded_unit import ShardedUnit, flats_of
 
@@ -244,9 +244,9 @@ class FullyShardedDataParallel(nn.Module):
         gradients = [p.grad for p in parameters] + [f.whole for u in self._units for f in u.flats]
         states = [] if optimizer is None else tree_leaves(list(optimizer.state.values()))
         return Held(
-            weights=stored_bytes(parameters),
-            gradients=stored_bytes(gradients),
-            optimizer=stored_bytes(states),
+            weights=storage_bytes(parameters),
+            gradients=storage_bytes(gradients),
+            optimizer=storage_bytes(states),
             gathered=self._journal.weights.peak,
             unreduced=self._journal.gradients.peak,
         )

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
+from typing import Any
 
 from torch import Tensor
 
 from dlsys.zero.plan import Action
+
+
+def storage_bytes(tensors: Iterable[Any]) -> int:
+    """Bytes of the storages that these tensors lie in, each counted once; others do not count."""
+    storages = (each.untyped_storage() for each in tensors if isinstance(each, Tensor))
+    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
 
 
 class Alive:
@@ -16,7 +24,7 @@ class Alive:
         self.now = self.peak = 0
 
     def add(self, nbytes: int) -> None:
-        """Count what is about to be."""
+        """Count what is about to be; less where negative."""
         self.now += nbytes
         self.peak = max(self.peak, self.now)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
+from dlsys.zero.journal import Alive, storage_bytes
 from dlsys.zero.plan import Action
 from dlsys.zero.price import Held
 
@@ -25,20 +26,13 @@ class Resident(Held):
     steps: int = 0
 
 
-def storage_bytes(tensors: Iterable[Tensor]) -> int:
-    """Bytes of all storages that these tensors lie in."""
-    storages = (tensor.untyped_storage() for tensor in tensors)
-    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
-
-
 class Ledger:
-    """A step's actions, bytes moved and whole gradients; the next step's
-    first entry clears it."""
+    """A step's actions, bytes moved and whole gradients; the next step's first entry clears it."""
 
     def __init__(self) -> None:
         self.actions: list[Action] = []
         self.moved: Counter[str] = Counter()
-        self.whole = self.most_whole = 0
+        self.whole = Alive()
         self._passes, self._is_over = 0, False
 
     def act(self, kind: str, unit: int) -> None:
@@ -58,8 +52,7 @@ class Ledger:
 
     def hold(self, nbytes: int) -> None:
         """So many bytes of whole gradients more are there; fewer where negative."""
-        self.whole += nbytes
-        self.most_whole = max(self.most_whole, self.whole)
+        self.whole.add(nbytes)
 
     def resident(
         self,
@@ -78,7 +71,7 @@ class Ledger:
             gradients=storage_bytes(whole if is_offloaded else [*whole, *shards]),
             optimizer=0 if is_offloaded else storage_bytes(numbers),
             gathered=0,
-            unreduced=self.most_whole,
+            unreduced=self.whole.peak,
             host=storage_bytes([*shards, *numbers]) if is_offloaded else 0,
             steps=storage_bytes(each for each in state if not each.dim()),
         )
@@ -90,4 +83,4 @@ class Ledger:
     def _open(self) -> None:
         if self._is_over:
             self.actions, self.moved = [], Counter()
-            self._passes, self.most_whole, self._is_over = 0, self.whole, False
+            self._passes, self.whole.peak, self._is_over = 0, self.whole.now, False

@@ -142,8 +142,7 @@ def step_plan(
     Source: Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054), section 5 and figure 1; the order of
     stage 3 is that of Zhao et al. 2023 (PyTorch FSDP, arXiv 2304.11277), section 3.3.
     """
-    if isinstance(stage, bool | float) or stage not in (0, 1, 2, 3):
-        refuse("stage", stage, "0 (nothing sharded), 1, 2 or 3")
+    check_stage(stage)
     some("units", units)
     made = [Unit(*pair) for pair in units.items()] if isinstance(units, Mapping) else [*units]
     for place, unit in enumerate(made):
@@ -166,6 +165,12 @@ def step_plan(
     ]
     last = [Action(kind, unit, batches - 1) for kind, unit in order.end()]
     return StepPlan(stage, n, tuple(made), (*actions, *last), batches, bool(reshard), ahead)
+
+
+def check_stage(stage: object) -> None:
+    """Raise ValueError where `stage` is none of ZeRO's."""
+    if isinstance(stage, bool | float) or stage not in (0, 1, 2, 3):
+        refuse("stage", stage, "0 (nothing sharded), 1, 2 or 3")
 
 
 Work = tuple[str, int]

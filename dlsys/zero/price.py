@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, refuse
+from dlsys.checks import at_least, count
 from dlsys.collectives import plan_for
 from dlsys.hardware import Cluster, Link
 from dlsys.network import Where
@@ -22,6 +22,7 @@ from dlsys.zero.plan import (
     REDUCE,
     WAIT,
     StepPlan,
+    check_stage,
 )
 
 COLLECTIVES: dict[int, tuple[str, ...]] = {
@@ -55,7 +56,7 @@ def price(stage: int, nbytes: float, n: int, where: Where = None) -> Price:
     `collective_seconds`.
     Source: Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054), section 7.
     """
-    _check_stage(stage)
+    check_stage(stage)
     n = count("n", n, most=10_000)
     kinds = COLLECTIVES[stage]
     return Price(
@@ -88,11 +89,6 @@ def two_levels(kind: str, nbytes: float, cluster: Cluster) -> tuple[float, float
     card = Link(cluster.inter.name, cluster.inter.latency, cluster.inter.bandwidth * share)
     inside = plan_for(kind, node).price(nbytes, cluster.intra).seconds
     return inside, plan_for(kind, cluster.nodes).price(nbytes / node, card).seconds
-
-
-def _check_stage(stage: object) -> None:
-    if isinstance(stage, bool | float) or stage not in (0, 1, 2, 3):
-        refuse("stage", stage, "0 (nothing sharded), 1, 2 or 3")
 
 
 @checked

@@ -1,8 +1,8 @@
-"""Shards made whole for a checkpoint, whole parameters cut into shards, and bytes counted."""
+"""Shards made whole for a checkpoint, and whole parameters cut into shards."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -77,13 +77,3 @@ def norm_of(gradients: Sequence[Tensor], order: float, device: torch.device) -> 
         return torch.zeros((), device=device)
     norms = [torch.linalg.vector_norm(g, order).float() for g in some]
     return torch.linalg.vector_norm(torch.stack(norms), order)
-
-
-def stored_bytes(tensors: Iterable[Any]) -> int:
-    """Bytes of the storages that these tensors lie in, each counted once."""
-    storages = {}
-    for tensor in tensors:
-        if isinstance(tensor, Tensor):
-            storage = tensor.untyped_storage()
-            storages[storage._cdata] = storage.nbytes()
-    return sum(storages.values())
