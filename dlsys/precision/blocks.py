@@ -16,7 +16,8 @@ from torch.nn import functional as F
 
 from dlsys.annotated import checked
 from dlsys.checks import count, refuse_what
-from dlsys.precision.plan import Block, Format, Integer, Mode, PowerOfTwo
+from dlsys.precision.block_formats import Block
+from dlsys.precision.plan import Format, Integer, Mode, PowerOfTwo
 from dlsys.precision.rounding import round_to
 from dlsys.tensors import dense, of_shape
 
