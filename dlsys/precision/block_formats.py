@@ -26,6 +26,8 @@ from dlsys.precision.plan import (
 class Block:
     """Numbers in blocks of `size` that share a scale: a value is element x scale.
 
+    Blocks lie along the last dimension; those of several `rows` also along the one before it, and
+    are the same for a matrix and its transpose where both are of one length.
     `format` is the elements', `scale` the scale's. With `tensor_scale` one FP32 number more, for
     the whole tensor, brings the scales themselves into range: element x scale x tensor scale.
     A scale that is a power of two is chosen by exponents alone, and the block's largest element may
@@ -40,18 +42,20 @@ class Block:
     scale: Format | PowerOfTwo
     tensor_scale: bool = False
     scale_up: bool = False
+    rows: int = 1
     name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        counts(self, "size")
+        counts(self, "size", "rows")
 
     def __str__(self) -> str:
-        return self.name or f"{self.format} in blocks of {self.size} with {self.scale} scales"
+        shape = f"{self.rows} x {self.size}" if self.rows > 1 else f"{self.size}"
+        return self.name or f"{self.format} in blocks of {shape} with {self.scale} scales"
 
     @property
     def bits(self) -> float:
         """Bits for each value, its part of the scale counted: 4 + 8/32 = 4.25 for MXFP4."""
-        return self.format.bits + self.scale.bits / self.size
+        return self.format.bits + self.scale.bits / (self.size * self.rows)
 
 
 MXFP8_E4M3 = Block(FP8_E4M3, 32, E8M0, name="MXFP8 E4M3")
