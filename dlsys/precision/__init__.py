@@ -5,6 +5,15 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
+    from dlsys.precision.block_formats import (
+        MXFP4,
+        MXFP6_E2M3,
+        MXFP6_E3M2,
+        MXFP8_E4M3,
+        MXFP8_E5M2,
+        NVFP4,
+        Block,
+    )
     from dlsys.precision.blocks import DelayedScaling, Quantized, quantize
     from dlsys.precision.plan import (
         BF16,
@@ -17,14 +26,7 @@ if TYPE_CHECKING:
         FP16,
         FP32,
         INT8,
-        MXFP4,
-        MXFP6_E2M3,
-        MXFP6_E3M2,
-        MXFP8_E4M3,
-        MXFP8_E5M2,
-        NVFP4,
         TF32,
-        Block,
         Format,
         Integer,
         PowerOfTwo,

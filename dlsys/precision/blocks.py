@@ -16,7 +16,8 @@ from torch.nn import functional as F
 
 from dlsys.annotated import checked
 from dlsys.checks import count, refuse_what
-from dlsys.precision.plan import Block, Format, Integer, Mode, PowerOfTwo
+from dlsys.precision.block_formats import Block
+from dlsys.precision.plan import Format, Integer, Mode, PowerOfTwo
 from dlsys.precision.rounding import round_to
 from dlsys.tensors import dense, of_shape
 
@@ -26,8 +27,8 @@ class Quantized:
     """A tensor as elements and scales, all in FP32.
 
     `elements`, in the tensor's shape, are numbers of the element format. `scales` are of shape
-    (..., ceil(n / size)) for blocks of `size` along the last dimension, n long; one for a tensor
-    without blocks. `tensor_scale` multiplies all.
+    (..., ceil(n / size)) for blocks of `size` along the last dimension, n long, and as much shorter
+    in the one before where blocks have several rows; one for a tensor without blocks. `tensor_scale` multiplies all.
     """
 
     elements: Tensor
@@ -39,8 +40,7 @@ class Quantized:
         """element x scale x tensor scale, in FP32."""
         scales = self.scales * self.tensor_scale
         if isinstance(self.fmt, Block):
-            length = self.elements.shape[-1]
-            scales = scales.repeat_interleave(self.fmt.size, -1)[..., :length]
+            scales = _over(scales, self.fmt, self.elements)
         return self.elements * scales
 
     @property
@@ -70,15 +70,16 @@ def quantize(
     x = _wide(x)
     if not isinstance(fmt, Block):
         return _scaled(x, fmt, _largest(x) / fmt.max, mode, generator)
-    if not x.ndim:
-        refuse_what("x", of_shape(x), "of at least one dimension, which blocks lie along")
-    blocks = _in_blocks(x, fmt.size)
-    largest = blocks.abs().amax(-1)
+    if x.ndim < (2 if fmt.rows > 1 else 1):
+        needed = "two dimensions" if fmt.rows > 1 else "one dimension"
+        refuse_what("x", of_shape(x), f"of at least {needed}, which blocks lie along")
+    largest = _in_blocks(x, fmt.size).abs().amax(-1)
+    if fmt.rows > 1:
+        largest = _in_blocks(largest.mT, fmt.rows).amax(-1).mT
     tensor_scale = _tensor_scale(largest, fmt)
     scales = _scales(largest / tensor_scale, fmt)
-    divisor = (scales * tensor_scale)[..., None]
-    elements = round_to(_divided(blocks, divisor), fmt.format, mode, generator, saturate=True)
-    elements = elements.flatten(-2)[..., : x.shape[-1]]
+    divisor = _over(scales * tensor_scale, fmt, x)
+    elements = round_to(_divided(x, divisor), fmt.format, mode, generator, saturate=True)
     return Quantized(elements.float(), scales.float(), tensor_scale.float(), fmt)
 
 
@@ -149,6 +150,14 @@ def _in_blocks(x: Tensor, size: int) -> Tensor:
     """(..., n) as (..., ceil(n / size), size), zeros at the end."""
     blocks = -(-x.shape[-1] // size)
     return F.pad(x, (0, blocks * size - x.shape[-1])).unflatten(-1, (blocks, size))
+
+
+def _over(scales: Tensor, fmt: Block, x: Tensor) -> Tensor:
+    """Each block's scale at each of its elements, in the shape of x."""
+    scales = scales.repeat_interleave(fmt.size, -1)[..., : x.shape[-1]]
+    if fmt.rows > 1:
+        scales = scales.repeat_interleave(fmt.rows, -2)[..., : x.shape[-2], :]
+    return scales
 
 
 def _divided(x: Tensor, by: Tensor) -> Tensor:
