@@ -1,0 +1,260 @@
+"""Mixed precision as it is done: 16-bit weights for the passes, FP32 ones for the update.
+
+Six steps: (1) cast weights, (2) forward, (3) scale the loss, (4) backward, (5) copy gradients to
+FP32 and unscale, (6) update FP32 weights. Micikevicius et al. 2018 (arXiv 1710.03740), figure 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dlsys.annotated import checked
+from dlsys.checks import at_least, refuse, refuse_what, some
+from dlsys.precision.plan import BF16, FP16, FP32, Format, Mode
+from dlsys.precision.rounding import round_to
+from dlsys.precision.scaler import LossScaler
+
+DTYPES: Mapping[Format, torch.dtype] = {
+    FP32: torch.float32,
+    BF16: torch.bfloat16,
+    FP16: torch.float16,
+}
+"""The formats that torch computes in. Numbers of any other are kept in FP32, which holds them."""
+
+
+@dataclass(frozen=True)
+class MixedState:
+    """Bytes of each bucket, counted from storages, each once and in full.
+
+    `unscaled` are the FP32 gradients, from `unscale_` to the end of `step`; `steps` the counters of
+    steps, which formulas leave out.
+    """
+
+    weights: int
+    gradients: int
+    master: int
+    moments: int
+    unscaled: int = 0
+    steps: int = 0
+
+    @property
+    def total(self) -> int:
+        """Bytes of all buckets; counters of steps are in none."""
+        return self.weights + self.gradients + self.master + self.moments + self.unscaled
+
+
+class MixedPrecision:
+    """`optimizer_cls(params, **kw)` in FP32, for parameters that are numbers of `fmt` from now on.
+
+    A step: `backward(loss)`, once for each micro-batch; `clip_grad_norm_` if wanted; `step()`;
+    `zero_grad()`.
+
+    - Construction casts `params`, which are what an optimizer takes: frozen ones too, which have no
+      master copy and are left alone. FP16 and BF16 are torch's types, in which passes compute as a
+      GPU's do: 16-bit results, wider sums. Of any other format the weights alone are its numbers.
+    - With `master` the optimizer updates FP32 copies, made before the cast, and what it has updated
+      is rounded to nearest into the weights. Without, it updates the weights: each is FP32 for as
+      long as the update takes, then rounded by `mode`. The optimizer's state is FP32 either way.
+    - `scaler`: None means a LossScaler where FP32 has more exponents than `fmt`, otherwise none. A
+      step that it skips changes nothing.
+
+    Raises ValueError for parameters that are not in FP32, from which master copies are made.
+    """
+
+    @checked
+    def __init__(
+        self,
+        params: Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]],
+        optimizer_cls: type[torch.optim.Optimizer],
+        fmt: Format = FP16,
+        master: bool = True,
+        mode: Mode = "nearest",
+        scaler: LossScaler | None = None,
+        generator: torch.Generator | None = None,
+        **kw: Any,
+    ) -> None:
+        if master and mode != "nearest":
+            refuse("mode", mode, "'nearest' beside master weights: no update is lost in rounding")
+        self.fmt, self.mode, self.generator, self.has_master = fmt, mode, generator, master
+        short = fmt.exponent < FP32.exponent
+        self.scaler = LossScaler() if scaler is None and short else scaler
+        groups, parameters = _groups(params)
+        self._frozen = [p for p in parameters if not p.requires_grad]
+        self.parameters = [p for p in parameters if p.requires_grad]
+        some("The parameters that require a gradient", self.parameters)
+        copies = {p: nn.Parameter(p.detach().clone()) for p in self.parameters}
+        self.master = list(copies.values())
+        for group in groups:
+            group["params"] = [copies[p] for p in group["params"] if p in copies]
+        self.optimizer = optimizer_cls([group for group in groups if group["params"]], **kw)
+        for parameter in parameters:
+            parameter.grad = None
+            parameter.data = self._rounded(parameter.detach()).to(DTYPES.get(fmt, torch.float32))
+        self._is_unscaled = False
+        self._forget()
+
+    def backward(self, loss: Tensor) -> None:
+        """Steps 3 and 4: gradients of the loss times the scaler's factor, in `fmt`.
+
+        Passes add up, in `fmt`. Raises RuntimeError between `unscale_` and `step`.
+        """
+        if self._is_unscaled:
+            raise RuntimeError(
+                "backward was called after unscale_: gradients of two factors would be added up. "
+                "End the step with step() first."
+            )
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
+        if self.fmt not in DTYPES:
+            for parameter in self.parameters:
+                if parameter.grad is not None:
+                    parameter.grad.copy_(round_to(parameter.grad, self.fmt))
+
+    @torch.no_grad()
+    def unscale_(self) -> None:
+        """Step 5: the gradients in FP32, divided by the scaler's factor, as those of `master`.
+
+        Called by `clip_grad_norm_` and `step` where it has not been. Raises RuntimeError for a
+        gradient of what was frozen.
+        """
+        if self._is_unscaled:
+            return
+        if any(p.grad is not None for p in self._frozen):
+            raise RuntimeError(
+                "a parameter has a gradient that was frozen when MixedPrecision was built: build "
+                "it after requires_grad_(True)."
+            )
+        self._remember()
+        for parameter, master in zip(self.parameters, self.master, strict=True):
+            gradient = parameter.grad
+            # A copy where it is FP32 already, too: what is divided is not the weights' own.
+            master.grad = None if gradient is None else gradient.to(torch.float32, copy=True)
+        if self.scaler is not None:
+            self.scaler.unscale_(self.optimizer)
+        self._is_unscaled = True
+
+    @checked
+    def clip_grad_norm_(self, max_norm: float) -> Tensor:
+        """Scale the gradients, unscaled first, to a norm of at most `max_norm`; returns the norm
+        before, infinite or NaN where a gradient is, which `step` then skips."""
+        at_least("max_norm", max_norm, 0)
+        self.unscale_()
+        return nn.utils.clip_grad_norm_(self.master, max_norm)
+
+    @torch.no_grad()
+    def step(self) -> bool:
+        """Step 6, and step 1 of the next: whether there was an update, and none was skipped."""
+        self.unscale_()
+        updated = True
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            before = self.scaler.skipped
+            self.scaler.step(self.optimizer)
+            updated = self.scaler.skipped == before
+            self.scaler.update()
+        if updated:
+            self._write()
+        self.optimizer.zero_grad()
+        self._is_unscaled = False
+        self._forget()
+        return updated
+
+    def zero_grad(self) -> None:
+        """Drop all gradients."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def held(self) -> MixedState:
+        """Bytes that it holds now, by bucket: 2 + 2 + 4 + 8 a parameter for Adam in 16 bits."""
+        state = [v for values in self.optimizer.state.values() for v in values.values()]
+        tensors = [each for each in state if isinstance(each, Tensor)]
+        return MixedState(
+            weights=_bytes(self.parameters + self._frozen),
+            gradients=_bytes(p.grad for p in self.parameters),
+            master=_bytes(self.master),
+            moments=_bytes(each for each in tensors if each.ndim),
+            unscaled=_bytes(p.grad for p in self.master),
+            steps=_bytes(each for each in tensors if not each.ndim),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the next step depends on, beside the weights; with `master`, weights too."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "master": [p.detach() for p in self.master] if self.has_master else None,
+            "scaler": None if self.scaler is None else self.scaler.state_dict(),
+            "generator": None if self.generator is None else self.generator.get_state(),
+        }
+
+    @checked
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict()`; the weights are those of its master copies, if it has any.
+
+        Raises ValueError where one has a part, such as a scaler, that the other lacks.
+        """
+        has = {name: value is not None for name, value in self.state_dict().items()}
+        if has != {name: value is not None for name, value in state.items()}:
+            parts = ", ".join(name for name, there in has.items() if there)
+            refuse("state", dict(state), f"a state_dict() of {parts}")
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scaler is not None:
+            self.scaler.load_state_dict(state["scaler"])
+        if self.generator is not None:
+            self.generator.set_state(state["generator"])
+        if self.has_master:
+            for mine, saved in zip(self.master, state["master"], strict=True):
+                mine.copy_(saved)
+            self._write()
+
+    def _rounded(self, x: Tensor) -> Tensor:
+        """x in `fmt`; to nearest, where the weights are not what is updated."""
+        mode = "nearest" if self.has_master else self.mode
+        return x if self.fmt == FP32 else round_to(x, self.fmt, mode, self.generator)
+
+    def _write(self) -> None:
+        for parameter, master in zip(self.parameters, self.master, strict=True):
+            parameter.copy_(self._rounded(master))
+
+    def _remember(self) -> None:
+        """Without master copies: the weights in FP32, for as long as an update takes."""
+        if not self.has_master:
+            for parameter, master in zip(self.parameters, self.master, strict=True):
+                master.data = parameter.detach().to(torch.float32, copy=True)
+
+    def _forget(self) -> None:
+        if not self.has_master:
+            for master in self.master:
+                master.data = master.data.new_empty(0)
+
+
+def _groups(params: Any) -> tuple[list[dict[str, Any]], list[Tensor]]:
+    """Groups of an optimizer, as dictionaries, and their parameters, checked."""
+    allowed = "parameters, (name, parameter) pairs, or groups of them, as torch's optimizers take"
+    if not isinstance(params, Iterable) or isinstance(params, str | bytes | Mapping | Tensor):
+        refuse("params", params, allowed)
+    given = list(params)
+    some("params", given)
+    listed = [dict(each) for each in given] if isinstance(given[0], dict) else [{"params": given}]
+    for group in listed:
+        each = group.get("params", ())
+        each = [each] if isinstance(each, Tensor) else list(each)
+        group["params"] = [p[1] if isinstance(p, tuple) else p for p in each]
+    every = [p for group in listed for p in group["params"]]
+    for parameter in every:
+        if not isinstance(parameter, Tensor):
+            refuse("params", params, allowed)
+        if parameter.dtype != torch.float32:
+            refuse_what("A parameter", f"of {parameter.dtype}", "of torch.float32: it is cast here")
+    return listed, every
+
+
+def _bytes(tensors: Iterable[Tensor | None]) -> int:
+    """Of the storages that they lie in, each once."""
+    storages: Iterator[Any] = (x.untyped_storage() for x in tensors if x is not None)
+    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
