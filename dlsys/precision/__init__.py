@@ -15,6 +15,11 @@ if TYPE_CHECKING:
         Block,
     )
     from dlsys.precision.blocks import DelayedScaling, Quantized, quantize
+    from dlsys.precision.eight_bit_adam import Adam8bit, dynamic_tree
+    from dlsys.precision.islands import Islands
+    from dlsys.precision.lost import flushed, stuck
+    from dlsys.precision.mixed import MixedPrecision, MixedState, train
+    from dlsys.precision.narrow import moving_average, softmax, variance
     from dlsys.precision.plan import (
         BF16,
         E8M0,

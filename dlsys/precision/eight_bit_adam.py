@@ -8,7 +8,7 @@ Quantization (arXiv 2110.02861), sections 2 and 3.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from dlsys.annotated import checked
 from dlsys.checks import at_least, count, positive, refuse, refuse_what
+from dlsys.precision.parameters import Params, groups_of
 
 BLOCK = 2048
 
@@ -53,7 +54,7 @@ class Adam8bit(torch.optim.Optimizer):
     @checked
     def __init__(
         self,
-        params: Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]],
+        params: Params,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -69,7 +70,7 @@ class Adam8bit(torch.optim.Optimizer):
                 refuse("betas", betas, "two numbers from 0 to 1, below 1")
         self.least = count("least", least, 0)
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, settings)
+        super().__init__(groups_of(params), settings)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]

@@ -2,12 +2,12 @@
 
 An operation takes its inputs in the type of its list: products in `fmt`, islands in FP32, all
 others as they come. The choice is made operation by operation, so that a module needs no change.
-torch.autocast does the same, and has these lists.
+torch.autocast does the same by longer lists; on CPU its list of islands has no softmax.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Any, Literal, get_args
 
@@ -24,14 +24,14 @@ from dlsys.precision.plan import BF16, Format
 Island = Literal["softmax", "norm", "loss"]
 """Attention's and others' normalisation; norms and their statistics; what is minimised."""
 
-PRODUCTS = frozenset[Callable[..., Any]](
+PRODUCTS: frozenset[Any] = frozenset(
     {F.linear, torch.einsum, torch.matmul, torch.mm, torch.bmm, torch.addmm, torch.baddbmm}
     | {Tensor.matmul, Tensor.mm, Tensor.bmm, Tensor.__matmul__, Tensor.__rmatmul__}
     | {F.bilinear, F.conv1d, F.conv2d, F.conv3d, F.scaled_dot_product_attention}
 )
 """They take nearly all the time, and tensor cores compute them of 16-bit inputs, with FP32 sums."""
 
-ISLANDS: Mapping[Island, frozenset[Callable[..., Any]]] = {
+ISLANDS: Mapping[Island, frozenset[Any]] = {
     "softmax": frozenset({F.softmax, F.log_softmax, torch.softmax, torch.log_softmax})
     | {Tensor.softmax, Tensor.log_softmax, torch.logsumexp, Tensor.logsumexp},
     "norm": frozenset({F.layer_norm, F.rms_norm, F.group_norm, torch.layer_norm, torch.rms_norm}),
@@ -51,9 +51,7 @@ class Islands:
     """
 
     @checked
-    def __init__(
-        self, fmt: Format = BF16, islands: Collection[Island] = get_args(Island)
-    ) -> None:
+    def __init__(self, fmt: Format = BF16, islands: Collection[Island] = get_args(Island)) -> None:
         if fmt not in DTYPES:
             refuse("fmt", fmt, f"{' or '.join(map(str, DTYPES))}, in which torch computes")
         for name in islands:
@@ -78,16 +76,12 @@ class Islands:
 class _Casting(TorchFunctionMode):
     """What torch asks before each operation; what an operation calls itself is asked no more."""
 
-    def __init__(self, narrow: torch.dtype, wide: frozenset[Callable[..., Any]]) -> None:
+    def __init__(self, narrow: torch.dtype, wide: frozenset[Any]) -> None:
         self.narrow, self.wide = narrow, wide
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        dtype = (
-            self.narrow if func in PRODUCTS else torch.float32 if func in self.wide else None
-        )
+        dtype = self.narrow if func in PRODUCTS else torch.float32 if func in self.wide else None
         if dtype is not None:
             args, kwargs = _cast(args, dtype), _cast(kwargs, dtype)
         return func(*args, **kwargs)

@@ -6,7 +6,7 @@ FP32 and unscale, (6) update FP32 weights. Micikevicius et al. 2018 (arXiv 1710.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, refuse, refuse_what, some
+from dlsys.checks import at_least, count, refuse, refuse_what, some
+from dlsys.precision.parameters import Params, groups_of
 from dlsys.precision.plan import BF16, FP16, FP32, Format, Mode
 from dlsys.precision.rounding import round_to
 from dlsys.precision.scaler import LossScaler
@@ -69,7 +70,7 @@ class MixedPrecision:
     @checked
     def __init__(
         self,
-        params: Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]],
+        params: Params,
         optimizer_cls: type[torch.optim.Optimizer],
         fmt: Format = FP16,
         master: bool = True,
@@ -83,7 +84,9 @@ class MixedPrecision:
         self.fmt, self.mode, self.generator, self.has_master = fmt, mode, generator, master
         short = fmt.exponent < FP32.exponent
         self.scaler = LossScaler() if scaler is None and short else scaler
-        groups, parameters = _groups(params)
+        groups = groups_of(params)
+        parameters = [p for group in groups for p in group["params"]]
+        _check(parameters)
         self._frozen = [p for p in parameters if not p.requires_grad]
         self.parameters = [p for p in parameters if p.requires_grad]
         some("The parameters that require a gradient", self.parameters)
@@ -94,9 +97,14 @@ class MixedPrecision:
         self.optimizer = optimizer_cls([group for group in groups if group["params"]], **kw)
         for parameter in parameters:
             parameter.grad = None
-            parameter.data = self._rounded(parameter.detach()).to(DTYPES.get(fmt, torch.float32))
+            parameter.data = _to(fmt, parameter.detach()).to(self.dtype)
         self._is_unscaled = False
         self._forget()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """torch's type of the weights, which what they are multiplied by has to be of."""
+        return DTYPES.get(self.fmt, torch.float32)
 
     def backward(self, loss: Tensor) -> None:
         """Steps 3 and 4: gradients of the loss times the scaler's factor, in `fmt`.
@@ -112,7 +120,7 @@ class MixedPrecision:
         if self.fmt not in DTYPES:
             for parameter in self.parameters:
                 if parameter.grad is not None:
-                    parameter.grad.copy_(round_to(parameter.grad, self.fmt))
+                    parameter.grad = _to(self.fmt, parameter.grad)
 
     @torch.no_grad()
     def unscale_(self) -> None:
@@ -147,21 +155,22 @@ class MixedPrecision:
 
     @torch.no_grad()
     def step(self) -> bool:
-        """Step 6, and step 1 of the next: whether there was an update, and none was skipped."""
+        """Step 6, and step 1 of the next; returns whether weights were updated, not skipped."""
         self.unscale_()
         updated = True
         if self.scaler is None:
             self.optimizer.step()
         else:
-            before = self.scaler.skipped
+            skipped = self.scaler.skipped
             self.scaler.step(self.optimizer)
-            updated = self.scaler.skipped == before
-            self.scaler.update()
+            updated = self.scaler.skipped == skipped
         if updated:
             self._write()
         self.optimizer.zero_grad()
         self._is_unscaled = False
         self._forget()
+        if self.scaler is not None:
+            self.scaler.update()
         return updated
 
     def zero_grad(self) -> None:
@@ -212,14 +221,10 @@ class MixedPrecision:
                 mine.copy_(saved)
             self._write()
 
-    def _rounded(self, x: Tensor) -> Tensor:
-        """x in `fmt`; to nearest, where the weights are not what is updated."""
-        mode = "nearest" if self.has_master else self.mode
-        return x if self.fmt == FP32 else round_to(x, self.fmt, mode, self.generator)
-
     def _write(self) -> None:
+        """Step 1: what was updated as the weights, in `fmt`."""
         for parameter, master in zip(self.parameters, self.master, strict=True):
-            parameter.copy_(self._rounded(master))
+            parameter.copy_(_to(self.fmt, master, self.mode, self.generator))
 
     def _remember(self) -> None:
         """Without master copies: the weights in FP32, for as long as an update takes."""
@@ -233,25 +238,42 @@ class MixedPrecision:
                 master.data = master.data.new_empty(0)
 
 
-def _groups(params: Any) -> tuple[list[dict[str, Any]], list[Tensor]]:
-    """Groups of an optimizer, as dictionaries, and their parameters, checked."""
-    allowed = "parameters, (name, parameter) pairs, or groups of them, as torch's optimizers take"
-    if not isinstance(params, Iterable) or isinstance(params, str | bytes | Mapping | Tensor):
-        refuse("params", params, allowed)
-    given = list(params)
-    some("params", given)
-    listed = [dict(each) for each in given] if isinstance(given[0], dict) else [{"params": given}]
-    for group in listed:
-        each = group.get("params", ())
-        each = [each] if isinstance(each, Tensor) else list(each)
-        group["params"] = [p[1] if isinstance(p, tuple) else p for p in each]
-    every = [p for group in listed for p in group["params"]]
-    for parameter in every:
-        if not isinstance(parameter, Tensor):
-            refuse("params", params, allowed)
-        if parameter.dtype != torch.float32:
-            refuse_what("A parameter", f"of {parameter.dtype}", "of torch.float32: it is cast here")
-    return listed, every
+@checked
+def train(
+    mixed: MixedPrecision,
+    loss: Callable[[int], Tensor],
+    steps: int,
+    max_norm: float | None = None,
+) -> list[float]:
+    """The losses of so many steps, with gradients clipped to `max_norm`: the whole loop.
+
+    `loss` gets the number of the step, from 0, and computes the loss of that step's data.
+    """
+    losses = []
+    for step in range(count("steps", steps)):
+        now = loss(step)
+        mixed.backward(now)
+        if max_norm is not None:
+            mixed.clip_grad_norm_(max_norm)
+        mixed.step()
+        mixed.zero_grad()
+        losses.append(float(now.detach()))
+    return losses
+
+
+def _to(
+    fmt: Format, x: Tensor, mode: Mode = "nearest", generator: torch.Generator | None = None
+) -> Tensor:
+    """x as numbers of `fmt`; FP32 is what it is in."""
+    return x if fmt == FP32 else round_to(x, fmt, mode, generator)
+
+
+def _check(parameters: Iterable[Tensor]) -> None:
+    """Raise ValueError unless all are FP32, and hold numbers."""
+    for parameter in parameters:
+        if parameter.dtype != torch.float32 or parameter.is_meta:
+            where = "on the device meta" if parameter.is_meta else f"of {parameter.dtype}"
+            refuse_what("A parameter of params", where, "of torch.float32, and is cast here")
 
 
 def _bytes(tensors: Iterable[Tensor | None]) -> int:

@@ -38,8 +38,8 @@ def softmax(scores: Tensor, fmt: Format, subtract_max: bool = True) -> Tensor:
 def variance(x: Tensor, fmt: Format) -> Tensor:
     """sum (x - mean)^2 / n along the last dimension, each step in `fmt`; (...) in FP64.
 
-    A square is infinite from sqrt(max) on, 256 in FP16, and zero below sqrt(min_subnormal / 2):
-    1.7e-4. A norm divides by the root of it.
+    A norm divides by its root. The sum is infinite from a deviation of sqrt(max / n) on, in FP16 4
+    for n = 4,096, and zero below one of sqrt(min_subnormal / 2): 1.7e-4.
     """
     x = _rows("x", x, fmt)
     mean = round_to(_sum(x, fmt) / x.shape[-1], fmt)
