@@ -179,6 +179,14 @@ class Later(NamedTuple):
     make: Callable[[], Any]
 
 
+def mixed() -> precision.MixedPrecision:
+    """One whose parameters have gradients."""
+    made = precision.MixedPrecision(some_parameters(), torch.optim.SGD)
+    made.backward(sum(p.float().square().sum() for p in made.parameters))
+    return made
+
+
+MIXED = mixed()
 NAMES: dict[str, Any] = {
     "comm": Later(world.current),
     "achievable": 0.5,
@@ -339,6 +347,25 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "precision.PowerOfTwo.*": {"pattern": 3},
     "precision.decode": {"patterns": torch.tensor([1, 2])},
     "precision.*": {"fmt": precision.FP4_E2M1, "values": torch.ones(3)},
+    "precision.Adam8bit": {"params": Later(some_parameters)},
+    "precision.Adam8bit.load*": {"state_dict": torch.optim.SGD(some_parameters()).state_dict()},
+    "precision.Islands": {"fmt": precision.BF16},
+    "precision.MixedPrecision": {
+        "params": Later(some_parameters),
+        "optimizer_cls": torch.optim.SGD,
+    },
+    "precision.MixedPrecision.*": {
+        "loss": Later(lambda: torch.nn.Linear(2, 2).bias.square().sum()),
+        "max_norm": 1.0,
+        "state": Later(lambda: mixed().state_dict()),
+    },
+    "precision.moving_average": {"beta": 0.9},
+    "precision.softmax": {"scores": torch.ones(1, 4)},
+    "precision.stuck": {"weights": torch.ones(3), "updates": torch.ones(3)},
+    "precision.train": {
+        "mixed": Later(lambda: MIXED),
+        "losses": Later(lambda: [MIXED.parameters[0].square().sum()]),
+    },
     "precision.matmul": {
         "a": torch.ones(2, 4),
         "b": torch.ones(4, 3),
@@ -477,6 +504,8 @@ OBJECTS: dict[str, Any] = {
     "tensor_parallel.Layout": LAYOUT,
     "tensor_parallel.Parameter": LAYOUT.parameters[0],
     "pipeline_parallel.Stage": STAGES[0],
+    "precision.Adam8bit": precision.Adam8bit(some_parameters()),
+    "precision.MixedPrecision": Methods(precision.MixedPrecision, lambda program: program(mixed())),
     "precision.DelayedScaling": precision.DelayedScaling(precision.FP8_E4M3),
     "precision.Format": precision.FP4_E2M1,
     "precision.Integer": precision.INT8,
@@ -525,6 +554,7 @@ NOT_CALLED = {
             *("notebook.quiz.Quiz", "notebook.show.Table", "pipeline_parallel.Price"),
             *(
                 "pipeline_parallel.Span",
+                "precision.MixedState",
                 "precision.Quantized",
                 "tensor_parallel.Kept",
                 "tensor_parallel.Price",
@@ -593,6 +623,7 @@ PASSED_ON = {"exercises.plain.value", "precision.Format.round.x"}
 # Other words under which a sentence may speak of an argument.
 WORDS: dict[str, tuple[str, ...]] = {
     "kind": ("collective",),
+    "losses": ("loss",),
     "tp": ("tensor-parallel degree",),
     "degrees": ("tensor-parallel degree",),
     "tensor_parallel": ("tensor-parallel degree",),
