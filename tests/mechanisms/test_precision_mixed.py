@@ -185,6 +185,11 @@ def test_a_parameter_takes_2_and_2_and_4_and_8_bytes():
     assert held.steps == 3 * 4
     mixed.zero_grad()
     assert mixed.held().gradients == 0
+    net[0].bias.requires_grad_(False)  # a frozen one takes its weights
+    frozen = MixedPrecision(
+        [p.data.float().requires_grad_(p.requires_grad) for p in net.parameters()], SGD, BF16
+    )
+    assert (frozen.held().weights, frozen.held().master) == (2 * n, 4 * (n - 8))
     alone = MixedPrecision(nn.Linear(8, 8).parameters(), SGD, BF16, master=False)
     assert (alone.held().weights, alone.held().total) == (144, 144)
 
@@ -213,6 +218,15 @@ def test_a_run_that_is_saved_goes_on_to_the_bit(master):
     assert equal(weights(net), weights(other))
     assert equal(mixed.master, resumed.master)
     assert mixed.scaler.factor == resumed.scaler.factor > 4
+
+
+def test_gradients_from_before_are_dropped():
+    net = nn.Linear(2, 2)
+    net(torch.ones(1, 2)).sum().backward()
+    mixed = MixedPrecision(net.parameters(), SGD, BF16, lr=0.1)
+    mixed.backward(net(torch.ones(1, 2, dtype=torch.bfloat16)).sum())
+    assert net.weight.grad.tolist() == [[1, 1], [1, 1]]
+    assert net.weight.grad.dtype == torch.bfloat16
 
 
 def test_a_state_without_a_part_is_refused():
