@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import zlib
 from fnmatch import fnmatch
-from typing import Any, cast as as_type
+from typing import Any
+from typing import cast as as_type
 
 import torch
 from torch import Tensor, nn
