@@ -18,7 +18,7 @@ from dlsys.transformer import TransformerSpec
 TINY = TransformerSpec(
     layers=1, hidden=64, heads=2, vocab=256, sequence=32, tied=False, name="tiny"
 )
-"""Reads bytes; one layer and 85 thousand parameters, which learn a page by heart in tens of steps."""
+"""Reads bytes; one layer and 85 thousand parameters, which learn a page in tens of steps."""
 
 
 @checked

@@ -1,4 +1,4 @@
-"""The picture of the explorer: a value among the numbers of a format, and the errors of rounding."""
+"""The picture of the explorer: a value among a format's numbers, and the errors of rounding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dlsys.precision.draw import draw_ticks
 
 
 def draw_choice(rows: Sequence[Any], value: float, mode: str) -> Figure:
-    """An explorer's rows: above, numbers and what each mode makes of the value; below, the errors.
+    """An explorer's rows: above, numbers and where each mode puts the value; below, the errors.
 
     rows: those with `share` are bins of errors, with `up` roundings, with `value` numbers.
     """
@@ -27,10 +27,8 @@ def draw_choice(rows: Sequence[Any], value: float, mode: str) -> Figure:
         for x, part in ((row.high, row.up), (row.low, 1 - row.up)):
             if part:
                 color = LINES[1][0] if row.mode == mode else INK
-                line.plot(value, place, "o", color=color, ms=4)
-                line.annotate(
-                    "", (x, place), (value, place), arrowprops={"arrowstyle": "->", "color": color}
-                )
+                line.plot([value, x], [place, place], color=color, linewidth=1)
+                line.plot(x, place, "o", color=color, ms=5)
     line.set_yticks(range(len(modes) + 1), ["numbers", *(row.mode for row in modes)])
     line.set_xlabel(f"{value:.6g} and the numbers of the format")
     for (color, style, _), row in zip(LINES, modes, strict=False):

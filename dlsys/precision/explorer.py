@@ -1,11 +1,11 @@
-"""An explorer of formats: their numbers, a value rounded in each mode, and the noise of rounding."""
+"""An explorer of formats: their numbers, a value rounded in each mode, the noise of rounding."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
 
 from dlsys.exploring import Choices, Explorer, option
 from dlsys.precision.number_line import errors, numbers_between, sample
@@ -19,6 +19,7 @@ SPECIAL = {"infinities and NaN": (True, True), "one NaN": (False, True), "none":
 VALUES = (0.001, 0.1, 1 / 3, 0.7, 1.3, 2.7, 5.2, 20.0, 300.0)
 DEVIATIONS = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
 MODES: tuple[Mode, ...] = get_args(Mode)
+NUMBERS: tuple[Distribution, ...] = get_args(Distribution)
 SIZE = 2000
 """Numbers that are rounded to see their errors."""
 BINS = 24
@@ -67,8 +68,8 @@ class Choice(Choices):
     mantissa: int = option("Mantissa bits", range(1, 11), 3)
     special: str = option("Special values", SPECIAL, "one NaN")
     value: float = option("Value", VALUES, 2.7)
-    mode: Mode = option("Rounding", MODES, "nearest")
-    numbers: Distribution = option("Numbers", get_args(Distribution), "normal")
+    mode: str = option("Rounding", MODES, "nearest")
+    numbers: str = option("Numbers", NUMBERS, "normal")
     deviation: float = option("Deviation", DEVIATIONS, 1.0)
 
     @cached_property
@@ -79,14 +80,13 @@ class Choice(Choices):
 
     def rows(self) -> list[Row]:
         """Numbers round the value, the value rounded in each mode, errors and noise by mode."""
-        fmt, top = self.format, 2.0 ** math.ceil(math.log2(self.value))
-        # Twelve bits of mantissa and less: at most 2^10 numbers a power of two are drawn.
-        line = numbers_between(fmt, 0.0, top, 40) or numbers_between(
-            fmt, max(0.0, self.value - 12 * self._spacing), self.value + 12 * self._spacing
+        fmt, around = self.format, 6 * self._spacing
+        line = numbers_between(fmt, max(0.0, self.value - around), self.value + around) or (
+            fmt.max,
         )
-        rows: list[Row] = [Number(x) for x in line or ()]
+        rows: list[Row] = [Number(x) for x in line]
         rows += [self._rounding(mode) for mode in MODES]
-        values = sample(self.numbers, self.deviation, SIZE)
+        values = sample(cast(Distribution, self.numbers), self.deviation, SIZE)
         for mode in MODES:
             found = errors(fmt, values, mode)
             rows += _bins(mode, found)
@@ -103,10 +103,11 @@ class Choice(Choices):
             became = f"{rounding.high:.6g} in {rounding.up:.0%} of cases, otherwise {became}"
         expected = f" (computed: {noise.expected:.1f})" if noise.expected is not None else ""
         return (
-            f"{fmt}, {fmt.bits} bits, holds numbers up to {fmt.max:.6g}; the smallest above zero is "
-            f"{fmt.min_subnormal:.3g}, and from 1 the next is {fmt.epsilon:.3g} away. {self.value:.6g} "
-            f"becomes {became} ({self.mode}). Of {self.numbers} numbers of deviation "
-            f"{self.deviation:g} rounding leaves {noise.measured:.1f} dB of signal to noise{expected}."
+            f"{fmt}, {fmt.bits} bits, holds numbers up to {fmt.max:.6g}; the smallest above zero "
+            f"is {fmt.min_subnormal:.3g}, and from 1 the next is {fmt.epsilon:.3g} away. "
+            f"{self.value:.6g} becomes {became} ({self.mode}). Of {self.numbers} numbers of "
+            f"deviation {self.deviation:g} rounding leaves {noise.measured:.1f} dB of signal to "
+            f"noise{expected}."
         )
 
     def figure(self) -> Figure:
@@ -130,7 +131,7 @@ class Choice(Choices):
         fmt = self.format
         noise = sum((e * fmt.spacing(x)) ** 2 for e, x in zip(found, values, strict=True))
         signal = sum(x * x for x in values)
-        expected = expected_signal_to_noise(fmt, self.numbers, self.deviation)
+        expected = expected_signal_to_noise(fmt, cast(Distribution, self.numbers), self.deviation)
         measured = 10 * math.log10(signal / noise) if noise else math.inf
         return Noise(mode, measured, expected if mode == "nearest" else None)
 
