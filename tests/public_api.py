@@ -42,6 +42,7 @@ RING, GPIPE = collectives.ring_all_reduce(4), pipeline_parallel.gpipe(2, 4)
 BUCKETS = data_parallel.buckets({"a": 8, "b": 16}, 8)
 STEP = data_parallel.overlap(BUCKETS, 1.0, 4, LINK)
 TINY = TransformerSpec(layers=2, hidden=8, heads=2, vocab=16, sequence=4)
+BYTES = TransformerSpec(layers=1, hidden=8, heads=2, vocab=256, sequence=4)
 LAYOUT = tensor_parallel.layout(TINY, 2)
 ENERGY = memory_wall.energy(3600.0, 8, 500.0, pue=1.1)
 UNITS = {"a": 8, "b": 16}
@@ -346,6 +347,31 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "accumulator": precision.FP32,
     },
     "precision.signal_to_noise": {"rounded": torch.ones(1, 4, 4)},
+    "precision.AdaptedLinear": {"linear": torch.nn.Linear(4, 4), "rank": 2},
+    "precision.LinearRecipe": {"inputs": None, "weights": None, "gradients": None},
+    "precision.Packed": {"block": precision.NVFP4},
+    "precision.QuantizedLinear": {
+        "linear": torch.nn.Linear(4, 4),
+        "recipe": precision.LINEAR_RECIPES["mxfp8"],
+    },
+    "precision.*_linears": {
+        "module": Later(lambda: torch.nn.Sequential(torch.nn.Linear(4, 4))),
+        "recipe": precision.LINEAR_RECIPES["mxfp8"],
+        "rank": 2,
+    },
+    "precision.a*_parameters": {"rows": 4, "columns": 8, "rank": 2},
+    "precision.block_bytes": {"rows": 4, "columns": 8, "block": precision.NVFP4},
+    "precision.draw_errors": {"rounded": {"as it is": torch.ones(1, 4, 4)}},
+    "precision.draw_losses": {"curves": {"fp32": [2.0, 1.0]}, "window": 2},
+    "precision.draw_number_line": {"formats": [precision.FP4_E2M1]},
+    "precision.loss_curve*": {
+        "recipe": precision.LINEAR_RECIPES["fp32"],
+        "recipes": {"fp32": precision.LINEAR_RECIPES["fp32"]},
+        "text": "a page " * 9,
+        "steps": 1,
+        "spec": BYTES,
+    },
+    "precision.train": {"model": Later(lambda: GPT(BYTES)), "text": "a page " * 9, "steps": 1},
     "tensor_parallel.Collective.*": {},
     "tensor_parallel.Layout.recut": {"name": "norm.weight"},
     "tensor_parallel.Layout.times": {"parameter": LAYOUT.parameters[0]},
@@ -482,6 +508,11 @@ OBJECTS: dict[str, Any] = {
     "precision.Integer": precision.INT8,
     "precision.LossScaler": precision.LossScaler(),
     "precision.PowerOfTwo": precision.E8M0,
+    "precision.AdaptedLinear": precision.AdaptedLinear(torch.nn.Linear(4, 4), rank=2),
+    "precision.Packed": precision.Packed(torch.ones(4, 4), precision.NVFP4),
+    "precision.QuantizedLinear": precision.QuantizedLinear(
+        torch.nn.Linear(4, 4), precision.LINEAR_RECIPES["mxfp8"]
+    ),
     "transformer.TransformerSpec": TINY,
     "pipeline_parallel.Pipeline": of_part(pipeline_parallel.Pipeline),
     "tensor_parallel.ColumnParallelLinear": of_part(tensor_parallel.ColumnParallelLinear),

@@ -67,7 +67,8 @@ class AdaptedLinear(nn.Module):
     ) -> None:
         super().__init__()
         at_least("scale", scale, 0)
-        rank, (rows, columns) = count("rank", rank), linear.weight.shape
+        rows, columns = linear.weight.shape
+        rank = count("rank", rank, 1, min(rows, columns))
         self.packed, self.scale, self.in_features = Packed(linear.weight, block), scale, columns
         self.bias = linear.bias
         stream = torch.Generator().manual_seed(whole("seed", seed))
@@ -75,6 +76,7 @@ class AdaptedLinear(nn.Module):
         self.down = nn.Parameter(down.bfloat16())
         self.up = nn.Parameter(torch.zeros(rows, rank, dtype=torch.bfloat16))
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         """x (..., in) -> (..., out)."""
         features("x", x, self.in_features)

@@ -11,7 +11,7 @@ from dlsys.annotated import checked
 from dlsys.checks import count, positive, refuse_what, some, whole
 from dlsys.checks import text as is_text
 from dlsys.model import GPT
-from dlsys.precision.linear import QuantizedLinear, quantize_linears
+from dlsys.precision.linear import QuantizedLinear, multiply, quantize_linears
 from dlsys.precision.recipe import LinearRecipe
 from dlsys.transformer import TransformerSpec
 
@@ -66,12 +66,14 @@ def train(
     A step reads `batch` sequences of bytes from places of `text` that `seed` alone decides.
     """
     tokens, length = _tokens(text, model.spec), model.spec.sequence
+    batch, steps = count("batch", batch, 1, 4096), count("steps", steps, 1, 10_000)
+    positive("learning_rate", learning_rate)
     learning = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(learning, lr=learning_rate)
     stream = torch.Generator().manual_seed(whole("seed", seed))
     losses = []
-    for step in range(count("steps", steps)):
-        start = torch.randint(len(tokens) - length, (count("batch", batch), 1), generator=stream)
+    for step in range(steps):
+        start = torch.randint(len(tokens) - length, (batch, 1), generator=stream)
         read = tokens[start + torch.arange(length + 1)]
         factor = loss_scale(step) if loss_scale is not None else 1.0
         loss = model(read[:, :-1], read[:, 1:])
@@ -108,7 +110,7 @@ class _Burdened(nn.Module):
         self.scale[0] = factor
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.linear.product(x * self.scale, self.linear.weight / self.scale)
+        y = multiply(x * self.scale, self.linear.weight / self.scale, self.linear)
         return y if self.linear.bias is None else y + self.linear.bias
 
 

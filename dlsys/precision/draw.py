@@ -16,7 +16,7 @@ from dlsys.palette import GRID, INK, LINES, MUTED
 from dlsys.precision.number_line import numbers_between
 from dlsys.precision.plan import Format
 from dlsys.precision.sums import signal_to_noise
-from dlsys.tensors import of_shape
+from dlsys.tensors import dense, of_shape
 
 
 @checked
@@ -44,7 +44,10 @@ def draw_errors(x: Tensor, rounded: Mapping[str, Tensor], bins: int = 81) -> Fig
     to noise in decibels. Raises ValueError for tensors of another shape than x.
     """
     some("rounded", rounded)
-    count("bins", bins)
+    bins = count("bins", bins, 1, 1000)
+    dense("x", x)
+    if x.is_meta:
+        refuse_what("x", "on the device meta", "on one that holds numbers")
     figure, (axes,) = closed_figure(7.5, 4)
     kept = x.detach().double().flatten()
     if not bool(kept.isfinite().all()) or not bool((kept != 0).any()):
