@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -72,7 +72,7 @@ def train(
     optimizer = torch.optim.AdamW(learning, lr=learning_rate)
     stream = torch.Generator().manual_seed(whole("seed", seed))
     losses = []
-    for step in range(steps):
+    for step in _in_one_thread(range(steps)):
         start = torch.randint(len(tokens) - length, (batch, 1), generator=stream)
         read = tokens[start + torch.arange(length + 1)]
         factor = loss_scale(step) if loss_scale is not None else 1.0
@@ -98,6 +98,16 @@ def loss_curves(
     """`loss_curve` of each named recipe: `loss_curves(LINEAR_RECIPES, text)` for all."""
     some("recipes", recipes)
     return {n: loss_curve(r, text, steps, spec, outlier=outlier) for n, r in recipes.items()}
+
+
+def _in_one_thread(steps: Iterable[int]) -> Iterator[int]:
+    """The steps, with torch in one thread: on tensors so small, threads wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield from steps
+    finally:
+        torch.set_num_threads(threads)
 
 
 class _Burdened(nn.Module):
