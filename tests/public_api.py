@@ -42,6 +42,7 @@ RING, GPIPE = collectives.ring_all_reduce(4), pipeline_parallel.gpipe(2, 4)
 BUCKETS = data_parallel.buckets({"a": 8, "b": 16}, 8)
 STEP = data_parallel.overlap(BUCKETS, 1.0, 4, LINK)
 TINY = TransformerSpec(layers=2, hidden=8, heads=2, vocab=16, sequence=4)
+BYTES = TransformerSpec(layers=1, hidden=8, heads=2, vocab=256, sequence=4)
 LAYOUT = tensor_parallel.layout(TINY, 2)
 ENERGY = memory_wall.energy(3600.0, 8, 500.0, pue=1.1)
 UNITS = {"a": 8, "b": 16}
@@ -179,6 +180,14 @@ class Later(NamedTuple):
     make: Callable[[], Any]
 
 
+def mixed() -> precision.MixedPrecision:
+    """One whose parameters have gradients."""
+    made = precision.MixedPrecision(some_parameters(), torch.optim.SGD)
+    made.backward(sum(p.float().square().sum() for p in made.parameters))
+    return made
+
+
+MIXED = mixed()
 NAMES: dict[str, Any] = {
     "comm": Later(world.current),
     "achievable": 0.5,
@@ -339,6 +348,25 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "precision.PowerOfTwo.*": {"pattern": 3},
     "precision.decode": {"patterns": torch.tensor([1, 2])},
     "precision.*": {"fmt": precision.FP4_E2M1, "values": torch.ones(3)},
+    "precision.Adam8bit": {"params": Later(some_parameters)},
+    "precision.Adam8bit.load*": {"state_dict": torch.optim.SGD(some_parameters()).state_dict()},
+    "precision.Islands": {"fmt": precision.BF16},
+    "precision.MixedPrecision": {
+        "params": Later(some_parameters),
+        "optimizer_cls": torch.optim.SGD,
+    },
+    "precision.MixedPrecision.*": {
+        "loss": Later(lambda: torch.nn.Linear(2, 2).bias.square().sum()),
+        "max_norm": 1.0,
+        "state": Later(lambda: mixed().state_dict()),
+    },
+    "precision.moving_average": {"beta": 0.9},
+    "precision.softmax": {"scores": torch.ones(1, 4)},
+    "precision.stuck": {"weights": torch.ones(3), "updates": torch.ones(3)},
+    "precision.train": {
+        "mixed": Later(lambda: MIXED),
+        "losses": Later(lambda: [MIXED.parameters[0].square().sum()]),
+    },
     "precision.matmul": {
         "a": torch.ones(2, 4),
         "b": torch.ones(4, 3),
@@ -346,6 +374,31 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "accumulator": precision.FP32,
     },
     "precision.signal_to_noise": {"rounded": torch.ones(1, 4, 4)},
+    "precision.AdaptedLinear": {"linear": torch.nn.Linear(4, 4), "rank": 2},
+    "precision.LinearRecipe": {"inputs": None, "weights": None, "gradients": None},
+    "precision.Packed": {"block": precision.NVFP4},
+    "precision.QuantizedLinear": {
+        "linear": torch.nn.Linear(4, 4),
+        "recipe": precision.LINEAR_RECIPES["mxfp8"],
+    },
+    "precision.*_linears": {
+        "module": Later(lambda: torch.nn.Sequential(torch.nn.Linear(4, 4))),
+        "recipe": precision.LINEAR_RECIPES["mxfp8"],
+        "rank": 2,
+    },
+    "precision.a*_parameters": {"rows": 4, "columns": 8, "rank": 2},
+    "precision.block_bytes": {"rows": 4, "columns": 8, "block": precision.NVFP4},
+    "precision.draw_errors": {"rounded": {"as it is": torch.ones(1, 4, 4)}},
+    "precision.draw_losses": {"curves": {"fp32": [2.0, 1.0]}, "window": 2},
+    "precision.draw_number_line": {"formats": [precision.FP4_E2M1]},
+    "precision.loss_curve*": {
+        "recipe": precision.LINEAR_RECIPES["fp32"],
+        "recipes": {"fp32": precision.LINEAR_RECIPES["fp32"]},
+        "text": "a page " * 9,
+        "steps": 1,
+        "spec": BYTES,
+    },
+    "precision.train_on": {"model": Later(lambda: GPT(BYTES)), "text": "a page " * 9, "steps": 1},
     "tensor_parallel.Collective.*": {},
     "tensor_parallel.Layout.recut": {"name": "norm.weight"},
     "tensor_parallel.Layout.times": {"parameter": LAYOUT.parameters[0]},
@@ -477,11 +530,18 @@ OBJECTS: dict[str, Any] = {
     "tensor_parallel.Layout": LAYOUT,
     "tensor_parallel.Parameter": LAYOUT.parameters[0],
     "pipeline_parallel.Stage": STAGES[0],
+    "precision.Adam8bit": precision.Adam8bit(some_parameters()),
+    "precision.MixedPrecision": Methods(precision.MixedPrecision, lambda program: program(mixed())),
     "precision.DelayedScaling": precision.DelayedScaling(precision.FP8_E4M3),
     "precision.Format": precision.FP4_E2M1,
     "precision.Integer": precision.INT8,
     "precision.LossScaler": precision.LossScaler(),
     "precision.PowerOfTwo": precision.E8M0,
+    "precision.AdaptedLinear": precision.AdaptedLinear(torch.nn.Linear(4, 4), rank=2),
+    "precision.Packed": precision.Packed(torch.ones(4, 4), precision.NVFP4),
+    "precision.QuantizedLinear": precision.QuantizedLinear(
+        torch.nn.Linear(4, 4), precision.LINEAR_RECIPES["mxfp8"]
+    ),
     "transformer.TransformerSpec": TINY,
     "pipeline_parallel.Pipeline": of_part(pipeline_parallel.Pipeline),
     "tensor_parallel.ColumnParallelLinear": of_part(tensor_parallel.ColumnParallelLinear),
@@ -525,6 +585,7 @@ NOT_CALLED = {
             *("notebook.quiz.Quiz", "notebook.show.Table", "pipeline_parallel.Price"),
             *(
                 "pipeline_parallel.Span",
+                "precision.MixedState",
                 "precision.Quantized",
                 "tensor_parallel.Kept",
                 "tensor_parallel.Price",
@@ -593,6 +654,7 @@ PASSED_ON = {"exercises.plain.value", "precision.Format.round.x"}
 # Other words under which a sentence may speak of an argument.
 WORDS: dict[str, tuple[str, ...]] = {
     "kind": ("collective",),
+    "losses": ("loss",),
     "tp": ("tensor-parallel degree",),
     "degrees": ("tensor-parallel degree",),
     "tensor_parallel": ("tensor-parallel degree",),

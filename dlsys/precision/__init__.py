@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
+    from dlsys.precision.adapters import AdaptedLinear, adapt_linears
     from dlsys.precision.block_formats import (
         MXFP4,
         MXFP6_E2M3,
@@ -15,11 +16,16 @@ if TYPE_CHECKING:
         Block,
     )
     from dlsys.precision.blocks import DelayedScaling, Quantized, quantize
+    from dlsys.precision.curves import loss_curve, loss_curves, train_on
+    from dlsys.precision.draw import draw_errors, draw_losses, draw_number_line
     from dlsys.precision.eight_bit_adam import Adam8bit, dynamic_tree
+    from dlsys.precision.explorer import explore
     from dlsys.precision.islands import Islands
+    from dlsys.precision.linear import QuantizedLinear, quantize_linears
     from dlsys.precision.lost import flushed, stuck
     from dlsys.precision.mixed import MixedPrecision, MixedState, train
     from dlsys.precision.narrow import moving_average, softmax, variance
+    from dlsys.precision.packed import Packed
     from dlsys.precision.plan import (
         BF16,
         E8M0,
@@ -36,9 +42,11 @@ if TYPE_CHECKING:
         Integer,
         PowerOfTwo,
     )
-    from dlsys.precision.price import expected_signal_to_noise
+    from dlsys.precision.price import adapter_parameters, block_bytes, expected_signal_to_noise
+    from dlsys.precision.recipe import LINEAR_RECIPES, LinearRecipe
     from dlsys.precision.rounding import decode, encode, round_to
     from dlsys.precision.scaler import LossScaler
+    from dlsys.precision.straight_through import straight_through
     from dlsys.precision.sums import accumulate, matmul, signal_to_noise
 
 lazy.exports(__name__)

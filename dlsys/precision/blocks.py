@@ -28,7 +28,8 @@ class Quantized:
 
     `elements`, in the tensor's shape, are numbers of the element format. `scales` are of shape
     (..., ceil(n / size)) for blocks of `size` along the last dimension, n long, and as much shorter
-    in the one before where blocks have several rows; one for a tensor without blocks. `tensor_scale` multiplies all.
+    in the one before where blocks have several rows; one for a tensor without blocks.
+    `tensor_scale` multiplies all.
     """
 
     elements: Tensor

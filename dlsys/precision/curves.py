@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from dlsys.annotated import checked
-from dlsys.checks import count, positive, refuse_what, some, text as is_text, whole
+from dlsys.checks import count, positive, refuse_what, some, whole
+from dlsys.checks import text as is_text
 from dlsys.model import GPT
-from dlsys.precision.linear import QuantizedLinear, quantize_linears
+from dlsys.precision.linear import QuantizedLinear, multiply, quantize_linears
 from dlsys.precision.recipe import LinearRecipe
 from dlsys.transformer import TransformerSpec
 
 TINY = TransformerSpec(
     layers=1, hidden=64, heads=2, vocab=256, sequence=32, tied=False, name="tiny"
 )
-"""Reads bytes; one layer and 85 thousand parameters, which learn a page by heart in 60 steps."""
+"""Reads bytes; one layer and 85 thousand parameters, which learn a page in tens of steps."""
 
 
 @checked
 def loss_curve(
     recipe: LinearRecipe,
     text: str,
-    steps: int = 60,
+    steps: int = 40,
     spec: TransformerSpec = TINY,
     batch: int = 8,
     learning_rate: float = 3e-3,
@@ -42,22 +43,43 @@ def loss_curve(
     `loss_scale` gives a step's factor of the loss, by which gradients are divided afterwards.
     Raises ValueError for a text of less than a sequence.
     """
-    tokens = _tokens(text, spec)
-    model = quantize_linears(GPT(spec, seed=seed), recipe, seed)
+    model = GPT(spec, seed=seed)
+    quantize_linears(model, recipe, seed)
     positive("outlier", outlier)
     if outlier != 1:
         _burden(model, outlier)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
+    return train_on(model, text, steps, batch, learning_rate, seed, loss_scale)
+
+
+@checked
+def train_on(
+    model: GPT,
+    text: str,
+    steps: int = 40,
+    batch: int = 8,
+    learning_rate: float = 3e-3,
+    seed: int = 0,
+    loss_scale: Callable[[int], float] | None = None,
+) -> list[float]:
+    """The loss of each of `steps` steps of AdamW, for those parameters that are not frozen.
+
+    A step reads `batch` sequences of bytes from places of `text` that `seed` alone decides.
+    """
+    tokens, length = _tokens(text, model.spec), model.spec.sequence
+    batch, steps = count("batch", batch, 1, 4096), count("steps", steps, 1, 10_000)
+    positive("learning_rate", learning_rate)
+    learning = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(learning, lr=learning_rate)
     stream = torch.Generator().manual_seed(whole("seed", seed))
     losses = []
-    for step in range(count("steps", steps)):
-        first = torch.randint(len(tokens) - spec.sequence, (count("batch", batch), 1), generator=stream)
-        read = tokens[first + torch.arange(spec.sequence + 1)]
+    for step in _in_one_thread(range(steps)):
+        start = torch.randint(len(tokens) - length, (batch, 1), generator=stream)
+        read = tokens[start + torch.arange(length + 1)]
         factor = loss_scale(step) if loss_scale is not None else 1.0
         loss = model(read[:, :-1], read[:, 1:])
         optimizer.zero_grad()
         (loss * factor).backward()
-        for parameter in model.parameters():
+        for parameter in learning:
             if parameter.grad is not None:
                 parameter.grad /= factor
         optimizer.step()
@@ -69,13 +91,23 @@ def loss_curve(
 def loss_curves(
     recipes: Mapping[str, LinearRecipe],
     text: str,
-    steps: int = 60,
+    steps: int = 40,
     spec: TransformerSpec = TINY,
     outlier: float = 1.0,
 ) -> dict[str, list[float]]:
     """`loss_curve` of each named recipe: `loss_curves(LINEAR_RECIPES, text)` for all."""
     some("recipes", recipes)
     return {n: loss_curve(r, text, steps, spec, outlier=outlier) for n, r in recipes.items()}
+
+
+def _in_one_thread(steps: Iterable[int]) -> Iterator[int]:
+    """The steps, with torch in one thread: on tensors so small, threads wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield from steps
+    finally:
+        torch.set_num_threads(threads)
 
 
 class _Burdened(nn.Module):
@@ -88,7 +120,7 @@ class _Burdened(nn.Module):
         self.scale[0] = factor
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.linear.product(x * self.scale, self.linear.weight / self.scale)
+        y = multiply(x * self.scale, self.linear.weight / self.scale, self.linear)
         return y if self.linear.bias is None else y + self.linear.bias
 
 

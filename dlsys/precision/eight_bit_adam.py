@@ -8,7 +8,7 @@ Quantization (arXiv 2110.02861), sections 2 and 3.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -16,13 +16,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, positive, refuse, refuse_what
+from dlsys.checks import at_least, count, flag, positive, refuse, refuse_what
 from dlsys.precision.parameters import Params, groups_of
 
 BLOCK = 2048
 
 
-@functools.cache
+@checked
 def dynamic_tree(signed: bool = True) -> Tensor:
     """The 256 fractions that a byte stands for, from -1 or 0 to 1, in order.
 
@@ -31,6 +31,13 @@ def dynamic_tree(signed: bool = True) -> Tensor:
     numbers. So numbers near 1 have 6 bits of fraction, those near 10^-6 none; unsigned ones have
     a bit more. 0 and 1 are added. Section 1.3, figure 2 of the paper.
     """
+    flag("signed", signed)
+    return _fractions(bool(signed)).clone()
+
+
+@functools.cache
+def _fractions(signed: bool) -> Tensor:
+    """`dynamic_tree`, computed once."""
     bits = 7 if signed else 8
     fractions = [torch.zeros(1), torch.ones(1)]
     for zeros in range(7):
@@ -72,6 +79,7 @@ class Adam8bit(torch.optim.Optimizer):
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(groups_of(params), settings)
 
+    @checked
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """Update every parameter that has a gradient; the closure's loss, if there is one."""
@@ -87,6 +95,8 @@ class Adam8bit(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's, which would turn bytes into numbers of the parameter's type."""
+        if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
+            refuse("state_dict", state_dict, "what an optimizer's state_dict() gives")
         super().load_state_dict(state_dict)
         saved = [number for group in state_dict["param_groups"] for number in group["params"]]
         mine = [parameter for group in self.param_groups for parameter in group["params"]]
@@ -133,7 +143,7 @@ class Adam8bit(torch.optim.Optimizer):
 
 
 def _tree(name: str, device: torch.device) -> Tensor:
-    return dynamic_tree(signed=name == "exp_avg").to(device)
+    return _fractions(name == "exp_avg").to(device)
 
 
 def _write(x: Tensor, tree: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import zlib
 from fnmatch import fnmatch
-from typing import Any, cast as as_type
+from typing import Any
+from typing import cast as as_type
 
 import torch
 from torch import Tensor, nn
@@ -70,15 +71,17 @@ class QuantizedLinear(nn.Linear):
         self.gradients = _Operand(recipe.gradients, recipe, mode, generator)
         self.mix = _hadamard(recipe.hadamard, generator) if recipe.hadamard else None
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         """x (..., in) -> (..., out)."""
         features("x", x, self.in_features)
-        y = self.product(x, self.weight)
+        y = multiply(x, self.weight, self)
         return y if self.bias is None else y + self.bias
 
-    def product(self, x: Tensor, weight: Tensor) -> Tensor:
-        """x (..., in) times the transpose of `weight` (out, in), which may be any: (..., out)."""
-        return as_type(Tensor, _Products.apply(x, weight, self))
+
+def multiply(x: Tensor, weight: Tensor, layer: QuantizedLinear) -> Tensor:
+    """x (..., in) times the transpose of `weight` (out, in), quantised as `layer` does it."""
+    return as_type(Tensor, _Products.apply(x, weight, layer))
 
 
 class _Operand:

@@ -6,7 +6,7 @@ FP32 and unscale, (6) update FP32 weights. Micikevicius et al. 2018 (arXiv 1710.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, refuse, refuse_what, some
+from dlsys.checks import at_least, refuse, refuse_what, some
 from dlsys.precision.parameters import Params, groups_of
 from dlsys.precision.plan import BF16, FP16, FP32, Format, Mode
 from dlsys.precision.rounding import round_to
@@ -116,6 +116,8 @@ class MixedPrecision:
                 "backward was called after unscale_: gradients of two factors would be added up. "
                 "End the step with step() first."
             )
+        if not isinstance(loss, Tensor) or not loss.requires_grad or loss.numel() != 1:
+            refuse("loss", loss, "one number, a Tensor, computed from the parameters")
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
         if self.fmt not in DTYPES:
             for parameter in self.parameters:
@@ -240,25 +242,24 @@ class MixedPrecision:
 
 @checked
 def train(
-    mixed: MixedPrecision,
-    loss: Callable[[int], Tensor],
-    steps: int,
-    max_norm: float | None = None,
+    mixed: MixedPrecision, losses: Iterable[Tensor], max_norm: float | None = None
 ) -> list[float]:
-    """The losses of so many steps, with gradients clipped to `max_norm`: the whole loop.
+    """One step for each loss, with gradients clipped to `max_norm`: the whole loop.
 
-    `loss` gets the number of the step, from 0, and computes the loss of that step's data.
+    `losses` is a generator such as `(model(x, y) for x, y in batches)`, which computes each loss
+    after the step before. Returns them as numbers.
     """
-    losses = []
-    for step in range(count("steps", steps)):
-        now = loss(step)
-        mixed.backward(now)
+    if isinstance(losses, Tensor):  # which may be iterated, and is one loss
+        refuse("losses", losses, "a generator of losses, or a list of one")
+    found = []
+    for loss in losses:
+        mixed.backward(loss)
         if max_norm is not None:
             mixed.clip_grad_norm_(max_norm)
         mixed.step()
         mixed.zero_grad()
-        losses.append(float(now.detach()))
-    return losses
+        found.append(float(loss.detach()))
+    return found
 
 
 def _to(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dlsys.annotated import checked
-from dlsys.checks import flag, fraction, refuse_what
+from dlsys.checks import finite, flag, fraction, refuse_what
 from dlsys.precision.plan import Format
 from dlsys.precision.rounding import round_to
 from dlsys.precision.sums import accumulate
@@ -56,6 +56,7 @@ def moving_average(values: Tensor, beta: float, fmt: Format, start: float = 0.0)
     (1 - beta) m is below half its spacing: in BF16 that of beta = 0.999.
     """
     fraction("beta", beta)
+    finite("start", start)
     dense("values", values)
     if not values.ndim or not values.is_floating_point() or values.is_meta:
         refuse_what("values", of_shape(values), "(n, ...) floating-point numbers on a device")

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 from dlsys.annotated import checked
-from dlsys.checks import positive
+from dlsys.checks import count, positive
+from dlsys.precision.block_formats import Block
 from dlsys.precision.plan import Format, Integer
 
 Distribution = Literal["normal", "laplace", "uniform"]
@@ -37,6 +38,28 @@ def expected_signal_to_noise(
         share = tail(low / deviation).probability - tail(high / deviation).probability
         noise += share * (q / deviation) ** 2 / 12
     return -10 * math.log10(min(noise, 1.0))
+
+
+@checked
+def block_bytes(rows: int, columns: int, block: Block) -> int:
+    """Bytes of a matrix (rows, columns) in a block format: elements, scales, a tensor's own scale.
+
+    rows columns element bits / 8 + ceil(rows / block.rows) ceil(columns / block.size) scale
+    bits / 8 + 4 with `tensor_scale`; halves of a byte rounded up.
+    """
+    rows, columns = count("rows", rows), count("columns", columns)
+    scales = -(-rows // block.rows) * -(-columns // block.size)
+    elements = math.ceil(rows * columns * block.format.bits / 8)
+    return elements + math.ceil(scales * block.scale.bits / 8) + 4 * block.tensor_scale
+
+
+@checked
+def adapter_parameters(rows: int, columns: int, rank: int) -> int:
+    """Parameters of an adapter of low rank beside a matrix (rows, columns): rank (rows + columns).
+
+    Only they have gradients and optimizer state. Hu et al. 2021 (arXiv 2106.09685), section 4.1.
+    """
+    return count("rank", rank) * (count("rows", rows) + count("columns", columns))
 
 
 def _steps(fmt: Format | Integer) -> Iterator[tuple[float, float, float]]:

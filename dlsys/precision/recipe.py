@@ -107,8 +107,8 @@ LINEAR_RECIPES: Catalogue[LinearRecipe] = Catalogue(
             *(MXFP4_UP, MXFP4_UP, MXFP4_UP),
             stochastic=True,
             hadamard=32,
-            why="stochastic gradients in blocks where nothing saturates, tokens mixed for dW (after "
-            "Tseng et al. 2025, arXiv 2502.20586, who keep the forward pass in BF16 or FP8)",
+            why="stochastic gradients in blocks where nothing saturates, tokens mixed for dW "
+            "(after Tseng et al. 2025, arXiv 2502.20586, who keep the forward pass in BF16 or FP8)",
         ),
         "nvfp4": LinearRecipe(
             *(NVFP4, replace(NVFP4, rows=16, name="NVFP4, 16 x 16"), NVFP4),

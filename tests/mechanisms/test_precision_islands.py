@@ -149,7 +149,7 @@ def test_in_fp32_each_is_torchs_own():
 @pytest.mark.parametrize(("fmt", "bits"), [(FP16, 10), (BF16, 7)])
 def test_a_softmax_whose_sum_stagnates_gives_more_than_everything(fmt, bits):
     most = 2 ** (bits + 1)  # to which 1 can be added no more
-    for keys in (most // 2, most, 2 * most):
+    for keys in (most // 2, 2 * most):
         shares = softmax(torch.zeros(keys), fmt)
         assert float(shares.sum()) == max(1, keys / most)
     assert float(torch.zeros(2 * most, dtype=torch.half).softmax(0).sum()) == 1
@@ -170,8 +170,8 @@ def test_squares_overflow_in_fp16_and_vanish_in_it():
         assert float(variance(torch.tensor([size, -size]), BF16)) == pytest.approx(
             size**2, rel=0.01
         )
-    wide = 4.1 * torch.tensor([1.0, -1.0]).repeat(2048)
-    assert variance(wide, FP16) == math.inf  # 4,096 numbers of a deviation above 4
+    wide = 8.1 * torch.tensor([1.0, -1.0]).repeat(512)
+    assert variance(wide, FP16) == math.inf  # 1,024 numbers of a deviation above 8
     # torch's norm of FP16 numbers is an island of its own: its statistics are FP32.
     x = torch.tensor([[300.0, -300.0]], dtype=torch.half)
     assert nn.functional.layer_norm(x, (2,)).tolist() == [[1, -1]]

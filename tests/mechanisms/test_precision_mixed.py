@@ -54,6 +54,10 @@ def loss(net: nn.Module, step: int) -> torch.Tensor:
     return (net(rows(step).to(dtype)).float() - rows(100)).square().mean()
 
 
+def steps(net: nn.Module, numbers: range) -> Iterator[torch.Tensor]:
+    return (loss(net, number) for number in numbers)
+
+
 def weights(net: nn.Module) -> list[torch.Tensor]:
     return [p.detach().clone() for p in net.parameters()]
 
@@ -69,7 +73,7 @@ def test_in_fp32_it_is_the_optimizer_itself(cls, master, max_norm):
     net, plain = Net(), Net()
     mixed = MixedPrecision(net.parameters(), cls, FP32, master=master, **OPTIONS[cls])
     optimizer = cls(plain.parameters(), **OPTIONS[cls])
-    losses = train(mixed, lambda step: loss(net, step), 5, max_norm)
+    losses = train(mixed, steps(net, range(5)), max_norm)
     for step in range(5):
         optimizer.zero_grad()
         now = loss(plain, step)
@@ -122,7 +126,7 @@ def test_without_master_weights_sgd_is_torchs_own_on_16_bit_weights(fmt):
     mixed = MixedPrecision(net.parameters(), SGD, fmt, False, scaler=LossScaler(1.0), lr=2**-6)
     plain.to(mixed.dtype)
     optimizer = SGD(plain.parameters(), lr=2**-6)
-    train(mixed, lambda step: loss(net, step), 5)
+    train(mixed, steps(net, range(5)))
     for step in range(5):
         optimizer.zero_grad()
         loss(plain, step).backward()
@@ -137,7 +141,7 @@ def test_master_weights_are_never_rounded_and_weights_always_are(fmt):
     mixed = MixedPrecision(net.parameters(), AdamW, fmt, lr=0.01)
     begun = [p for p, made in zip(start, net.parameters(), strict=True) if made.requires_grad]
     assert equal(mixed.master, begun)
-    train(mixed, lambda step: loss(net, step), 3)
+    train(mixed, steps(net, range(3)))
     for master, weight in zip(mixed.master, mixed.parameters, strict=True):
         assert torch.equal(weight.float(), round_to(master.detach(), fmt))
         assert (weight.float() != master).any()
@@ -181,6 +185,11 @@ def test_a_parameter_takes_2_and_2_and_4_and_8_bytes():
     assert held.steps == 3 * 4
     mixed.zero_grad()
     assert mixed.held().gradients == 0
+    net[0].bias.requires_grad_(False)  # a frozen one takes its weights
+    frozen = MixedPrecision(
+        [p.data.float().requires_grad_(p.requires_grad) for p in net.parameters()], SGD, BF16
+    )
+    assert (frozen.held().weights, frozen.held().master) == (2 * n, 4 * (n - 8))
     alone = MixedPrecision(nn.Linear(8, 8).parameters(), SGD, BF16, master=False)
     assert (alone.held().weights, alone.held().total) == (144, 144)
 
@@ -198,17 +207,26 @@ def test_a_run_that_is_saved_goes_on_to_the_bit(master):
         )
 
     net, mixed = start(0)
-    train(mixed, lambda step: loss(net, step), 3)
+    train(mixed, steps(net, range(3)))
     other, resumed = start(1)
     if not master:
         other.load_state_dict(net.state_dict())
     resumed.load_state_dict(deepcopy(mixed.state_dict()))
     assert equal(weights(net), weights(other))
     for model, run in ((net, mixed), (other, resumed)):
-        train(run, lambda step, model=model: loss(model, step + 3), 3)
+        train(run, steps(model, range(3, 6)))
     assert equal(weights(net), weights(other))
     assert equal(mixed.master, resumed.master)
     assert mixed.scaler.factor == resumed.scaler.factor > 4
+
+
+def test_gradients_from_before_are_dropped():
+    net = nn.Linear(2, 2)
+    net(torch.ones(1, 2)).sum().backward()
+    mixed = MixedPrecision(net.parameters(), SGD, BF16, lr=0.1)
+    mixed.backward(net(torch.ones(1, 2, dtype=torch.bfloat16)).sum())
+    assert net.weight.grad.tolist() == [[1, 1], [1, 1]]
+    assert net.weight.grad.dtype == torch.bfloat16
 
 
 def test_a_state_without_a_part_is_refused():
