@@ -43,7 +43,7 @@ def variance(x: Tensor, fmt: Format) -> Tensor:
     """
     x = _rows("x", x, fmt)
     mean = round_to(_sum(x, fmt) / x.shape[-1], fmt)
-    squares = round_to(round_to(x - mean[..., None], fmt).square(), fmt)
+    squares = round_to(x - mean[..., None], fmt).square()
     return round_to(_sum(squares, fmt) / x.shape[-1], fmt)
 
 
@@ -70,7 +70,7 @@ def moving_average(values: Tensor, beta: float, fmt: Format, start: float = 0.0)
 
 
 def _sum(x: Tensor, fmt: Format) -> Tensor:
-    """Of the last dimension, one number after the other."""
+    """Of the last dimension, one number after the other, each rounded first."""
     return accumulate(x.movedim(-1, 0), fmt)[-1]
 
 

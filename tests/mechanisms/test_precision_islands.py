@@ -17,6 +17,7 @@ from dlsys.precision import (
     FP8_E4M3,
     FP16,
     FP32,
+    Format,
     Islands,
     MixedPrecision,
     moving_average,
@@ -144,6 +145,29 @@ def test_in_fp32_each_is_torchs_own():
         expected = torch.lerp(expected, column, 0.1)
         values.append(expected)
     assert_close(moving_average(X.T, 0.9, FP32).float(), torch.stack(values))
+
+
+@pytest.mark.parametrize("row", range(3))
+def test_every_step_is_rounded_as_the_format_rounds_one_number(row):
+    r, values = Format(5, 3).round, X[row].tolist()
+
+    def total(numbers):
+        found = 0.0
+        for number in numbers:
+            found = r(found + number)
+        return found
+
+    given = [r(value) for value in values]
+    powers = [r(math.exp(r(value - max(given)))) for value in given]
+    mean = r(total(given) / 40)
+    m, averages = r(1.5), []
+    for value in given:
+        m = r(r(0.3 * m) + r(0.7 * value))
+        averages.append(m)
+    x, fmt = X[row].double(), Format(5, 3)
+    assert softmax(x, fmt).tolist() == [r(power / total(powers)) for power in powers]
+    assert variance(x, fmt) == r(total(r(r(value - mean) ** 2) for value in given) / 40)
+    assert moving_average(x, 0.3, fmt, start=1.5).tolist() == averages
 
 
 @pytest.mark.parametrize(("fmt", "bits"), [(FP16, 10), (BF16, 7)])
