@@ -59,7 +59,7 @@ def test_errors_are_within_half_a_spacing_to_nearest_and_within_one_otherwise():
 
 
 def test_the_noise_of_each_mode_is_what_theory_says():
-    for choice in (Choice(), Choice(exponent=5, mantissa=2, numbers="laplace", deviation=0.1)):
+    for choice in (Choice(), Choice(exponent=5, mantissa=5, numbers="laplace", deviation=0.1)):
         noise = {row.mode: row for row in of(Noise, choice)}
         expected = expected_signal_to_noise(choice.format, choice.numbers, choice.deviation)
         assert noise["nearest"].expected == expected
