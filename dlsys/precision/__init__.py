@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Block,
     )
     from dlsys.precision.blocks import DelayedScaling, Quantized, quantize
+    from dlsys.precision.casting import straight_through
     from dlsys.precision.curves import loss_curve, loss_curves, train_on
     from dlsys.precision.draw import draw_errors, draw_losses, draw_number_line
     from dlsys.precision.eight_bit_adam import Adam8bit, dynamic_tree
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from dlsys.precision.recipe import LINEAR_RECIPES, LinearRecipe
     from dlsys.precision.rounding import decode, encode, round_to
     from dlsys.precision.scaler import LossScaler
-    from dlsys.precision.straight_through import straight_through
     from dlsys.precision.sums import accumulate, matmul, signal_to_noise
 
 lazy.exports(__name__)

@@ -21,9 +21,9 @@ from dlsys.annotated import checked
 from dlsys.checks import refuse, whole
 from dlsys.precision.block_formats import Block
 from dlsys.precision.blocks import DelayedScaling
+from dlsys.precision.casting import cast
 from dlsys.precision.plan import Format, Integer, Mode
 from dlsys.precision.recipe import LinearRecipe
-from dlsys.precision.straight_through import cast
 from dlsys.tensors import features
 
 

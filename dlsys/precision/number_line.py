@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from random import Random
 from statistics import NormalDist
 
 from dlsys.annotated import checked
@@ -49,10 +48,11 @@ def errors(fmt: Format, values: list[float], mode: Mode) -> list[float]:
     """(rounded - x) / q for each x, q being the spacing at x; beyond the largest number, saturated.
 
     Uniform on [-1/2, 1/2] to nearest and, toward zero, on [-1, 1] by x's sign; a triangle on
-    [-1, 1] where rounding is stochastic. Random numbers are the same in each call.
+    [-1, 1] where rounding is stochastic. For random numbers stand multiples of the golden ratio,
+    less their whole part, which are spread evenly, so that few values show it.
     """
-    stream = Random(0)
-    rounded = (fmt.round(x, mode, stream.random(), saturate=True) for x in values)
+    golden = (math.sqrt(5) - 1) / 2
+    rounded = (fmt.round(x, mode, i * golden % 1, True) for i, x in enumerate(values))
     return [(r - x) / fmt.spacing(x) for r, x in zip(rounded, values, strict=True)]
 
 

@@ -58,6 +58,7 @@ class Packed(nn.Module):
 
 def _codes(elements: Tensor, fmt: Format | Integer) -> Tensor:
     """Bits of elements, one to a byte; whole numbers in two's complement."""
+    elements = elements.nan_to_num(nan=0.0)  # their block's scale is NaN, and says it for all
     if isinstance(fmt, Format):
         return encode(elements, fmt)
     return (elements.long() & (2**fmt.bits - 1)).to(torch.uint8)

@@ -38,7 +38,6 @@ from dlsys.precision.recipe import MXFP4_UP
 
 PAGE = Path(__file__).parents[2] / "chapters" / "memory_wall.md"
 E4M3 = LinearRecipe(FP8_E4M3, FP8_E4M3, FP8_E4M3)
-E5M2 = LinearRecipe(FP8_E5M2, FP8_E5M2, FP8_E5M2)
 
 
 def whole(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -152,18 +151,17 @@ def test_a_gradient_in_4_bits_is_lost_to_nearest_and_right_on_average_if_stochas
     x, w = torch.eye(32), torch.zeros(1, 32)
     nearest = LinearRecipe(None, None, MXFP4)
     assert products(nearest, x, w, dy)[2][0].tolist() == [6.0] + [0.0] * 31
-    draws = [products(replace(nearest, stochastic=True), x, w, dy, seed)[2] for seed in range(100)]
-    mean = torch.stack(draws)[:, 0, 1:].mean()
+    often = replace(nearest, stochastic=True)
+    mean = products(often, x.repeat(100, 1) / 100, w, dy.repeat(100, 1))[2][0, 1:].mean()
     assert mean == pytest.approx(0.2, abs=0.02)  # 3,100 draws, of deviation 0.25
 
 
 def test_stochastic_rounding_is_wrong_on_average_where_the_largest_saturates():
-    dy = torch.full((32, 1), 7.9)  # the specification's scale is 1, and 6 the largest element
-    x, w = torch.ones(32, 1) / 32, torch.zeros(1, 1)
+    dy = torch.full((3200, 1), 7.9)  # the specification's scale is 1, and 6 the largest element
+    x, w = torch.full((3200, 1), 1 / 3200), torch.zeros(1, 1)
     for fmt, expected in ((MXFP4, 6.0), (MXFP4_UP, 7.9)):
-        recipe = LinearRecipe(None, None, fmt, stochastic=True)
-        draws = [products(recipe, x, w, dy, seed)[2] for seed in range(100)]
-        assert torch.stack(draws).mean() == pytest.approx(expected, abs=0.05)
+        found = products(LinearRecipe(None, None, fmt, stochastic=True), x, w, dy)[2]
+        assert float(found) == pytest.approx(expected, abs=0.1)  # of deviation 0.01
 
 
 def test_a_delayed_scale_is_stale_for_one_step_after_a_jump():
@@ -273,8 +271,8 @@ def fp32() -> float:
 def test_burdens_change_not_a_bit_where_nothing_is_rounded():
     plain = loss_curve(LINEAR_RECIPES["fp32"], page(), 4)
     products_alone = replace(LINEAR_RECIPES["fp32"], high=())
-    assert loss_curve(products_alone, page(), 4, outlier=2.0**10) == plain
-    assert loss_curve(products_alone, page(), 4, loss_scale=lambda step: 2.0**step) == plain
+    both = {"outlier": 2.0**10, "loss_scale": lambda step: 2.0**step}
+    assert loss_curve(products_alone, page(), 4, **both) == plain
 
 
 def test_curves_are_the_same_every_time_and_begin_at_the_same_weights():
@@ -286,18 +284,15 @@ def test_curves_are_the_same_every_time_and_begin_at_the_same_weights():
     assert curves["fp32"] != curves["mxfp4-stochastic"]
 
 
-def test_short_formats_learn_as_fast_and_gradients_without_a_scale_do_not(fp32):
-    assert last(LINEAR_RECIPES["fp8-current"]) < fp32 + 0.1
+def test_gradients_without_a_scale_are_lost(fp32):
     # Mean gradients over 256 tokens are below half of E4M3's smallest number, 2^-9.
     assert last(replace(E4M3, scaled=False)) > fp32 + 0.2
 
 
 def test_an_outlier_takes_the_other_channels_from_int8_long_before_fp8(fp32):
-    int8 = LinearRecipe(INT8, INT8, INT8)
-    assert last(int8, outlier=2.0**10) > fp32 + 0.2
+    assert last(LinearRecipe(INT8, INT8, INT8), outlier=2.0**10) > fp32 + 0.2
     assert last(E4M3, outlier=2.0**10) < fp32 + 0.1
     assert last(E4M3, outlier=2.0**20) > fp32 + 0.2
-    assert last(E5M2, outlier=2.0**20) < fp32 + 0.1
     for fmt, powers in ((INT8, 8), (FP4_E2M1, 5), (FP8_E4M3, 19), (FP8_E5M2, 33)):
         # Beside an outlier of 2^powers a 1 is lost; beside a quarter of that it is not.
         assert q(torch.tensor([2.0**powers, 1.0]), fmt)[1] == 0

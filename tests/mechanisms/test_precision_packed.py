@@ -65,7 +65,7 @@ def test_a_block_that_is_no_number_stays_none():
 
 
 def test_what_does_not_fit_into_bytes_is_refused():
-    with pytest.raises(ValueError, match="block is .*; it must be of 4 or 8 bits, with scales of"):
+    with pytest.raises(ValueError, match=r"block is .*; it must be of 4 or 8 bits, with scales of"):
         Packed(torch.ones(2, 2), Block(FP6_E3M2, 32, E8M0))
 
 
