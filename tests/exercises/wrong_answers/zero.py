@@ -2,9 +2,7 @@
 
 from tests.exercises.wrong_answers import DIRECT, Wrong, in_place_of
 
-BYTES = (
-    "held_1 = {}\ndevices_2 = {}\nsent_2 = {}\nsent_twice = {}\nsent_3 = {}"
-)
+BYTES = "held_1 = {}\ndevices_2 = {}\nsent_2 = {}\nsent_twice = {}\nsent_3 = {}"
 TOKENS = "in_node = {}\nacross = {}\nnever_hidden = {}\nwaits = {}\nlower = {}"
 REPORTS = (
     "run_a, run_b, run_c, run_d, run_e, run_f = {}, {}, {}, {}, {}, {}\n"
@@ -18,7 +16,9 @@ DESIGN = (
 CHEAPEST = DESIGN.format(8, 3, "node", 1, 4) + "\n"
 
 
-def one_of(form: str, right: list[object], place: int, *wrong: tuple[str, object, str]) -> list[Wrong]:
+def one_of(
+    form: str, right: list[object], place: int, *wrong: tuple[str, object, str]
+) -> list[Wrong]:
     """Answers with another value in this place: misconception, value and hint."""
     return [
         Wrong(name, form.format(*right[:place], value, *right[place + 1 :]), hint)
@@ -34,7 +34,9 @@ RIGHT_KEEP = ["12.8e9", "0.4e9", "49.6e9"]
 BANK = {
     "bytes": [
         *one_of(
-            BYTES, RIGHT_BYTES, 0,
+            BYTES,
+            RIGHT_BYTES,
+            0,
             ("no sharding", "352e9", "without any sharding"),
             ("stage 2", "22e9 * (2 + 14 / 24)", "keeps its gradients whole"),
             ("stage 3", "352e9 / 24", "has all weights and all gradients"),
@@ -46,7 +48,9 @@ BANK = {
             ("gigabytes", "99", "in bytes, not in GB"),
         ),
         *one_of(
-            BYTES, RIGHT_BYTES, 1,
+            BYTES,
+            RIGHT_BYTES,
+            1,
             ("rounded down", "19", "With 19 each still"),
             ("a part of a device", "19.25", "devices are whole"),
             ("stage 3", "6", "has all of the weights"),
@@ -54,7 +58,9 @@ BANK = {
             ("without gradients", "17", "leaves out the gradients"),
         ),
         *one_of(
-            BYTES, RIGHT_BYTES, 2,
+            BYTES,
+            RIGHT_BYTES,
+            2,
             ("the limit", "88e9", "limit for very many"),
             ("reductions alone", "23 / 24 * 44e9", "New weights come from somewhere"),
             ("the weights", "44e9", "These are the weights"),
@@ -64,14 +70,18 @@ BANK = {
             ("two all-reduces", "4 * 23 / 24 * 44e9", "An all-reduce and more?"),
         ),
         *one_of(
-            BYTES, RIGHT_BYTES, 3,
+            BYTES,
+            RIGHT_BYTES,
+            3,
             ("the all-reduce alone", "84.3e9", "sends new weights on top"),
             ("two all-reduces", "169e9", "gather of weights once"),
             ("the limit", "132e9", "limit for very many"),
             ("the gather alone", "42.2e9", "the gather alone"),
         ),
         *one_of(
-            BYTES, RIGHT_BYTES, 4,
+            BYTES,
+            RIGHT_BYTES,
+            4,
             ("one micro-batch", "126.5e9", "This is one micro-batch"),
             ("reduces each", "759e9", "reduces the gradients of each"),
             ("one gather each", "7 * 23 / 24 * 44e9", "gathered again before backward"),
@@ -102,7 +112,7 @@ BANK = {
             (
                 "everything aligned, not a shard",
                 "shard = -(-sum(sizes) // align) * align // ranks",
-                "the shard itself",
+                "is nowhere",
             ),
         ),
         Wrong(
@@ -144,7 +154,7 @@ BANK = {
         ),
         *in_place_of(
             "if start < stop:",
-            ("empty pieces", "if start <= stop:", "nothing is in it"),
+            ("empty pieces", "if start <= stop:", "without elements has no piece"),
         ),
         Wrong(
             "ranks without a piece are left out",
@@ -155,15 +165,23 @@ BANK = {
         Wrong(
             "stops within the shard",
             "piece = (parameter, start - first, stop - first, start - first)",
-            "the parameter has 7 elements",
+            "lies in two places",
             "piece = (parameter, start, stop, start - first)",
         ),
     ],
     "step": [
-        Wrong("the sum", "comm.reduce_scatter(flat)", "A reduce-scatter sums",
-              'comm.reduce_scatter(flat, op="mean")'),
-        Wrong("own gradient", "flat[comm.rank * shard :][:shard]", "right",
-              'comm.reduce_scatter(flat, op="mean")'),
+        Wrong(
+            "the sum",
+            "comm.reduce_scatter(flat)",
+            "A reduce-scatter sums",
+            'comm.reduce_scatter(flat, op="mean")',
+        ),
+        Wrong(
+            "own gradient",
+            "flat[comm.rank * shard :][:shard]",
+            "right",
+            'comm.reduce_scatter(flat, op="mean")',
+        ),
         Wrong(
             "nothing is gathered",
             "flat[comm.rank * shard : (comm.rank + 1) * shard] = mine\n    new = []",
@@ -200,22 +218,34 @@ BANK = {
             """,
             "Nothing is reduced",
         ),
-        Wrong("old weights", "return weights, torch.stack(moments)", "are the old ones",
-              "return new, torch.stack(moments)"),
+        Wrong(
+            "old weights",
+            "return weights, torch.stack(moments)",
+            "are the old ones",
+            "return new, torch.stack(moments)",
+        ),
         Wrong(
             "one line comes back",
             "return [w.flatten() for w in new], torch.stack(moments)",
             "cut into tensors of the old shapes",
             "return new, torch.stack(moments)",
         ),
-        Wrong("moments are forgotten", "adamw(mine, gradient, *(0 * moments), step)",
-              "have to be used", "adamw(mine, gradient, *moments, step)"),
-        Wrong("always the first step", "adamw(mine, gradient, *moments, 1)",
-              "after three steps", "adamw(mine, gradient, *moments, step)"),
+        Wrong(
+            "moments are forgotten",
+            "adamw(mine, gradient, *(0 * moments), step)",
+            "have to be used",
+            "adamw(mine, gradient, *moments, step)",
+        ),
+        Wrong(
+            "always the first step",
+            "adamw(mine, gradient, *moments, 1)",
+            "after three steps",
+            "adamw(mine, gradient, *moments, step)",
+        ),
         Wrong(
             "an all-reduce, and a part of it",
             'comm.all_reduce(flat, op="mean")[comm.rank * shard :][:shard]',
-            "has a reduce-scatter in it",
+            "needs the first alone",
             'comm.reduce_scatter(flat, op="mean")',
         ),
         Wrong(
@@ -228,7 +258,7 @@ BANK = {
             "new weights among zeros",
             "among = torch.zeros_like(flat)\n    among[comm.rank * shard :][:shard] = mine\n"
             "    flat, new = comm.all_reduce(among), []",
-            "needs an n-th",
+            "the second is enough",
             "flat, new = comm.all_gather(mine), []",
         ),
         Wrong(
@@ -251,12 +281,18 @@ BANK = {
             """,
             "a vector with zeros reduced",
         ),
-        Wrong("no padding", "padding = torch.zeros(0)", "right",
-              "padding = torch.zeros(shard * comm.size - sum(map(torch.numel, weights)))"),
+        Wrong(
+            "no padding",
+            "padding = torch.zeros(0)",
+            "must match the size",
+            "padding = torch.zeros(shard * comm.size - elements)",
+        ),
     ],
     "keep": [
         *one_of(
-            KEEP, RIGHT_KEEP, 0,
+            KEEP,
+            RIGHT_KEEP,
+            0,
             ("a shard", "0.4e9", "What does the report say"),
             ("parameters", "6.4e9", "These are parameters"),
             ("32 bits", "25.6e9", "here they have 2"),
@@ -264,14 +300,18 @@ BANK = {
             ("all ranks", "409.6e9", "sum over all ranks"),
         ),
         *one_of(
-            KEEP, RIGHT_KEEP, 1,
+            KEEP,
+            RIGHT_KEEP,
+            1,
             ("stage 1", "12.8e9", "So it is in stage 1"),
             ("parameters", "0.2e9", "These are parameters"),
             ("a shard for each", "2e9", "A shard for each"),
             ("what others have", "12.4e9", "what the others have"),
         ),
         *one_of(
-            KEEP, RIGHT_KEEP, 2,
+            KEEP,
+            RIGHT_KEEP,
+            2,
             ("all of it", "62e9", "How much more"),
             ("the limit", "51.2e9", "limit for very many"),
             ("one reduction", "12.4e9", "How many more"),
@@ -308,11 +348,18 @@ BANK = {
             "gathers everybody's gradients",
             'mine = comm.reduce_scatter(padded, op="mean")',
         ),
-        Wrong("the sum", "mine = comm.reduce_scatter(padded)", "sum over the ranks",
-              'mine = comm.reduce_scatter(padded, op="mean")'),
-        Wrong("own gradient", "mine = padded.chunk(comm.size)[comm.rank]",
-              "nothing has come from the others",
-              'mine = comm.reduce_scatter(padded, op="mean")'),
+        Wrong(
+            "the sum",
+            "mine = comm.reduce_scatter(padded)",
+            "sum over the ranks",
+            'mine = comm.reduce_scatter(padded, op="mean")',
+        ),
+        Wrong(
+            "own gradient",
+            "mine = padded.chunk(comm.size)[comm.rank]",
+            "nothing has come from the others",
+            'mine = comm.reduce_scatter(padded, op="mean")',
+        ),
         *in_place_of(
             "return mine if kept is None else kept + mine",
             ("the last alone", "return mine", "Only the last micro-batch"),
@@ -322,8 +369,12 @@ BANK = {
                 "before they come in",
             ),
         ),
-        Wrong("no padding", "padded = gradient", "zeros come last",
-              "padded = torch.cat([gradient, padding])"),
+        Wrong(
+            "no padding",
+            "padded = gradient",
+            "zeros come last",
+            "padded = torch.cat([gradient, padding])",
+        ),
         Wrong(
             "the first is kept whole",
             "if kept is None and left:\n        return gradient\n"
@@ -342,19 +393,19 @@ BANK = {
             ("its inverse", "too_long = 0.2", "not too short"),
         ),
         *in_place_of(
-            "0.5 / (0.5 / (3**2 + 0.5**2) ** 0.5)",
-            ("the other way", "1 / 9.25**0.5", "The other way round"),
-            ("lengths add up", "3.5", "two sides of a right angle"),
+            "0.5 / (0.5 / (2**2 + 0.5**2) ** 0.5)",
+            ("the other way", "1 / 4.25**0.5", "The other way round"),
+            ("lengths add up", "2.5", "two sides of a right angle"),
             ("it was short enough", "1", "all of it is to be shortened"),
-            ("as the first", "3", "a little longer than that one"),
-            ("the square", "9.25", "square of the length"),
-            ("it was stretched", "2 * 9.25**0.5", "has left it as it was"),
-            ("what it should be", "0.5 / 9.25**0.5", "How many times as long is it"),
+            ("as the first", "2", "a little longer than that one"),
+            ("the square", "4.25", "square of the length"),
+            ("it was stretched", "2 * 4.25**0.5", "has left it as it was"),
+            ("what it should be", "0.5 / 4.25**0.5", "How many times as long is it"),
             ("what it is", "0.5", "How long should it be"),
         ),
         *in_place_of(
             "squares = comm.all_reduce(shard.square().sum().view(1))",
-            ("its own length", "squares = shard.square().sum()", "every rank needs it"),
+            ("its own length", "squares = shard.square().sum()", "Nothing is repaired"),
             (
                 "few of every rank",
                 "squares = comm.all_reduce((shard.square().sum() + few.square().sum()).view(1))"
@@ -393,10 +444,20 @@ BANK = {
         *in_place_of(
             "factor = most / length if length > most else 1.0",
             ("always", "factor = most / (length + 1e-9)", "Clipping only shortens"),
-            ("divided by zero", "factor = min(1.0, most / torch.tensor(length))", "right"),
+            ("divided by zero", "factor = min(1.0, most / length)", "division by zero"),
         ),
-        Wrong("few stays", "return shard * factor, few", "shortened by the same factor",
-              "return shard * factor, few * factor"),
+        Wrong(
+            "as it was",
+            "factor = min(1.0, most / float(shard.norm()))",
+            "by the length of its own shard",
+            "factor = most / length if length > most else 1.0",
+        ),
+        Wrong(
+            "few stays",
+            "return shard * factor, few",
+            "shortened by the same factor",
+            "return shard * factor, few * factor",
+        ),
         Wrong(
             "few is nothing",
             "length = float(squares) ** 0.5\n"
@@ -409,79 +470,130 @@ BANK = {
         ),
     ],
     "reports": [
-        *one_of(REPORTS, RIGHT_REPORTS, 0,
-                ("weights are kept", "3", "What does A send"),
-                ("gradients stay", "7", "those of a shard"),
-                ("state stays", "8", "that of a shard"),
-                ("built before", "2", "those of one device"),
-                ("not gathered", "5", "yet they are gathered twice")),
-        *one_of(REPORTS, RIGHT_REPORTS, 1,
-                ("the same part", "4", "See the first loss"),
-                ("all-reduced", "1", "more is sent, not less"),
-                ("built before", "2", "something is learned here")),
-        *one_of(REPORTS, RIGHT_REPORTS, 2,
-                ("not gathered", "5", "See the optimizer's state, too"),
-                ("the same part", "4", "nothing is learned"),
-                ("weights are kept", "3", "Weights from forward")),
-        *one_of(REPORTS, RIGHT_REPORTS, 3,
-                ("state stays", "8", "that of a shard"),
-                ("gradients stay", "7", "whole gradients anyway"),
-                ("weights are kept", "3", "weights are whole anyway")),
-        *one_of(REPORTS, RIGHT_REPORTS, 4,
-                ("not gathered", "5", "is another one already"),
-                ("built before", "2", "It learns")),
-        *one_of(REPORTS, RIGHT_REPORTS, 5,
-                ("one unit", "6", "What does F send"),
-                ("not gathered", "5", "the weights are the new ones"),
-                ("gradients stay", "7", "those of a shard")),
-        *one_of(REPORTS, RIGHT_REPORTS, 6,
-                ("one unit", "1.5e9", "on its way already"),
-                ("all", "60e9", "given back after use"),
-                ("32 bits", "6e9", "2 bytes here")),
-        *one_of(REPORTS, RIGHT_REPORTS, 7,
-                ("two of forty", "3e9", "with forty units"),
-                ("parameters", "30e9", "2 bytes here"),
-                ("twice", "120e9", "no second unit")),
+        *one_of(
+            REPORTS,
+            RIGHT_REPORTS,
+            0,
+            ("weights are kept", "3", "What does A send"),
+            ("gradients stay", "7", "those of a shard"),
+            ("state stays", "8", "that of a shard"),
+            ("built before", "2", "those of one device"),
+            ("not gathered", "5", "yet they are gathered twice"),
+        ),
+        *one_of(
+            REPORTS,
+            RIGHT_REPORTS,
+            1,
+            ("the same part", "4", "See the first loss"),
+            ("all-reduced", "1", "more is sent, not less"),
+            ("built before", "2", "something is learned here"),
+        ),
+        *one_of(
+            REPORTS,
+            RIGHT_REPORTS,
+            2,
+            ("not gathered", "5", "See the optimizer's state, too"),
+            ("the same part", "4", "nothing is learned"),
+            ("weights are kept", "3", "Weights from forward"),
+        ),
+        *one_of(
+            REPORTS,
+            RIGHT_REPORTS,
+            3,
+            ("state stays", "8", "that of a shard"),
+            ("gradients stay", "7", "whole gradients anyway"),
+            ("weights are kept", "3", "weights are whole anyway"),
+        ),
+        *one_of(
+            REPORTS,
+            RIGHT_REPORTS,
+            4,
+            ("not gathered", "5", "is another one already"),
+            ("built before", "2", "It learns"),
+        ),
+        *one_of(
+            REPORTS,
+            RIGHT_REPORTS,
+            5,
+            ("one unit", "6", "What does F send"),
+            ("not gathered", "5", "the weights are the new ones"),
+            ("gradients stay", "7", "those of a shard"),
+        ),
+        *one_of(
+            REPORTS,
+            RIGHT_REPORTS,
+            6,
+            ("one unit", "1.5e9", "on its way already"),
+            ("all", "60e9", "given back after use"),
+            ("32 bits", "6e9", "2 bytes here"),
+        ),
+        *one_of(
+            REPORTS,
+            RIGHT_REPORTS,
+            7,
+            ("two of forty", "3e9", "with forty units"),
+            ("parameters", "30e9", "2 bytes here"),
+            ("twice", "120e9", "no second unit"),
+        ),
     ],
     "tokens": [
-        *one_of(TOKENS, RIGHT_TOKENS, 0,
-                ("the limit", "400", "limit for very many"),
-                ("a card", "8400", "the cards are not needed"),
-                ("all cards", "1050", "the cards are not needed"),
-                ("4 bytes", "700", "Twice too many"),
-                ("half", "175", "Half of it"),
-                ("three collectives", "525", "it takes twice as long"),
-                ("all compute", "350 / 3", "its own collectives"),
-                ("all fabrics", "43.75", "all devices of the node are sent the same")),
-        *one_of(TOKENS, RIGHT_TOKENS, 1,
-                ("the limit", "1200", "limit for very many"),
-                ("one card", "9525", "has a card of its own"),
-                ("the fabric", "396.9", "come into it by its cards"),
-                ("as in a node", "350", "Nothing crosses nodes there"),
-                ("nodes for devices", "1125", "1/128 itself"),
-                ("4 bytes", "2381.25", "Twice too many")),
-        *one_of(TOKENS, RIGHT_TOKENS, 2,
-                ("one", "0.005953", "Where else in a step"),
-                ("two", "0.011906", "at the middle"),
-                ("four", "0.023813", "One too many"),
-                ("all layers", "0.238125", "that of the second can"),
-                ("one card", "0.142875", "comes in by eight cards"),
-                ("1 byte", "0.0089297", "travels in 2 bytes"),
-                ("milliseconds", "17.86", "in seconds, not in ms")),
-        *one_of(TOKENS, RIGHT_TOKENS, 3,
-                ("compute", "0.336", "in which it computes"),
-                ("for each second", "1.977", "for each second of compute"),
-                ("times as long", "2.977", "What part of it"),
-                ("percent", "66.4", "not a percentage"),
-                ("one card", "0.958", "with one card")),
-        *one_of(TOKENS, RIGHT_TOKENS, 4,
-                ("bytes alone", '["c"]', "What brings the weights faster"),
-                ("cards alone", '["e"]', "fewer bytes"),
-                ("faster devices", '["c", "d", "e"]', "done sooner"),
-                ("more layers", '["a", "c", "e"]', "twice as many bytes"),
-                ("more micro-batches", '["c", "e", "f"]', "half as long"),
-                ("more nodes", '["b", "c", "e"]', "a little more, not less"),
-                ("the others", '["a", "b", "d", "f"]', "do not lower it")),
+        *one_of(
+            TOKENS,
+            RIGHT_TOKENS,
+            0,
+            ("the limit", "400", "limit for very many"),
+            ("a card", "8400", "the cards are not needed"),
+            ("all cards", "1050", "the cards are not needed"),
+            ("4 bytes", "700", "Twice too many"),
+            ("half", "175", "Half of it"),
+            ("three collectives", "525", "it takes twice as long"),
+            ("all compute", "350 / 3", "its own collectives"),
+            ("all fabrics", "43.75", "all devices of the node are sent the same"),
+        ),
+        *one_of(
+            TOKENS,
+            RIGHT_TOKENS,
+            1,
+            ("one card", "9525", "has a card of its own"),
+            ("the fabric", "396.9", "come into it by its cards"),
+            ("as in a node", "350", "Nothing crosses nodes there"),
+            ("nodes for devices", "1125", "1/128 itself"),
+            ("4 bytes", "2381.25", "Twice too many"),
+        ),
+        *one_of(
+            TOKENS,
+            RIGHT_TOKENS,
+            2,
+            ("one", "0.005953", "Where else in a step"),
+            ("two", "0.011906", "at the middle"),
+            ("four", "0.023813", "One too many"),
+            ("all layers", "0.238125", "that of the second can"),
+            ("one card", "0.142875", "comes in by eight cards"),
+            ("1 byte", "0.0089297", "travels in 2 bytes"),
+            ("milliseconds", "17.86", "in seconds, not in ms"),
+        ),
+        *one_of(
+            TOKENS,
+            RIGHT_TOKENS,
+            3,
+            ("compute", "0.336", "in which it computes"),
+            ("for each second", "1.977", "for each second of compute"),
+            ("times as long", "2.977", "What part of it"),
+            ("percent", "66.4", "not a percentage"),
+            ("one card", "0.958", "with one card"),
+        ),
+        *one_of(
+            TOKENS,
+            RIGHT_TOKENS,
+            4,
+            ("bytes alone", '["c"]', "What brings the weights faster"),
+            ("cards alone", '["e"]', "fewer bytes"),
+            ("faster devices", '["c", "d", "e"]', "done sooner"),
+            ("more layers", '["a", "c", "e"]', "twice as many bytes"),
+            ("more micro-batches", '["c", "e", "f"]', "half as long"),
+            ("more nodes", '["b", "c", "e"]', "a little more, not less"),
+            ("the others", '["a", "b", "d", "f"]', "do not lower it"),
+        ),
     ],
     "design": [
         Wrong("all is small", DESIGN.format(2, 1, "node", 1, 1), "more than 80 GB"),
@@ -549,7 +661,9 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
 PROGRAMS = {"step": "sharded_step", "keep": "keep", "clip": "clipped"}
 
 # A reduce-scatter and a gather in which everybody sends to everybody at one time.
-DIRECT_STEP = DIRECT + """
+DIRECT_STEP = (
+    DIRECT
+    + """
 shard = moments.shape[1]
 padding = torch.zeros(shard * comm.size - sum(map(torch.numel, weights)))
 flat = torch.cat([*(g.flatten() for g in gradients), padding])
@@ -564,6 +678,7 @@ for w in weights:
     flat = flat[w.numel() :]
 return new, torch.stack(moments)
 """
+)
 
 # Every rank sends its number to rank 0, all at once; rank 0 sends the sum to half of the ranks at
 # once, and each of these to one more: no rank sends more than two numbers, on four ranks.
@@ -591,10 +706,14 @@ RIGHT = {
     "bytes": [("rounded", BYTES.format("99e9", "20", "84e9", "130e9", "550e9"))],
     "step": [("the best known", DIRECT_STEP)],
     "keep": [
-        ("rounded", "more_sent = 50e9", "more_sent = (5 - 1) * 31 / 32 * keeps  # five reductions for one"),
+        (
+            "rounded",
+            "more_sent = 50e9",
+            "more_sent = (5 - 1) * 31 / 32 * keeps  # five reductions for one",
+        ),
     ],
     "clip": [
-        ("rounded", "second = 3.0", "second = 0.5 / (0.5 / (3**2 + 0.5**2) ** 0.5)"),
+        ("rounded", "second = 2.1", "second = 0.5 / (0.5 / (2**2 + 0.5**2) ** 0.5)"),
         ("the best known", STAR, "squares = comm.all_reduce(shard.square().sum().view(1))"),
         (
             "as torch does it",
@@ -602,6 +721,6 @@ RIGHT = {
             "factor = most / length if length > most else 1.0",
         ),
     ],
-    "tokens": [("rounded", TOKENS.format("350", "1200 - 1", "0.018", "0.66", '["E", "C"]'))],
+    "tokens": [("rounded", TOKENS.format("350", "1200", "0.018", "0.66", '["E", "C"]'))],
     "design": [("rounded", CHEAPEST + "saves = 16")],
 }
