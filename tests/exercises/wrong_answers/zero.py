@@ -179,7 +179,7 @@ BANK = {
         Wrong(
             "own gradient",
             "flat[comm.rank * shard :][:shard]",
-            "right",
+            "What has to come before the update",
             'comm.reduce_scatter(flat, op="mean")',
         ),
         Wrong(
