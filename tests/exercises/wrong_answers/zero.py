@@ -160,7 +160,7 @@ BANK = {
         ),
         *in_place_of(
             "if start < stop:",
-            ("empty pieces", "if start <= stop:", "without elements has no piece"),
+            ("empty pieces", "if start <= stop:", "with nothing in it is none"),
         ),
         Wrong(
             "ranks without a piece are left out",
