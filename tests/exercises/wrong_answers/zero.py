@@ -152,9 +152,15 @@ BANK = {
             "return [[(i, 0, size, 0) for i, size in enumerate(sizes) if i % ranks == rank] for rank in range(ranks)]",
             "deals out whole parameters",
         ),
+        Wrong(
+            "always one more",
+            "shard = (sum(sizes) // (ranks * align) + 1) * align",
+            "larger ones are not needed",
+            "shard = -(-sum(sizes) // (ranks * align)) * align",
+        ),
         *in_place_of(
             "if start < stop:",
-            ("empty pieces", "if start <= stop:", "without elements has no piece"),
+            ("empty pieces", "if start <= stop:", "with nothing in it is none"),
         ),
         Wrong(
             "ranks without a piece are left out",
@@ -179,7 +185,7 @@ BANK = {
         Wrong(
             "own gradient",
             "flat[comm.rank * shard :][:shard]",
-            "right",
+            "What has to come before the update",
             'comm.reduce_scatter(flat, op="mean")',
         ),
         Wrong(
@@ -228,6 +234,18 @@ BANK = {
             "one line comes back",
             "return [w.flatten() for w in new], torch.stack(moments)",
             "cut into tensors of the old shapes",
+            "return new, torch.stack(moments)",
+        ),
+        Wrong(
+            "the steps count from 0",
+            "adamw(mine, gradient, *moments, step - 1)",
+            "has the number 1",
+            "adamw(mine, gradient, *moments, step)",
+        ),
+        Wrong(
+            "old moments",
+            "return new, 0 * torch.stack(moments)",
+            "this rank's new ones",
             "return new, torch.stack(moments)",
         ),
         Wrong(
