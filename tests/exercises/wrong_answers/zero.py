@@ -1,0 +1,744 @@
+"""Wrong answers to the exercises of ZeRO."""
+
+from tests.exercises.wrong_answers import DIRECT, Wrong, in_place_of
+
+BYTES = "held_1 = {}\ndevices_2 = {}\nsent_2 = {}\nsent_twice = {}\nsent_3 = {}"
+TOKENS = "in_node = {}\nacross = {}\nnever_hidden = {}\nwaits = {}\nlower = {}"
+REPORTS = (
+    "run_a, run_b, run_c, run_d, run_e, run_f = {}, {}, {}, {}, {}, {}\n"
+    "gathered, gathered_a = {}, {}"
+)
+KEEP = "keeps = {}\nshould_keep = {}\nmore_sent = {}"
+DESIGN = (
+    'design = {{"nodes": {}, "stage": {}, "shard": "{}", "tensor": {}, "micro_batches": {}}}\n'
+    'loosened, saves, times_across = "memory", 15.9, 6'
+)
+CHEAPEST = DESIGN.format(8, 3, "node", 1, 4) + "\n"
+
+
+def one_of(
+    form: str, right: list[object], place: int, *wrong: tuple[str, object, str]
+) -> list[Wrong]:
+    """Answers with another value in this place: misconception, value and hint."""
+    return [
+        Wrong(name, form.format(*right[:place], value, *right[place + 1 :]), hint)
+        for name, value, hint in wrong
+    ]
+
+
+RIGHT_BYTES = ["99e9", "20", "2 * 23 / 24 * 44e9", "126.5e9", "548e9"]
+RIGHT_TOKENS = ["350", "1191", "0.0179", "0.664", '["c", "e"]']
+RIGHT_REPORTS = ["6", "5", "2", "1", "4", "3", "3e9", "60e9"]
+RIGHT_KEEP = ["12.8e9", "0.4e9", "49.6e9"]
+
+BANK = {
+    "bytes": [
+        *one_of(
+            BYTES,
+            RIGHT_BYTES,
+            0,
+            ("no sharding", "352e9", "without any sharding"),
+            ("stage 2", "22e9 * (2 + 14 / 24)", "keeps its gradients whole"),
+            ("stage 3", "352e9 / 24", "has all weights and all gradients"),
+            ("no master copy", "22e9 * (4 + 8 / 24)", "the master copy"),
+            ("weights are sharded", "22e9 * (12 + 4 / 24)", "is what is sharded"),
+            ("the shard alone", "11e9", "Weights and gradients are there, too"),
+            ("without state", "88e9", "a shard of the optimizer's state"),
+            ("without gradients", "22e9 * 2.5", "Gradients are there"),
+            ("gigabytes", "99", "in bytes, not in GB"),
+        ),
+        *one_of(
+            BYTES,
+            RIGHT_BYTES,
+            1,
+            ("rounded down", "19", "With 19 each still"),
+            ("a part of a device", "19.25", "devices are whole"),
+            ("stage 3", "6", "has all of the weights"),
+            ("the card", "9", "with 80 GB"),
+            ("without gradients", "17", "leaves out the gradients"),
+        ),
+        *one_of(
+            BYTES,
+            RIGHT_BYTES,
+            2,
+            ("the limit", "88e9", "limit for very many"),
+            ("reductions alone", "23 / 24 * 44e9", "New weights come from somewhere"),
+            ("the weights", "44e9", "These are the weights"),
+            ("stage 3", "126.5e9", "This is stage 3"),
+            ("all devices", "48 * 23 / 24 * 44e9", "sum over all devices"),
+            ("shards", "2 * 44e9 / 24", "all parts but one"),
+            ("two all-reduces", "4 * 23 / 24 * 44e9", "An all-reduce and more?"),
+        ),
+        *one_of(
+            BYTES,
+            RIGHT_BYTES,
+            3,
+            ("the all-reduce alone", "84.3e9", "sends new weights on top"),
+            ("two all-reduces", "169e9", "gather of weights once"),
+            ("the limit", "132e9", "limit for very many"),
+            ("the gather alone", "42.2e9", "the gather alone"),
+        ),
+        *one_of(
+            BYTES,
+            RIGHT_BYTES,
+            4,
+            ("one micro-batch", "126.5e9", "This is one micro-batch"),
+            ("reduces each", "759e9", "reduces the gradients of each"),
+            ("one gather each", "7 * 23 / 24 * 44e9", "gathered again before backward"),
+            ("gathers once", "8 * 23 / 24 * 44e9", "the other way round"),
+            ("no reduction", "506e9", "the one reduction is missing"),
+            ("an all-reduce at the end", "14 * 23 / 24 * 44e9", "not an all-reduce"),
+            ("the limit", "572e9", "limit for very many"),
+        ),
+    ],
+    "shards": [
+        *in_place_of(
+            "start - first)",
+            ("places of everything", "start + begin)", "count from the beginning of everything"),
+            ("all at the front", "0)", "is taken"),
+        ),
+        *in_place_of(
+            "shard = -(-sum(sizes) // (ranks * align)) * align",
+            (
+                "rounded down, and the rest to the last",
+                "shard = sum(sizes) // ranks",
+                "is nowhere",
+            ),
+            (
+                "no alignment",
+                "shard = -(-sum(sizes) // ranks)",
+                "no multiple of 4",
+            ),
+            (
+                "everything aligned, not a shard",
+                "shard = -(-sum(sizes) // align) * align // ranks",
+                "is nowhere",
+            ),
+        ),
+        Wrong(
+            "the last rank takes the rest",
+            """
+            shard = sum(sizes) // ranks
+            held, begin = [[] for _ in range(ranks)], 0
+            for i, size in enumerate(sizes):
+                for rank in range(ranks):
+                    first = rank * shard - begin
+                    stop = size if rank == ranks - 1 else min(first + shard, size)
+                    if max(first, 0) < stop:
+                        held[rank].append((i, max(first, 0), stop, max(-first, 0)))
+                begin += size
+            return held
+            """,
+            "The last rank holds more than the others",
+        ),
+        Wrong(
+            "each parameter by itself",
+            """
+            held = [[] for _ in range(ranks)]
+            places = [0] * ranks
+            for i, size in enumerate(sizes):
+                part = -(-size // ranks)
+                for rank in range(ranks):
+                    start, stop = min(rank * part, size), min((rank + 1) * part, size)
+                    if start < stop:
+                        held[rank].append((i, start, stop, places[rank]))
+                        places[rank] += stop - start
+            return held
+            """,
+            "cuts every parameter by itself",
+        ),
+        Wrong(
+            "whole parameters",
+            "return [[(i, 0, size, 0) for i, size in enumerate(sizes) if i % ranks == rank] for rank in range(ranks)]",
+            "deals out whole parameters",
+        ),
+        Wrong(
+            "always one more",
+            "shard = (sum(sizes) // (ranks * align) + 1) * align",
+            "larger ones are not needed",
+            "shard = -(-sum(sizes) // (ranks * align)) * align",
+        ),
+        *in_place_of(
+            "if start < stop:",
+            ("empty pieces", "if start <= stop:", "with nothing in it is none"),
+        ),
+        Wrong(
+            "ranks without a piece are left out",
+            "return [of_rank for of_rank in held if of_rank]",
+            "Every rank has a list",
+            "return held",
+        ),
+        Wrong(
+            "stops within the shard",
+            "piece = (parameter, start - first, stop - first, start - first)",
+            "lies in two places",
+            "piece = (parameter, start, stop, start - first)",
+        ),
+    ],
+    "step": [
+        Wrong(
+            "the sum",
+            "comm.reduce_scatter(flat)",
+            "A reduce-scatter sums",
+            'comm.reduce_scatter(flat, op="mean")',
+        ),
+        Wrong(
+            "own gradient",
+            "flat[comm.rank * shard :][:shard]",
+            "What has to come before the update",
+            'comm.reduce_scatter(flat, op="mean")',
+        ),
+        Wrong(
+            "nothing is gathered",
+            "flat[comm.rank * shard : (comm.rank + 1) * shard] = mine\n    new = []",
+            "have to be gathered",
+            "flat, new = comm.all_gather(mine), []",
+        ),
+        Wrong(
+            "data parallelism",
+            """
+            new, both = [], []
+            flat = comm.all_reduce(torch.cat([g.flatten() for g in gradients]), op="mean")
+            line = torch.cat([w.flatten() for w in weights])
+            zeros = torch.zeros(2, len(line))
+            line, *moments = adamw(line, flat, *zeros, step)
+            for w in weights:
+                new.append(line[: w.numel()].view_as(w))
+                line = line[w.numel() :]
+            return new, torch.stack(moments)
+            """,
+            "that is no sharding",
+        ),
+        Wrong(
+            "no reduction at all",
+            """
+            new, both = [], []
+            flat = torch.cat([g.flatten() for g in gradients])
+            line = torch.cat([w.flatten() for w in weights])
+            zeros = torch.zeros(2, len(line))
+            line, *moments = adamw(line, flat, *zeros, step)
+            for w in weights:
+                new.append(line[: w.numel()].view_as(w))
+                line = line[w.numel() :]
+            return new, torch.stack(moments)
+            """,
+            "Nothing is reduced",
+        ),
+        Wrong(
+            "old weights",
+            "return weights, torch.stack(moments)",
+            "are the old ones",
+            "return new, torch.stack(moments)",
+        ),
+        Wrong(
+            "one line comes back",
+            "return [w.flatten() for w in new], torch.stack(moments)",
+            "cut into tensors of the old shapes",
+            "return new, torch.stack(moments)",
+        ),
+        Wrong(
+            "the steps count from 0",
+            "adamw(mine, gradient, *moments, step - 1)",
+            "has the number 1",
+            "adamw(mine, gradient, *moments, step)",
+        ),
+        Wrong(
+            "old moments",
+            "return new, 0 * torch.stack(moments)",
+            "this rank's new ones",
+            "return new, torch.stack(moments)",
+        ),
+        Wrong(
+            "moments are forgotten",
+            "adamw(mine, gradient, *(0 * moments), step)",
+            "have to be used",
+            "adamw(mine, gradient, *moments, step)",
+        ),
+        Wrong(
+            "always the first step",
+            "adamw(mine, gradient, *moments, 1)",
+            "after three steps",
+            "adamw(mine, gradient, *moments, step)",
+        ),
+        Wrong(
+            "an all-reduce, and a part of it",
+            'comm.all_reduce(flat, op="mean")[comm.rank * shard :][:shard]',
+            "needs the first alone",
+            'comm.reduce_scatter(flat, op="mean")',
+        ),
+        Wrong(
+            "everybody's gradients",
+            "comm.all_gather(flat).view(comm.size, -1).mean(0)[comm.rank * shard :][:shard]",
+            "gathers everybody's gradients",
+            'comm.reduce_scatter(flat, op="mean")',
+        ),
+        Wrong(
+            "new weights among zeros",
+            "among = torch.zeros_like(flat)\n    among[comm.rank * shard :][:shard] = mine\n"
+            "    flat, new = comm.all_reduce(among), []",
+            "the second is enough",
+            "flat, new = comm.all_gather(mine), []",
+        ),
+        Wrong(
+            "new weights among zeros, after an all-reduce",
+            """
+            shard, total = moments.shape[1], sum(map(torch.numel, weights))
+            padding = torch.zeros(shard * comm.size - total)
+            flat = torch.cat([*(g.flatten() for g in gradients), padding])
+            mean = comm.all_reduce(flat, op="mean")
+            at = slice(comm.rank * shard, (comm.rank + 1) * shard)
+            line = torch.cat([*(w.flatten() for w in weights), padding])
+            mine, *moments = adamw(line[at], mean[at], *moments, step)
+            among = torch.zeros_like(line)
+            among[at] = mine
+            among, new = comm.all_reduce(among), []
+            for w in weights:
+                new.append(among[: w.numel()].view_as(w))
+                among = among[w.numel() :]
+            return new, torch.stack(moments)
+            """,
+            "a vector with zeros reduced",
+        ),
+        Wrong(
+            "no padding",
+            "padding = torch.zeros(0)",
+            "must match the size",
+            "padding = torch.zeros(shard * comm.size - elements)",
+        ),
+    ],
+    "keep": [
+        *one_of(
+            KEEP,
+            RIGHT_KEEP,
+            0,
+            ("a shard", "0.4e9", "What does the report say"),
+            ("parameters", "6.4e9", "These are parameters"),
+            ("32 bits", "25.6e9", "here they have 2"),
+            ("each micro-batch's", "64e9", "as large as one of them"),
+            ("all ranks", "409.6e9", "sum over all ranks"),
+        ),
+        *one_of(
+            KEEP,
+            RIGHT_KEEP,
+            1,
+            ("stage 1", "12.8e9", "So it is in stage 1"),
+            ("parameters", "0.2e9", "These are parameters"),
+            ("a shard for each", "2e9", "A shard for each"),
+            ("what others have", "12.4e9", "what the others have"),
+        ),
+        *one_of(
+            KEEP,
+            RIGHT_KEEP,
+            2,
+            ("all of it", "62e9", "How much more"),
+            ("the limit", "51.2e9", "limit for very many"),
+            ("one reduction", "12.4e9", "How many more"),
+            ("all-reduces", "99.2e9", "is half of one"),
+            ("shards", "1.6e9", "all parts but one"),
+            ("nothing", "0", "reduced at once"),
+        ),
+        Wrong(
+            "as it was",
+            "total = gradient if kept is None else kept + gradient\n"
+            '    return total if left else comm.reduce_scatter(total, op="mean")',
+            "Nothing is repaired",
+            "padding = torch.zeros(-len(gradient) % comm.size)\n"
+            "    padded = torch.cat([gradient, padding])\n"
+            '    mine = comm.reduce_scatter(padded, op="mean")\n'
+            "    return mine if kept is None else kept + mine",
+        ),
+        Wrong(
+            "all-reduced and kept",
+            'mine = comm.all_reduce(padded, op="mean")',
+            "Each keeps its shard alone",
+            'mine = comm.reduce_scatter(padded, op="mean")',
+        ),
+        Wrong(
+            "all-reduced and cut",
+            'mine = comm.all_reduce(padded, op="mean").chunk(comm.size)[comm.rank]',
+            "throws most of it away",
+            'mine = comm.reduce_scatter(padded, op="mean")',
+        ),
+        Wrong(
+            "everybody's gradients",
+            "every = comm.all_gather(padded).view(comm.size, comm.size, -1)\n"
+            "    mine = every[:, comm.rank].mean(0)",
+            "gathers everybody's gradients",
+            'mine = comm.reduce_scatter(padded, op="mean")',
+        ),
+        Wrong(
+            "the sum",
+            "mine = comm.reduce_scatter(padded)",
+            "sum over the ranks",
+            'mine = comm.reduce_scatter(padded, op="mean")',
+        ),
+        Wrong(
+            "own gradient",
+            "mine = padded.chunk(comm.size)[comm.rank]",
+            "nothing has come from the others",
+            'mine = comm.reduce_scatter(padded, op="mean")',
+        ),
+        *in_place_of(
+            "return mine if kept is None else kept + mine",
+            ("the last alone", "return mine", "Only the last micro-batch"),
+            (
+                "divided again",
+                "mine = mine / 3\n    return mine if kept is None else kept + mine",
+                "before they come in",
+            ),
+        ),
+        Wrong(
+            "no padding",
+            "padded = gradient",
+            "zeros come last",
+            "padded = torch.cat([gradient, padding])",
+        ),
+        Wrong(
+            "the first is kept whole",
+            "if kept is None and left:\n        return gradient\n"
+            "    if kept is not None and len(kept) == len(gradient) and comm.size > 1:\n"
+            '        return comm.reduce_scatter(kept + gradient, op="mean")\n'
+            "    return mine if kept is None else kept + mine",
+            "kept",
+            "return mine if kept is None else kept + mine",
+        ),
+    ],
+    "clip": [
+        *in_place_of(
+            "too_long = 25**0.5",
+            ("lengths add up", "too_long = 25", "do not add up"),
+            ("each part", "too_long = 1", "So long is each part"),
+            ("its inverse", "too_long = 0.2", "not too short"),
+        ),
+        *in_place_of(
+            "0.5 / (0.5 / (2**2 + 0.5**2) ** 0.5)",
+            ("the other way", "1 / 4.25**0.5", "The other way round"),
+            ("lengths add up", "2.5", "two sides of a right angle"),
+            ("it was short enough", "1", "all of it is to be shortened"),
+            ("as the first", "2", "a little longer than that one"),
+            ("the square", "4.25", "square of the length"),
+            ("it was stretched", "2 * 4.25**0.5", "has left it as it was"),
+            ("what it should be", "0.5 / 4.25**0.5", "How many times as long is it"),
+            ("what it is", "0.5", "How long should it be"),
+        ),
+        *in_place_of(
+            "squares = comm.all_reduce(shard.square().sum().view(1))",
+            ("its own length", "squares = shard.square().sum()", "Nothing is repaired"),
+            (
+                "few of every rank",
+                "squares = comm.all_reduce((shard.square().sum() + few.square().sum()).view(1))"
+                " - few.square().sum()",
+                "it counts once for each",
+            ),
+            (
+                "the mean",
+                "squares = comm.all_reduce((shard.square().sum() + few.square().sum()).view(1),"
+                ' op="mean") - few.square().sum()',
+                "a mean makes them too small",
+            ),
+            (
+                "the sum of lengths",
+                "squares = (comm.all_reduce(shard.norm().view(1)) + few.norm()) ** 2"
+                " - few.square().sum()",
+                "adds lengths up",
+            ),
+            (
+                "the longest",
+                'squares = max(comm.all_reduce(shard.norm().view(1), op="max"), few.norm()) ** 2'
+                " - few.square().sum()",
+                "shorter than the whole",
+            ),
+            (
+                "all shards are gathered",
+                "squares = comm.all_reduce(torch.stack([shard.square().sum()] * 9))[:1]",
+                "more than one number travels",
+            ),
+        ),
+        *in_place_of(
+            "length = float(squares + few.square().sum()) ** 0.5",
+            ("without few", "length = float(squares) ** 0.5", "`few` is a part of the gradient"),
+            ("no root", "length = float(squares + few.square().sum())", "one root is missing"),
+        ),
+        *in_place_of(
+            "factor = most / length if length > most else 1.0",
+            ("always", "factor = most / (length + 1e-9)", "Clipping only shortens"),
+            ("divided by zero", "factor = min(1.0, most / length)", "division by zero"),
+        ),
+        Wrong(
+            "as it was",
+            "factor = min(1.0, most / float(shard.norm()))",
+            "by the length of its own shard",
+            "factor = most / length if length > most else 1.0",
+        ),
+        Wrong(
+            "few stays",
+            "return shard * factor, few",
+            "shortened by the same factor",
+            "return shard * factor, few * factor",
+        ),
+        Wrong(
+            "few is nothing",
+            "length = float(squares) ** 0.5\n"
+            "    factor = most / length if length > most else 1.0\n"
+            "    return shard * factor, few",
+            "counts in the length, and is shortened",
+            "length = float(squares + few.square().sum()) ** 0.5\n"
+            "    factor = most / length if length > most else 1.0\n"
+            "    return shard * factor, few * factor",
+        ),
+    ],
+    "reports": [
+        *one_of(
+            REPORTS,
+            RIGHT_REPORTS,
+            0,
+            ("weights are kept", "3", "What does A send"),
+            ("gradients stay", "7", "those of a shard"),
+            ("state stays", "8", "that of a shard"),
+            ("built before", "2", "those of one device"),
+            ("not gathered", "5", "yet they are gathered twice"),
+        ),
+        *one_of(
+            REPORTS,
+            RIGHT_REPORTS,
+            1,
+            ("the same part", "4", "See the first loss"),
+            ("all-reduced", "1", "more is sent, not less"),
+            ("built before", "2", "something is learned here"),
+        ),
+        *one_of(
+            REPORTS,
+            RIGHT_REPORTS,
+            2,
+            ("not gathered", "5", "See the optimizer's state, too"),
+            ("the same part", "4", "nothing is learned"),
+            ("weights are kept", "3", "Weights from forward"),
+        ),
+        *one_of(
+            REPORTS,
+            RIGHT_REPORTS,
+            3,
+            ("state stays", "8", "that of a shard"),
+            ("gradients stay", "7", "whole gradients anyway"),
+            ("weights are kept", "3", "weights are whole anyway"),
+        ),
+        *one_of(
+            REPORTS,
+            RIGHT_REPORTS,
+            4,
+            ("not gathered", "5", "is another one already"),
+            ("built before", "2", "It learns"),
+        ),
+        *one_of(
+            REPORTS,
+            RIGHT_REPORTS,
+            5,
+            ("one unit", "6", "What does F send"),
+            ("not gathered", "5", "the weights are the new ones"),
+            ("gradients stay", "7", "those of a shard"),
+        ),
+        *one_of(
+            REPORTS,
+            RIGHT_REPORTS,
+            6,
+            ("one unit", "1.5e9", "on its way already"),
+            ("all", "60e9", "given back after use"),
+            ("32 bits", "6e9", "2 bytes here"),
+        ),
+        *one_of(
+            REPORTS,
+            RIGHT_REPORTS,
+            7,
+            ("two of forty", "3e9", "with forty units"),
+            ("parameters", "30e9", "2 bytes here"),
+            ("twice", "120e9", "no second unit"),
+        ),
+    ],
+    "tokens": [
+        *one_of(
+            TOKENS,
+            RIGHT_TOKENS,
+            0,
+            ("the limit", "400", "limit for very many"),
+            ("a card", "8400", "the cards are not needed"),
+            ("all cards", "1050", "the cards are not needed"),
+            ("4 bytes", "700", "Twice too many"),
+            ("half", "175", "Half of it"),
+            ("three collectives", "525", "it takes twice as long"),
+            ("all compute", "350 / 3", "its own collectives"),
+            ("all fabrics", "43.75", "all devices of the node are sent the same"),
+        ),
+        *one_of(
+            TOKENS,
+            RIGHT_TOKENS,
+            1,
+            ("one card", "9525", "has a card of its own"),
+            ("the fabric", "396.9", "come into it by its cards"),
+            ("as in a node", "350", "Nothing crosses nodes there"),
+            ("nodes for devices", "1125", "1/128 itself"),
+            ("4 bytes", "2381.25", "Twice too many"),
+        ),
+        *one_of(
+            TOKENS,
+            RIGHT_TOKENS,
+            2,
+            ("one", "0.005953", "Where else in a step"),
+            ("two", "0.011906", "at the middle"),
+            ("four", "0.023813", "One too many"),
+            ("all layers", "0.238125", "that of the second can"),
+            ("one card", "0.142875", "comes in by eight cards"),
+            ("1 byte", "0.0089297", "travels in 2 bytes"),
+            ("milliseconds", "17.86", "in seconds, not in ms"),
+        ),
+        *one_of(
+            TOKENS,
+            RIGHT_TOKENS,
+            3,
+            ("compute", "0.336", "in which it computes"),
+            ("for each second", "1.977", "for each second of compute"),
+            ("times as long", "2.977", "What part of it"),
+            ("percent", "66.4", "not a percentage"),
+            ("one card", "0.958", "with one card"),
+        ),
+        *one_of(
+            TOKENS,
+            RIGHT_TOKENS,
+            4,
+            ("bytes alone", '["c"]', "What brings the weights faster"),
+            ("cards alone", '["e"]', "fewer bytes"),
+            ("faster devices", '["c", "d", "e"]', "done sooner"),
+            ("more layers", '["a", "c", "e"]', "twice as many bytes"),
+            ("more micro-batches", '["c", "e", "f"]', "half as long"),
+            ("more nodes", '["b", "c", "e"]', "a little more, not less"),
+            ("the others", '["a", "b", "d", "f"]', "do not lower it"),
+        ),
+    ],
+    "design": [
+        Wrong("all is small", DESIGN.format(2, 1, "node", 1, 1), "more than 80 GB"),
+        Wrong("the cluster", DESIGN.format(8, 3, "cluster", 1, 4), "more than 4 s"),
+        Wrong("one micro-batch", DESIGN.format(8, 3, "cluster", 1, 1), "could stay in a node"),
+        Wrong("the next best", DESIGN.format(8, 3, "node", 2, 4), "the next best"),
+        Wrong("tensor parallelism", DESIGN.format(8, 1, "cluster", 4, 2), "sharding alone"),
+        Wrong("small micro-batches", DESIGN.format(8, 3, "node", 1, 8), "gather less often"),
+        Wrong("many nodes", DESIGN.format(16, 3, "node", 1, 2), "on more devices"),
+        Wrong("a choice that there is not", DESIGN.format(6, 3, "node", 1, 4), "is no choice"),
+        Wrong("time", CHEAPEST + 'loosened = "seconds"', "has room for larger micro-batches"),
+        Wrong("what time saves", CHEAPEST + "saves = 4.67", "what 8 s save"),
+        Wrong("what it takes", CHEAPEST + "saves = 127.03", "How much less"),
+        Wrong("the part", CHEAPEST + "saves = 0.111", "wanted in device-seconds"),
+        Wrong("nothing", CHEAPEST + "saves = 0", "May there be fewer"),
+        Wrong("one micro-batch's", CHEAPEST + "times_across = 1.5", "with one micro-batch"),
+        Wrong("the inverse", CHEAPEST + "times_across = 1 / 6", "The other way round"),
+        Wrong("against nothing", CHEAPEST + "times_across = 12", "a copy in each node cross"),
+        Wrong("micro-batches", CHEAPEST + "times_across = 4", "not the same already"),
+    ],
+}
+
+# Answers that are built otherwise: what came, its source, words of the sentence, what it replaces.
+OTHERWISE: dict[str, list[tuple[str, ...]]] = {
+    "bytes": [("a list", "held_1 = [99e9]", "take them off")],
+    "shards": [
+        ("pieces without ranks", "return [(0, 0, 6, 0)]", "a list of lists of tuples of 4"),
+        ("a dictionary", "return dict(enumerate(held))", "it is a dictionary", "return held"),
+        ("no places", "piece = (parameter, start, stop)", "is a tuple of 3",
+         "piece = (parameter, start, stop, start - first)"),
+    ],
+    "step": [
+        ("weights alone", "return new", "a tuple of 2", "return new, torch.stack(moments)"),
+        ("swapped", "return torch.stack(moments), new", "[0] is an array or tensor",
+         "return new, torch.stack(moments)"),
+        ("a list of moments", "return new, moments", "[1] is a list of 2",
+         "return new, torch.stack(moments)"),
+        ("one line", "return torch.cat([w.flatten() for w in new]), torch.stack(moments)",
+         "[0] is an array or tensor", "return new, torch.stack(moments)"),
+    ],
+    "keep": [
+        ("a list", "return [1.0, 2.0]", "should be a tensor; it is a list of 2",
+         "return mine if kept is None else kept + mine"),
+        ("a pair", "return mine, kept", "it is a tuple of 2",
+         "return mine if kept is None else kept + mine"),
+    ],
+    "clip": [
+        ("the shard alone", "return shard * factor", "a tuple of 2",
+         "return shard * factor, few * factor"),
+        ("three", "return shard, few, length", "it is a tuple of 3",
+         "return shard * factor, few * factor"),
+    ],
+    "reports": [("a word", 'run_a = "one unit"', "write it without quotes", "run_a = 6")],
+    "tokens": [
+        ("a text", 'lower = "ce"', "should be a list of texts", 'lower = ["c", "e"]'),
+        ("numbers", "lower = [3, 5]", "[0] is the number 3", 'lower = ["c", "e"]'),
+    ],
+    "design": [
+        ("a list", "design = [8, 3]\nloosened, saves, times_across = 1, 2, 3",
+         "the keys 'nodes', 'stage'"),
+    ],
+}  # fmt: skip
+
+# The programs that are asked for, by question.
+PROGRAMS = {"step": "sharded_step", "keep": "keep", "clip": "clipped"}
+
+# A reduce-scatter and a gather in which everybody sends to everybody at one time.
+DIRECT_STEP = (
+    DIRECT
+    + """
+shard = moments.shape[1]
+padding = torch.zeros(shard * comm.size - sum(map(torch.numel, weights)))
+flat = torch.cat([*(g.flatten() for g in gradients), padding])
+parts = flat.chunk(comm.size)
+gradient = sum(exchange(parts, [parts[comm.rank]] * comm.size)) / comm.size
+flat = torch.cat([*(w.flatten() for w in weights), padding])
+mine = flat[comm.rank * shard :][:shard]
+mine, *moments = adamw(mine, gradient, *moments, step)
+flat, new = torch.cat(exchange([mine] * comm.size, [mine] * comm.size)), []
+for w in weights:
+    new.append(flat[: w.numel()].view_as(w))
+    flat = flat[w.numel() :]
+return new, torch.stack(moments)
+"""
+)
+
+# Every rank sends its number to rank 0, all at once; rank 0 sends the sum to half of the ranks at
+# once, and each of these to one more: no rank sends more than two numbers, on four ranks.
+STAR = """
+total, ranks = shard.square().sum().view(1), range(1, comm.size)
+if comm.rank == 0:
+    came = [torch.zeros(1) for _ in ranks]
+    for handle in [comm.irecv(one, r) for r, one in zip(ranks, came)]:
+        handle.wait()
+    total = total + sum(came)
+else:
+    comm.send(total, 0)
+near = [r for r in ranks if r <= comm.size // 2]
+far = {r - comm.size // 2: r for r in ranks if r not in near}
+source = 0 if comm.rank in near else comm.rank - comm.size // 2
+total = comm.recv(torch.zeros(1), source) if comm.rank else total
+to = near if comm.rank == 0 else [far[comm.rank]] if comm.rank in far else []
+for handle in [comm.isend(total, r) for r in to]:
+    handle.wait()
+squares = total
+""".strip().replace("\n", "\n    ")
+
+# Right answers of another kind: what came, its source, what of the solution it replaces.
+RIGHT = {
+    "bytes": [("rounded", BYTES.format("99e9", "20", "84e9", "130e9", "550e9"))],
+    "step": [("the best known", DIRECT_STEP)],
+    "keep": [
+        (
+            "rounded",
+            "more_sent = 50e9",
+            "more_sent = (5 - 1) * 31 / 32 * keeps  # five reductions for one",
+        ),
+    ],
+    "clip": [
+        ("rounded", "second = 2.1", "second = 0.5 / (0.5 / (2**2 + 0.5**2) ** 0.5)"),
+        ("the best known", STAR, "squares = comm.all_reduce(shard.square().sum().view(1))"),
+        (
+            "as torch does it",
+            "factor = min(1.0, most / (length + 1e-6))",
+            "factor = most / length if length > most else 1.0",
+        ),
+    ],
+    "tokens": [("rounded", TOKENS.format("350", "1200", "0.018", "0.66", '["E", "C"]'))],
+    "design": [("rounded", CHEAPEST + "saves = 16")],
+}
