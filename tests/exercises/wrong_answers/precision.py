@@ -533,7 +533,7 @@ BANK = {
         Wrong(
             "torch's sum of 16 bits",
             "import torch\n    return float(torch.tensor(values, dtype=torch.bfloat16).sum())",
-            "torch adds numbers of 16 bits",
+            "torch itself adds numbers",
             """total = 0.0
     for start in range(0, len(values), chunk):
         of_chunk = 0.0
