@@ -209,12 +209,12 @@ BANK = {
                 (
                     "range is all",
                     ("nothing", "gradients", "nothing", "sums"),
-                    "the same updates",
+                    "take the updates themselves",
                 ),
                 (
-                    "FP16 loses updates",
-                    ("nothing", "gradients", "updates", "sums"),
-                    "the shorter mantissa",
+                    "range is all that FP16 lacks",
+                    ("updates", "gradients", "gradients", "sums"),
+                    "are well within FP16",
                 ),
                 (
                     "BF16 flushes 1e-9",
@@ -276,6 +276,7 @@ BANK = {
             ("a bit in every step", 1, "a move takes the weight a whole spacing"),
             ("FP16", 0.61, "So it is in FP16"),
             ("the first rate", 0.81, "Here the rate is 1e-4"),
+            ("one digit", 5, "rounded to one digit"),
         ),
     ],
     "scaler": [
@@ -287,7 +288,7 @@ BANK = {
                 "[g.float() / scale / scale for g in scaled]",
                 "divided by `scale` twice",
             ),
-            ("unscaled in FP16", "[g / scale for g in scaled]", "All came out as zero"),
+            ("unscaled in FP16", "[g / scale for g in scaled]", "while they were in FP16"),
             (
                 "unscaled in FP16, then cast",
                 "[(g / scale).float() for g in scaled]",
@@ -456,8 +457,8 @@ BANK = {
             "return faulty(master, x, y, scale, limit)",
             "Nothing is repaired yet",
             """w = master.half()
-    error = x.half() @ w - y.half()
-    gradient = x.half().T @ (error * (2 * scale / len(x)))
+    error = (x @ w.float() - y).half()
+    gradient = (x.T @ (error.float() * (2 * scale / len(x)))).half()
     if not gradient.isfinite().all():
         return master
     gradient = gradient.float() / scale
