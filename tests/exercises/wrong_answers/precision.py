@@ -421,7 +421,7 @@ BANK = {
             (
                 "rounded and widened again",
                 "return (w - RATE * gradient.half()).float()",
-                "Two things",
+                "rounded on the way",
             ),
             (
                 "unscaled twice",
@@ -451,6 +451,12 @@ BANK = {
                 "gradient = gradient * min(1.0, limit / scale / gradient.norm())",
                 "the norm was cut while",
             ),
+        ),
+        Wrong(
+            "no weights of 16 bits at all",
+            "w = master",
+            "with weights of FP32",
+            "w = master.half()",
         ),
         Wrong(
             "nothing repaired",
@@ -686,6 +692,7 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
     "fault": [
         ("a pair", "return master, gradient", "What repaired returns should be a tensor", FAULT),
         ("a list", "return (master - RATE * gradient).tolist()", "it is a list of 6", FAULT),
+        ("a column", "return (master - RATE * gradient)[:, None]", "of shape (6,); (6, 1) came", FAULT),
     ],
     "sum": [
         ("all sums", "return [total]", "What chunked_sum returns should be a number", "return total"),
