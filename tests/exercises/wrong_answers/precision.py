@@ -48,6 +48,7 @@ BANK = {
             ("the highest field holds numbers", 504, "kept for infinity and NaN: which field"),
             ("no infinities", 496, "So it is without infinities"),
             ("a mantissa of zero", 128, "what is the largest one"),
+            ("three mantissa bits", 240, "Here there are five"),
             ("four mantissa bits", 248, "one mantissa bit too few"),
             ("the bias taken once too often", 126, "The exponent is one too small"),
         ),
@@ -601,6 +602,7 @@ BANK = {
         Wrong("bits for decibels", BEST + "four_bits_up_to = 4.5", "the bits of a value"),
         Wrong("one too few", BEST + "mantissa_bits_45 = 5", "Nearly: 5 bits"),
         Wrong("one too many", BEST + "mantissa_bits_45 = 7", "but 6 do as well"),
+        Wrong("a part of a bit", BEST + "mantissa_bits_45 = 5.24", "Bits come whole"),
         Wrong("to be added", BEST + "mantissa_bits_45 = 4", "There are two already"),
         Wrong("3 dB a bit", BEST + "mantissa_bits_45 = 9", "This takes 3 dB for a bit"),
         Wrong("10 dB a bit", BEST + "mantissa_bits_45 = 3", "what is that in power"),
@@ -686,8 +688,10 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
     "scaler": [
         ("gradients alone", "return gradients", "should be a tuple of 3", CLEAN),
         ("a dictionary", 'return {"scale": scale}', "it is a dictionary", CLEAN),
-        ("one vector", "return torch.cat(gradients), scale, clean", "The gradients should be a list of 2", CLEAN),
-        ("a flag for the count", "return gradients, scale, 0.5", "[2] is the number 0.5", CLEAN),
+        ("one vector", "return torch.cat(gradients), scale, clean", "[0] is an array or tensor of shape (8,)", CLEAN),
+        ("a dictionary of gradients", 'return {"0": gradients[0]}, scale, clean', "a list of tensors, a number, a whole number", CLEAN),
+        ("a tensor too few", "return gradients[:1], scale, clean", "The gradients should be a list of 2", CLEAN),
+        ("a part for the count", "return gradients, scale, 0.5", "[2] is the number 0.5", CLEAN),
     ],
     "fault": [
         ("a pair", "return master, gradient", "What repaired returns should be a tensor", FAULT),
@@ -737,6 +741,11 @@ RIGHT = {
         ("in capitals", '"Updates"', '"updates"'),
     ],
     "scaler": [
+        (
+            "the scale as a tensor",
+            "return None, torch.tensor(scale / 2), 0",
+            "return None, scale / 2, 0",
+        ),
         (
             "tensors to the end",
             """
