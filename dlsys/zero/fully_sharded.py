@@ -99,6 +99,13 @@ class FullyShardedDataParallel(nn.Module):
         self._seen: Any = None  # versions of the shards when the last step began
         self._micro_batch = -1
 
+    def __getattr__(self, name: str) -> Any:
+        """What is no attribute of this is the module's: its methods, its settings."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
     # -- passes ----------------------------------------------------------------------------------
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
