@@ -1,0 +1,161 @@
+"""Seconds and memory of a training step under ZeRO, ours beside torch's own engine.
+
+    python bench/zero.py              all of it, about four minutes
+    python bench/zero.py stage_3      one part: stage_1, stage_2 or stage_3
+
+Four real processes on gloo train a GPT of 17 million parameters, the same weights and batches on
+both sides, whose steps alternate in one run. A time is the slowest rank's, and the least of the
+steps; a ratio below 1 means that ours is faster. Memory is the most bytes of tensors that a rank
+has at once, from a model's construction to the end of three steps, each side in processes of its
+own. Losses are held against each other.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import ProfilerActivity, profile
+
+from dlsys import world
+from dlsys.model import GPT
+from dlsys.transformer import TransformerSpec
+from dlsys.zero import FullyShardedDataParallel, ShardedOptimizer
+
+RANKS, WARM, TURNS = 4, 2, 12
+SPEC = TransformerSpec(layers=8, hidden=384, heads=8, vocab=4096, sequence=64, tied=False)
+ADAMW = {"lr": 1e-3}
+Step = Callable[[], float]
+
+
+def batch(rank: int) -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(rank)
+    words = torch.randint(SPEC.vocab, (2, SPEC.sequence + 1), generator=random)
+    return words[:, :-1].contiguous(), words[:, 1:].contiguous()
+
+
+def stepper(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int) -> Step:
+    data = batch(rank)
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = model(*data)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+# -- both sides of each part -----------------------------------------------------------------------
+
+
+def our_shards(comm: world.Communicator) -> Step:
+    model = FullyShardedDataParallel(GPT(SPEC), comm)
+    return stepper(model, torch.optim.AdamW(model.parameters(), **ADAMW), comm.rank)
+
+
+def their_shards(comm: world.Communicator) -> Step:
+    """Gathered and freed as often as ours: the outer unit, too."""
+    model = GPT(SPEC)
+    for layer in model.layers:
+        fully_shard(layer)
+    fully_shard(model, reshard_after_forward=True)
+    return stepper(model, torch.optim.AdamW(model.parameters(), **ADAMW), comm.rank)
+
+
+def our_optimizer(comm: world.Communicator, stage: int) -> Step:
+    model = GPT(SPEC)
+    optimizer = ShardedOptimizer(model.parameters(), torch.optim.AdamW, comm, stage=stage, **ADAMW)
+    return stepper(model, optimizer, comm.rank)
+
+
+def their_optimizer(comm: world.Communicator) -> Step:
+    model = DistributedDataParallel(GPT(SPEC), gradient_as_bucket_view=True)
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, **ADAMW)
+    return stepper(model, optimizer, comm.rank)
+
+
+PARTS: dict[str, dict[str, tuple]] = {
+    "stage_1": {"ours": (our_optimizer, 1), "DDP + ZRO": (their_optimizer,)},
+    "stage_2": {"ours": (our_optimizer, 2), "DDP + ZRO": (their_optimizer,)},
+    "stage_3": {"ours": (our_shards,), "fully_shard": (their_shards,)},
+}
+
+
+# -- measuring -------------------------------------------------------------------------------------
+
+
+def alternate(comm: world.Communicator, part: str) -> tuple[dict, dict]:
+    """Each side's losses, and the seconds of its steps on this rank."""
+    warnings.simplefilter("ignore")
+    steps = {name: make(comm, *more) for name, (make, *more) in PARTS[part].items()}
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    losses: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in range(WARM + TURNS):
+        for name in steps if turn % 2 else reversed(steps):
+            comm.barrier()
+            begin = time.perf_counter()
+            losses[name].append(steps[name]())
+            comm.barrier()
+            if turn >= WARM:
+                seconds[name].append(time.perf_counter() - begin)
+    return losses, seconds
+
+
+def peak(comm: world.Communicator, part: str, name: str) -> int:
+    """The most bytes of tensors that this rank has at once."""
+    warnings.simplefilter("ignore")
+    make, *more = PARTS[part][name]
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        step = make(comm, *more)
+        for _ in range(3):
+            step()
+    now = most = 0
+    for event in profiler.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            most = max(most, now)
+    return most
+
+
+def show(part: str) -> None:
+    """Run both sides of a part, and print them with ours as a share of theirs."""
+    results = world.launch(alternate, RANKS, args=(part,), check=False, timeout=500).results
+    for losses, _ in results:
+        torch.testing.assert_close(*losses.values(), rtol=1e-4, atol=1e-4)
+    ours, theirs = PARTS[part]
+    slowest = {
+        name: [max(turn) for turn in zip(*(seconds[name] for _, seconds in results), strict=True)]
+        for name in (ours, theirs)
+    }
+    bytes_of = {
+        name: max(world.launch(peak, RANKS, args=(part, name), check=False).results)
+        for name in (ours, theirs)
+    }
+    least = {name: min(times) for name, times in slowest.items()}
+    pairs = [a / b for a, b in zip(slowest[ours], slowest[theirs], strict=True)]
+    print(
+        f"{part}   "
+        + "   ".join(f"{n} {least[n] * 1e3:6.0f} ms {bytes_of[n] / 2**20:6.1f} MiB" for n in least)
+        + f"   ratios: least {least[ours] / least[theirs]:.2f}, "
+        f"median of turns {statistics.median(pairs):.2f}, "
+        f"memory {bytes_of[ours] / bytes_of[theirs]:.2f}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    print(f"{GPT(SPEC, device='meta').spec.parameters() / 1e6:.1f} million parameters, load ", end="")
+    print(*(f"{load:.1f}" for load in os.getloadavg()))
+    for each in sys.argv[1:] or PARTS:
+        show(each)
