@@ -1,20 +1,20 @@
 """Seconds and memory of a training step under ZeRO, ours beside torch's own engine.
 
-    python bench/zero.py              all of it, about four minutes
+    python bench/zero.py              all of it, about four minutes on a quiet machine
     python bench/zero.py stage_3      one part: stage_1, stage_2 or stage_3
 
 Four real processes on gloo train a GPT of 17 million parameters, the same weights and batches on
-both sides, whose steps alternate in one run. A time is the slowest rank's, and the least of the
-steps; a ratio below 1 means that ours is faster. Memory is the most that a step's process takes
-beyond what it took before the model was built, each side in processes of its own. Losses are held
-against each other.
+both sides, whose steps alternate in one run. Seconds are the slowest rank's, and the least of the
+steps; a ratio below 1 means that ours is faster. Seconds that all ranks' processors are busy stand
+beside them, for they depend less on what else the machine does. Memory is the most that a step's
+process takes beyond what it took before the model was built, each side in processes of its own.
+Losses are held against each other.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import statistics
 import sys
 import time
 import warnings
@@ -32,7 +32,8 @@ from dlsys.model import GPT
 from dlsys.transformer import TransformerSpec
 from dlsys.zero import FullyShardedDataParallel, ShardedOptimizer
 
-RANKS, WARM, TURNS = 4, 2, 12
+RANKS, WARM, TURNS = 4, 2, 8
+BUCKET = 4  # MiB, on both sides: 16 of them in 66 MiB of weights
 SPEC = TransformerSpec(layers=8, hidden=384, heads=8, vocab=4096, sequence=64, tied=False)
 ADAMW = {"lr": 1e-3}
 Step = Callable[[], float]
@@ -76,12 +77,19 @@ def their_shards(comm: world.Communicator) -> Step:
 
 def our_optimizer(comm: world.Communicator, stage: int) -> Step:
     model = GPT(SPEC)
-    optimizer = ShardedOptimizer(model.parameters(), torch.optim.AdamW, comm, stage=stage, **ADAMW)
+    optimizer = ShardedOptimizer(
+        model.parameters(),
+        torch.optim.AdamW,
+        comm,
+        stage=stage,
+        bucket_bytes=BUCKET * 2**20,
+        **ADAMW,
+    )
     return stepper(model, optimizer, comm.rank)
 
 
 def their_optimizer(comm: world.Communicator) -> Step:
-    model = DistributedDataParallel(GPT(SPEC), gradient_as_bucket_view=True)
+    model = DistributedDataParallel(GPT(SPEC), bucket_cap_mb=BUCKET, gradient_as_bucket_view=True)
     optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, **ADAMW)
     return stepper(model, optimizer, comm.rank)
 
@@ -96,28 +104,27 @@ PARTS: dict[str, dict[str, tuple]] = {
 # -- measuring -------------------------------------------------------------------------------------
 
 
-def alternate(comm: world.Communicator, part: str) -> tuple[dict, dict]:
-    """Each side's losses, and the seconds of its steps on this rank."""
+def alternate(comm: world.Communicator, part: str) -> dict[str, list[tuple[float, ...]]]:
+    """For each side and step the loss on this rank, its seconds, and those of its processor."""
     warnings.simplefilter("ignore")
     steps = {name: make(comm, *more) for name, (make, *more) in PARTS[part].items()}
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    losses: dict[str, list[float]] = {name: [] for name in steps}
+    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in steps}
     for turn in range(WARM + TURNS):
         for name in steps if turn % 2 else reversed(steps):
             comm.barrier()
-            begin = time.perf_counter()
-            losses[name].append(steps[name]())
+            begin, busy = time.perf_counter(), time.process_time()
+            loss = steps[name]()
             comm.barrier()
-            if turn >= WARM:
-                seconds[name].append(time.perf_counter() - begin)
-    return losses, seconds
+            done = time.perf_counter() - begin, time.process_time() - busy
+            found[name].append((loss, *done))
+    return found
 
 
 def peak(comm: world.Communicator, part: str, name: str) -> int:
     """The most bytes that training adds to this process, in steps after the first."""
     warnings.simplefilter("ignore")
     make, *more = PARTS[part][name]
-    ctypes.CDLL(None).mallopt(-3, 2**16)  # tensors are mapped, and given back at once when freed
+    ctypes.CDLL(None).mallopt(-3, 2**20)  # large tensors go back at once when freed
     comm.all_gather(torch.zeros(1))
     before = _kilobytes("VmRSS")
     step = make(comm, *more)
@@ -136,26 +143,23 @@ def _kilobytes(name: str) -> int:
 def show(part: str) -> None:
     """Run both sides of a part, and print them with ours as a share of theirs."""
     results = world.launch(alternate, RANKS, args=(part,), check=False, timeout=500).results
-    for losses, _ in results:
-        torch.testing.assert_close(*losses.values(), rtol=1e-4, atol=1e-4)
-    ours, theirs = PARTS[part]
-    slowest = {
-        name: [max(turn) for turn in zip(*(seconds[name] for _, seconds in results), strict=True)]
-        for name in (ours, theirs)
-    }
-    bytes_of = {
-        name: max(world.launch(peak, RANKS, args=(part, name), check=False).results)
-        for name in (ours, theirs)
-    }
-    least = {name: min(times) for name, times in slowest.items()}
-    pairs = [a / b for a, b in zip(slowest[ours], slowest[theirs], strict=True)]
+    figures: dict[str, tuple[float, ...]] = {}
+    losses, turns = [], []
+    for name in PARTS[part]:
+        found = torch.tensor([mine[name] for mine in results], dtype=torch.float64)
+        losses.append(found[:, :, 0])
+        seconds, busy = found[:, WARM:, 1].amax(0), found[:, WARM:, 2].sum(0)
+        turns.append(seconds)
+        memory = world.launch(peak, RANKS, args=(part, name), check=False, timeout=300).results
+        figures[name] = seconds.min().item(), busy.min().item(), max(memory) / 2**20
+    torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-4)
+    ours, theirs = figures.values()
+    for name, (seconds, busy, mebibytes) in figures.items():
+        print(f"{part}, {name:12} {seconds:5.2f} s {busy:5.2f} s busy {mebibytes:4.0f} MiB")
+    least, busy, memory = (a / b for a, b in zip(ours, theirs, strict=True))
+    median = (turns[0] / turns[1]).median()
     print(
-        f"{part}   "
-        + "   ".join(f"{n} {least[n] * 1e3:6.0f} ms {bytes_of[n] / 2**20:6.1f} MiB" for n in least)
-        + f"   ratios: least {least[ours] / least[theirs]:.2f}, "
-        f"median of turns {statistics.median(pairs):.2f}, "
-        f"memory {bytes_of[ours] / bytes_of[theirs]:.2f}",
-        flush=True,
+        f"ratios {least:.2f} (median of turns {median:.2f}), busy {busy:.2f}, memory {memory:.2f}"
     )
 
 
