@@ -109,6 +109,11 @@ class Pipeline:
             return None
         stage = self.stages[0 if self.comm.rank == first else self.plan.stages - 1]
         tied = getattr(stage, "tied", None)
+        if hasattr(tied, "is_shard"):
+            raise ValueError(
+                f"Rank {self.comm.rank} has a shard of the tied matrix, of which first and last "
+                "stage add up whole gradients: leave it out of the units that are sharded."
+            )
         return tied if tied is not None and tied.requires_grad else None
 
     def _both(self, tied: nn.Parameter) -> Tensor:

@@ -24,7 +24,7 @@ def sum_gradients(module: nn.Module, names: Sequence[str], comm: Communicator) -
     originals: list[list[Any]] = []
 
     def swap_in(module: nn.Module, _: Any) -> None:
-        held: list[Any] = [module.get_submodule(path)._parameters for path, _ in places]
+        held = [_where(module.get_submodule(path), leaf) for path, leaf in places]
         mine = [table[leaf] for table, (_, leaf) in zip(held, places, strict=True)]
         originals.append(mine)
         for table, (_, leaf), shared in zip(held, places, copies(mine, comm), strict=True):
@@ -32,7 +32,13 @@ def sum_gradients(module: nn.Module, names: Sequence[str], comm: Communicator) -
 
     def swap_back(module: nn.Module, *_: Any) -> None:
         for (path, leaf), parameter in zip(places, originals.pop(), strict=True):
-            module.get_submodule(path)._parameters[leaf] = parameter
+            _where(module.get_submodule(path), leaf)[leaf] = parameter
 
     module.register_forward_pre_hook(swap_in)
     module.register_forward_hook(swap_back, always_call=True)
+
+
+def _where(module: nn.Module, leaf: str) -> dict[str, Any]:
+    """Where a module finds what it computes with: what is shown in a parameter's stead is an
+    attribute, and comes first."""
+    return module.__dict__ if leaf in module.__dict__ else module._parameters

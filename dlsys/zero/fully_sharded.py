@@ -54,6 +54,7 @@ class FullyShardedDataParallel(nn.Module):
     returns, in .grad of the shards. Every rank runs the same units in the same order; a unit that
     ran without using a parameter gives it zeros, one that did not run gives nothing. After a
     forward or backward pass that raised on all ranks the next one works; gradients are dropped.
+    What is no attribute of this is the module's.
     comm=None means the world that the caller is in. Raises ValueError on every rank where modules
     differ. Source: Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054); Zhao et al. 2023 (PyTorch
     FSDP, arXiv 2304.11277).
@@ -98,6 +99,13 @@ class FullyShardedDataParallel(nn.Module):
         self._replicated.call_when_ready(self._backward.begin)
         self._seen: Any = None  # versions of the shards when the last step began
         self._micro_batch = -1
+
+    def __getattr__(self, name: str) -> Any:
+        """What is no attribute of this is the module's: its methods, its settings."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
 
     # -- passes ----------------------------------------------------------------------------------
 

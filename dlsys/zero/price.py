@@ -85,8 +85,8 @@ def two_levels(kind: str, nbytes: float, cluster: Cluster) -> tuple[float, float
     """Seconds inside nodes and across them of a collective of `nbytes` among all devices."""
     node = cluster.devices_per_node
     # The devices of a node send to others at one time, and share what cards it has.
-    share = min(1.0, cluster.nics / node)
-    card = Link(cluster.inter.name, cluster.inter.latency, cluster.inter.bandwidth * share)
+    share = cluster.inter.bandwidth * cluster.nics / node
+    card = Link(cluster.inter.name, cluster.inter.latency, share)
     inside = plan_for(kind, node).price(nbytes, cluster.intra).seconds
     return inside, plan_for(kind, cluster.nodes).price(nbytes / node, card).seconds
 

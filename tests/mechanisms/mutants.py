@@ -1,7 +1,8 @@
 """What could be wrong in a mechanism's plan, check and price without a test of it noticing.
 
 `make mutants CHAPTER=slug` changes one small thing at a time in plan.py, check.py and price.py of a
-slug (a mutant: `+` becomes `-`, `<` becomes `<=`), and runs the tests of the slug against each. It
+slug, and in what `MORE` names (a mutant: `+` becomes `-`, `<` becomes `<=`), and runs the tests of
+the slug against each. It
 shows every mutant that no test noticed, and fails unless mutants.toml lists it with a reason, as
 
     [[tensor_parallel]]
@@ -35,6 +36,7 @@ SCRATCH = ROOT / "_build" / "mutants"
 MECHANISMS = Path(__file__).parent
 LISTED = MECHANISMS / "mutants.toml"
 FILES = ("plan.py", "check.py", "price.py")
+MORE = {"zero": ("flat.py", "scaling.py")}  # what else has formulas, by slug
 QUICK = "MUTANTS_QUICK"  # set in the first round, which most mutants do not outlive
 NOTICED = {"killed", "timeout"}  # one that never ends is noticed, too
 SETTINGS = """
@@ -170,7 +172,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make mutants", usage="make mutants CHAPTER=slug")
     parser.add_argument("slug", nargs="?", default="")
     slug = parser.parse_args().slug
-    files = [f"dlsys/{slug}/{name}" for name in FILES if (ROOT / "dlsys" / slug / name).is_file()]
+    names = [*FILES, *MORE.get(slug, ())]
+    files = [f"dlsys/{slug}/{name}" for name in names if (ROOT / "dlsys" / slug / name).is_file()]
     if not slug or not files:
         parser.error(f"name a chapter with one of {', '.join(FILES)} in dlsys/, not {slug!r}")
     listed = read_listed(slug)

@@ -72,7 +72,7 @@ def test_the_explorer_draws_every_stage_and_the_chosen_step():
 
 def test_a_picture_of_a_step_has_a_bar_for_each_pass_and_each_collective():
     plan = step_plan(3, UNITS, 4)
-    (axes,) = plan.draw(1.0, 2.0, LINKS["nvlink4"]).axes
+    (axes,) = plan.draw(1.0, 2.0, where=LINKS["nvlink4"]).axes
     step = overlap(plan, 1.0, 2.0, LINKS["nvlink4"])
     assert len(axes.patches) == len(step.compute) + len(step.network)
     numbers = sorted(text.get_text() for text in axes.texts)

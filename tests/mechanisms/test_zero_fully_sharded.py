@@ -1138,6 +1138,17 @@ def test_what_cannot_be_sharded_is_refused(what):
     world.simulate(program, 4)
 
 
+def test_what_is_no_attribute_of_it_is_the_modules():
+    def program(comm):
+        model = FullyShardedDataParallel(GPT(SPEC), comm)
+        assert model.spec is model.module.spec
+        assert model.stream_shape(torch.zeros(2, 3)) == (2, 3, SPEC.hidden)
+        with pytest.raises(AttributeError, match="'GPT' object has no attribute 'specs'"):
+            model.specs  # noqa: B018
+
+    world.simulate(program, 2)
+
+
 @pytest.mark.parametrize(
     "change", [nn.Module.double, lambda net: setattr(net[0], "bias", nn.Parameter(torch.ones(3)))]
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -183,6 +185,143 @@ def test_a_plan_that_cannot_be_run_or_trains_something_else_is_refused(stage, ch
     plan = step_plan(stage, UNITS, 4)
     with pytest.raises(ValueError, match=said):
         replace(plan, actions=tuple(change([*plan.actions]))).check()
+
+
+def without(*gone):
+    return lambda actions: [a for a in actions if (a.kind, a.unit, a.micro_batch) not in gone]
+
+
+def before(kind, *more):
+    """Put actions in front of the first of this kind."""
+
+    def change(actions):
+        place = next(i for i, action in enumerate(actions) if action.kind == kind)
+        return [*actions[:place], *more, *actions[place:]]
+
+    return change
+
+
+GATHER_0, WAIT = Action("gather", 0), Action("wait", -1)
+
+
+@pytest.mark.parametrize(
+    ("stage", "batches", "change", "said"),
+    [
+        (
+            *(2, 2, without(("free gradients", 0, 0))),
+            "Action 4, backward 0 of micro-batch 1: its gradients were reduced and are still "
+            "there: what is reduced twice counts twice.",
+        ),
+        (
+            *(0, 1, before("backward", Action("backward", 1), Action("backward", 1))),
+            "Action 3, backward 1 of micro-batch 0: a unit goes backward once for each "
+            "micro-batch, after its forward.",
+        ),
+        (
+            *(3, 1, before("backward", Action("free weights", 1))),
+            "Action 9, backward 1 of micro-batch 0: its weights are not whole: gather them before.",
+        ),
+        (
+            *(3, 1, without(("gather", 1, 0))),
+            "Action 3, forward 1 of micro-batch 0: its weights are not whole: gather them before.",
+        ),
+        (
+            *(0, 1, before("backward", Action("forward", 1))),
+            "Action 2, forward 1 of micro-batch 0: a unit goes forward once for each "
+            "micro-batch, in order, before the update.",
+        ),
+        (
+            *(2, 1, before("reduce", Action("free gradients", 1))),
+            "Action 3, free gradients 1 of micro-batch 0: its gradients were not reduced: they "
+            "would be lost.",
+        ),
+        (
+            *(3, 1, before("backward", Action("free weights", 1), Action("free weights", 1))),
+            "Action 9, free weights 1 of micro-batch 0: its weights are not whole.",
+        ),
+        (
+            *(1, 1, lambda actions: [GATHER_0, *actions]),
+            "Action 0, gather 0 of micro-batch 0: its weights are whole already.",
+        ),
+        (
+            *(3, 1, lambda actions: [*actions, GATHER_0, GATHER_0]),
+            "Action 18, gather 0 of micro-batch 0: its weights are whole already.",
+        ),
+        (
+            *(2, 1, before("free gradients", Action("reduce", 1))),
+            "Action 5, reduce 1 of micro-batch 0: there are no gradients that were not reduced "
+            "yet.",
+        ),
+        (
+            *(1, 2, without(("reduce", 1, 1))),
+            "Action 13, update of micro-batch 1: unit 1 has reduced the gradients of 1 of 2 "
+            "micro-batches.",
+        ),
+        (
+            *(1, 1, without(("reduce", 1, 0))),
+            "Action 6, update of micro-batch 0: unit 1 has reduced the gradients of 0 of 1 "
+            "micro-batches.",
+        ),
+        (
+            *(0, 1, lambda actions: [*actions, actions[-1]]),
+            "Action 8, update of micro-batch 0: the step has been taken.",
+        ),
+        (
+            *(1, 1, without(("wait", -1, 0))),
+            "Action 6, update of micro-batch 0: nobody has waited for the reduction of unit 0.",
+        ),
+        (
+            *(2, 1, before("free gradients", WAIT)),
+            "Action 5, wait of micro-batch 0: there is no reduction to wait for.",
+        ),
+        (
+            *(1, 1, before("reduce", WAIT)),
+            "Action 3, wait of micro-batch 0: there is no reduction to wait for.",
+        ),
+        (0, 1, without(("update", -1, 0)), "After the last action nothing was updated."),
+    ],
+)
+def test_a_refusal_is_a_sentence_that_names_the_action(stage, batches, change, said):
+    plan = step_plan(stage, {"a": 5, "b": 6} if batches == 1 or stage < 2 else {"a": 5}, 4, batches)
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+        replace(plan, actions=tuple(change([*plan.actions]))).check()
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_to_gather_new_weights_twice_wastes_bytes_alone(stage):
+    plan = step_plan(stage, UNITS, 4)
+    replace(plan, actions=(*plan.actions, GATHER_0)).check()
+
+
+def test_a_wait_leaves_gradients_that_were_not_sent_as_they_are():
+    plan = step_plan(0, {"a": 5, "b": 6}, 4)
+    order = "forward 0, forward 1, backward 1, backward 0, reduce 1, wait, reduce 0, wait, update"
+    words = (each.split() for each in order.split(", "))
+    actions = tuple(Action(kind, int(unit[0]) if unit else -1) for kind, *unit in words)
+    replace(plan, actions=actions).check()
+
+
+def test_a_plan_says_what_it_is_asked():
+    plan = step_plan(3, UNITS, 4)
+    assert (plan.shard(0), plan.shard(2)) == (2, 2)
+    for unit, allowed in ((3, "at most 2"), (-1, "a whole number of at least 0")):
+        with pytest.raises(ValueError, match=f"^unit is {unit}; it must be {allowed}"):
+            plan.shard(unit)
+    assert isinstance(plan.times("gather"), int)
+    kinds = (
+        "'gather', 'forward', 'backward', 'reduce', 'free weights', 'free gradients', 'wait', "
+        "'update'"
+    )
+    for kind in ("scatter", []):
+        said = re.escape(f"kind is {kind!r}; it must be one of {kinds}.")
+        with pytest.raises(ValueError, match=f"^{said}$"):
+            plan.times(kind)
+    assert str(Action("gather", 2, 1)) == "gather 2 of micro-batch 1"
+    assert str(Action("update", -1)) == "update of micro-batch 0"
+
+
+def test_elements_of_any_integer_type_become_an_int():
+    assert type(Unit("a", np.int64(5)).elements) is int
 
 
 def test_gradients_that_are_reduced_twice_are_refused():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -13,7 +14,18 @@ from dlsys import world
 from dlsys.data_parallel import step_bytes
 from dlsys.hardware import LINKS, Link, dgx_h100
 from dlsys.memory_wall import model_state
-from dlsys.zero import StepPlan, Unit, flat, held, overlap, price, sent, step_plan
+from dlsys.zero import (
+    Action,
+    StepPlan,
+    Unit,
+    collective_seconds,
+    flat,
+    held,
+    overlap,
+    price,
+    sent,
+    step_plan,
+)
 
 LINK = Link("plain", latency=2e-3, bandwidth=1e6)
 BLOCKS = {f"block {i}": 7_500_000_000 // 24 for i in range(24)}
@@ -149,6 +161,14 @@ def test_whole_gradients_are_those_of_two_neighbours_unless_they_are_kept():
 
 def test_gathered_weights_are_padded():
     assert held(step_plan(3, {"a": 5}, 4)).gathered == 2 * flat({"a": 5}, 4).padded == 16
+    assert held(step_plan(2, {"a": 5}, 4)).unreduced == 2 * 5
+    assert held(step_plan(3, {"a": 0}, 4)).gathered == 0
+
+
+def test_what_is_freed_without_being_there_takes_nothing():
+    plan = step_plan(3, {"a": 5}, 4)
+    actions = (Action("free weights", 0), *plan.actions)  # a plan by hand, which nobody has checked
+    assert held(replace(plan, actions=actions)) == held(plan)
 
 
 # -- seconds -------------------------------------------------------------------------------------
@@ -205,9 +225,25 @@ def test_seconds_may_be_given_for_each_unit_or_in_all():
         overlap(plan, [1.0], 1.0, LINK)
 
 
+@pytest.mark.parametrize(("stage", "elements"), [(0, 5), (1, 8), (2, 8), (3, 8)])
+def test_a_reduction_carries_padding_where_it_leaves_shards(stage, elements):
+    kind = "reduce_scatter" if stage else "all_reduce"
+    step = step_plan(stage, {"a": 5}, 4).price(1.0, 2.0, LINK, itemsize=4)
+    spans = {span.kind: span.end - span.start for span in step.network}
+    assert spans["reduce"] == pytest.approx(collective_seconds(kind, 4 * elements, 4, LINK))
+
+
+def test_a_plan_is_priced_as_overlap_prices_it():
+    plan = step_plan(3, {"a": 100, "b": 300}, 4)
+    assert plan.price(1.0, [2.0, 3.0], LINK, itemsize=4) == overlap(
+        plan, 1.0, [2.0, 3.0], LINK, itemsize=4
+    )
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
+        (lambda: overlap(step_plan(1, {"a": 1}, 1), [-1.0], 1.0, None), r"^forward is -1\.0"),
         (lambda: price(5, 1e9, 8), "stage is 5"),
         (lambda: price(3, -1, 8), "nbytes is -1"),
         (lambda: price(3, 1e9, 0), "n is 0"),
