@@ -92,8 +92,6 @@ def test_the_gradients_of_the_fourth_question_are_those_of_plans() -> None:
 
 
 def test_the_clipped_gradient_is_that_of_the_package() -> None:
-    """On four ranks the second of two parameters is frozen apart: whole, and the same on all."""
-
     def run(comm: Communicator) -> torch.Tensor:
         parameters = [nn.Parameter(torch.zeros(24))]
         optimizer = ShardedOptimizer(parameters, torch.optim.SGD, comm, lr=1.0)
