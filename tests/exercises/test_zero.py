@@ -368,12 +368,15 @@ def test_the_figures_of_the_model_answer_on_stage_3_are_right() -> None:
         plan = step_plan(stage, units, 64, micro_batches=4)
         collectives.append(plan.times("gather") + plan.times("reduce"))
         assert f"{sent(plan) / 1e9:.0f} GB" == words
-        assert words in text
+        assert f"which send {words}" in text
+    assert "- 1 point: 28.8 and 3.25 GB" in text
+    assert "or 128 and 307 GB; and that about 3,900 tokens" in text
     assert collectives == [5, 12]
     assert "stage 2 has 5 collectives over 26 GB (four reductions, one gather" in text
     assert "Stage 3 has 12" in text
     needed = tokens_to_hide(400e12, 8 * 12.5e9, 64)
-    assert f"about {round(needed, -1):,.0f} tokens" in text
+    assert f"asks for about {round(needed, -1):,.0f} tokens" in text
+    assert f"{round(needed, -2):,.0f}" == "3,900"
     assert 3.5 < needed / 1000 < 4.2  # "about four times as long as its compute"
     assert f"where {tokens_to_hide(400e12, 450e9, 8):.0f} tokens hide them" in text
     assert held(step_plan(3, units, 8)).at_rest == 26e9  # a copy in each node
