@@ -13,14 +13,14 @@ from dlsys import world
 from dlsys.annotated import checked
 from dlsys.checks import flag, refuse
 from dlsys.world import Communicator
-from dlsys.zero.arguments import check_options, from_zero, listed
-from dlsys.zero.bucket import Bucket
-from dlsys.zero.gradient_shards import AveragedGradients, GradientShards
-from dlsys.zero.in_backward import InBackward
-from dlsys.zero.layout import Layout
-from dlsys.zero.ledger import Ledger, Resident
+from dlsys.zero.optimizer.arguments import check_options, from_zero, listed
+from dlsys.zero.optimizer.bucket import Bucket
+from dlsys.zero.optimizer.gradient_shards import AveragedGradients, GradientShards
+from dlsys.zero.optimizer.in_backward import InBackward
+from dlsys.zero.optimizer.layout import Layout
+from dlsys.zero.optimizer.ledger import Ledger, Resident
+from dlsys.zero.optimizer.sharded_state import exchange, load, merge_state_dicts, sharded
 from dlsys.zero.plan import UPDATE, Action
-from dlsys.zero.sharded_state import exchange, load, merge_state_dicts, sharded
 
 Params = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dlsys.zero.sharded_unit import ShardedUnit
+from dlsys.zero.fsdp.sharded_unit import ShardedUnit
 
 
 @torch.no_grad()

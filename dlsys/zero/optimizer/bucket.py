@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from dlsys.zero.dealt import Dealt
 from dlsys.zero.flat import Flat, Piece
+from dlsys.zero.optimizer.dealt import Dealt
 
 Named = tuple[str, Tensor]
 

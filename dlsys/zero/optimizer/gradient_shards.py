@@ -10,8 +10,8 @@ from torch.nn.utils import clip_grad_norm_
 
 from dlsys.tensors import dense
 from dlsys.world import Communicator, Handle
-from dlsys.zero.bucket import Bucket, Part
-from dlsys.zero.ledger import Ledger
+from dlsys.zero.optimizer.bucket import Bucket, Part
+from dlsys.zero.optimizer.ledger import Ledger
 from dlsys.zero.plan import FREE_GRADIENTS, REDUCE, WAIT
 
 

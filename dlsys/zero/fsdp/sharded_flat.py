@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from dlsys.world import Communicator, Handle
 from dlsys.zero.flat import flat
+from dlsys.zero.fsdp.membership import Slot
 from dlsys.zero.journal import Journal
-from dlsys.zero.membership import Slot
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Variable
 
-from dlsys.zero.bucket import Bucket
-from dlsys.zero.gradient_shards import GradientShards
+from dlsys.zero.optimizer.bucket import Bucket
+from dlsys.zero.optimizer.gradient_shards import GradientShards
 
 
 class InBackward(GradientShards):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from dlsys.world import Communicator
-from dlsys.zero.membership import Slot
+from dlsys.zero.fsdp.membership import Slot
 
 
 class Replicated:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from dlsys.world import Communicator, Handle
-from dlsys.zero.bucket import Bucket, Named, Part, bucketed
-from dlsys.zero.ledger import Ledger
+from dlsys.zero.optimizer.bucket import Bucket, Named, Part, bucketed
+from dlsys.zero.optimizer.ledger import Ledger
 from dlsys.zero.plan import GATHER
 
 _BUCKET_BYTES = 25 * 2**20  # DDP's default

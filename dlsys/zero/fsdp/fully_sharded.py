@@ -14,18 +14,18 @@ from dlsys import world
 from dlsys.annotated import checked
 from dlsys.checks import at_least, count, divisor, flag, positive, refuse
 from dlsys.world import Communicator
-from dlsys.zero.backward import Backward, in_backward
-from dlsys.zero.forward import Forward
-from dlsys.zero.gathering import Gathering
+from dlsys.zero.fsdp.backward import Backward, in_backward
+from dlsys.zero.fsdp.forward import Forward
+from dlsys.zero.fsdp.gathering import Gathering
+from dlsys.zero.fsdp.membership import membership
+from dlsys.zero.fsdp.replicated import Replicated
+from dlsys.zero.fsdp.same import check_same, described, take_over
+from dlsys.zero.fsdp.saving import gathered, load, norm_of, shards_of, whole_state
+from dlsys.zero.fsdp.sharded_flat import Ranks
+from dlsys.zero.fsdp.sharded_unit import ShardedUnit, flats_of
 from dlsys.zero.journal import Journal, storage_bytes
-from dlsys.zero.membership import membership
 from dlsys.zero.plan import UPDATE, Action, Unit
 from dlsys.zero.price import Held
-from dlsys.zero.replicated import Replicated
-from dlsys.zero.same import check_same, described, take_over
-from dlsys.zero.saving import gathered, load, norm_of, shards_of, whole_state
-from dlsys.zero.sharded_flat import Ranks
-from dlsys.zero.sharded_unit import ShardedUnit, flats_of
 
 
 class FullyShardedDataParallel(nn.Module):
