@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from dlsys.zero.explorer import explore
     from dlsys.zero.flat import Flat, Piece, flat
     from dlsys.zero.fsdp.fully_sharded import FullyShardedDataParallel
-    from dlsys.zero.optimizer.ledger import Resident
+    from dlsys.zero.optimizer.resident import Resident
     from dlsys.zero.optimizer.sharded_optimizer import ShardedOptimizer
     from dlsys.zero.optimizer.sharded_state import merge_state_dicts
     from dlsys.zero.plan import KINDS, Action, StepPlan, Unit, step_plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, SupportsFloat
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,10 +57,3 @@ def check_options(
             whole_tensors,
             f"True for {optimizer_cls.__name__}, which looks at a parameter as a whole",
         )
-
-
-def from_zero(name: str, value: Any) -> float:
-    """A number from zero up, infinity too, as a float."""
-    if isinstance(value, bool) or not isinstance(value, SupportsFloat) or not float(value) >= 0:
-        refuse(name, value, "a number of at least 0")
-    return float(value)

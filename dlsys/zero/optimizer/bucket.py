@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -114,24 +114,6 @@ class Part:
             rounded = self.tensor.to(self.parameter.dtype).to(self.tensor.dtype)
             self.tensor.copy_(torch.where(rounded == now, self.tensor, now))
             self.seen = self.parameter._version
-
-
-def bucketed(named: Sequence[Named], limit: float) -> Iterator[list[Named]]:
-    """Parameters of one dtype and device together, from the last to the first, closed as soon as
-    there are `limit` bytes: backward has gradients in this order, and what is full can be sent."""
-    kinds: dict[tuple[torch.dtype, torch.device], list[Named]] = {}
-    for name, parameter in reversed(named):
-        kinds.setdefault((parameter.dtype, parameter.device), []).append((name, parameter))
-    for each in kinds.values():
-        open_, nbytes = [], 0
-        for name, parameter in each:
-            open_.append((name, parameter))
-            nbytes += parameter.nbytes
-            if nbytes >= limit:
-                yield open_[::-1]
-                open_, nbytes = [], 0
-        if open_:
-            yield open_[::-1]
 
 
 def _begins(layout: Flat) -> list[int]:

@@ -87,7 +87,7 @@ class InBackward(GradientShards):
         if self._is_used:
             super().forget()
         self._is_used = False
-        self.ledger.begin_pass()
+        self.journal.begin_pass()
         if self.syncs:
             self._is_open = True
             Variable._execution_engine.queue_callback(self._end)
