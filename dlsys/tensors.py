@@ -37,6 +37,12 @@ def dense(name: str, x: Tensor) -> None:
         refuse_what(name, f"of {x.dtype}", computed)
 
 
+def computed_in(name: str, dtype: torch.dtype | None) -> None:
+    """Check that numbers of this type can be computed with; raises ValueError. None is allowed."""
+    if dtype is not None and not (dtype.is_floating_point and dtype.itemsize > 1):
+        refuse(name, dtype, "a floating-point type of 16 bits or more, such as torch.float32")
+
+
 def device_of(device: torch.device | str) -> torch.device:
     """The device of this name; raises ValueError where torch knows none."""
     try:

@@ -1130,6 +1130,7 @@ REFUSED = {
         "4 ranks do not divide by a shard of 3",
     ),
     "no float": (lambda c: sharded_gpt(c, compute_dtype=torch.int8), "compute_dtype is torch.int8"),
+    "8 bits": (lambda c: sharded_gpt(c, reduce_dtype=torch.float8_e5m2), "reduce_dtype .* 16 bits"),
     "twice": (lambda c: FullyShardedDataParallel(sharded_gpt(c).module, c), "already"),
 }
 

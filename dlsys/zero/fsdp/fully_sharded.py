@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from dlsys import world
 from dlsys.annotated import checked
 from dlsys.checks import count, divisor, flag, refuse
+from dlsys.tensors import computed_in
 from dlsys.world import Communicator
 from dlsys.world.alike import check_same, take_over
 from dlsys.zero.clipping import bounds, clip
@@ -76,8 +77,8 @@ class FullyShardedDataParallel(nn.Module):
         super().__init__()
         flag("reshard_after_forward", reshard_after_forward)
         prefetch = count("prefetch", prefetch, least=0)
-        _floating("compute_dtype", compute_dtype)
-        _floating("reduce_dtype", reduce_dtype)
+        computed_in("compute_dtype", compute_dtype)
+        computed_in("reduce_dtype", reduce_dtype)
         comm = world.current() if comm is None else comm
         self.comm, self.module, self.compute_dtype = comm, module, compute_dtype
         self._device = next((p.device for p in module.parameters()), torch.device("cpu"))
@@ -258,8 +259,3 @@ def _ranks(comm: Communicator, shard: int | None) -> Ranks:
     across = comm.split(comm.rank % shard, axis="replica")
     assert inside is not None
     return Ranks(comm, inside, across)
-
-
-def _floating(name: str, dtype: torch.dtype | None) -> None:
-    if dtype is not None and not dtype.is_floating_point:
-        refuse(name, dtype, "a floating-point dtype such as torch.bfloat16, or None")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from dlsys.checks import count, positive, refuse, some
+from dlsys.tensors import computed_in
 
 
 def listed(params: Any) -> list[Any]:
@@ -40,10 +41,7 @@ def check_options(
         )
     if bucket_bytes is not None:
         positive("bucket_bytes", bucket_bytes)
-    if master_dtype is not None and (
-        not master_dtype.is_floating_point or master_dtype.itemsize < 2
-    ):
-        refuse("master_dtype", master_dtype, "a floating-point type, such as torch.float32")
+    computed_in("master_dtype", master_dtype)
     if issubclass(optimizer_cls, torch.optim.LBFGS):
         refuse(
             "optimizer_cls",

@@ -27,7 +27,7 @@ class Bucket:
         self.parameters = [parameter for _, parameter in named]
         sizes = tuple((name, parameter.numel()) for name, parameter in named)
         self.layout = Dealt(sizes, ranks) if whole else Flat(sizes, ranks)
-        self._begins, self._rank = _begins(self.layout), rank
+        self._begins, self._rank = self.layout.begins, rank
         self.parts: list[Part] = []
 
     @property
@@ -114,13 +114,3 @@ class Part:
             rounded = self.tensor.to(self.parameter.dtype).to(self.tensor.dtype)
             self.tensor.copy_(torch.where(rounded == now, self.tensor, now))
             self.seen = self.parameter._version
-
-
-def _begins(layout: Flat) -> list[int]:
-    """Where each parameter begins among all shards, one after the other."""
-    begins = [0] * len(layout.parameters)
-    for rank in range(layout.ranks):
-        for place, piece in enumerate(layout.pieces(rank)):
-            if piece.elements:
-                begins[place] = rank * layout.shard + piece.place - piece.start
-    return begins
