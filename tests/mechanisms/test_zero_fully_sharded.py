@@ -111,7 +111,7 @@ def ten_steps_alone():
 
 @pytest.fixture(scope="module")
 def few_steps_alone():
-    return one_device(rows=8, steps=3)
+    return one_device(rows=8, steps=2)
 
 
 def sharded(comm, spec=SPEC, rows=24, steps=10, **options):
@@ -148,7 +148,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_no_option_changes_the_result(name, few_steps_alone):
-    run = world.simulate(lambda comm: sharded(comm, SPEC, 8, 3, **OPTIONS[name]), 4)
+    run = world.simulate(lambda comm: sharded(comm, SPEC, 8, 2, **OPTIONS[name]), 4)
     assert_same_training(run.results, few_steps_alone)
 
 
