@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from dlsys.checks import refuse, refuse_what
+
+Key = TypeVar("Key")
 
 
 class NoWordError(IndexError, ValueError):
@@ -32,6 +35,12 @@ def dense(name: str, x: Tensor) -> None:
     if x.is_floating_point() and x.itemsize == 1:
         computed = f"of a type that is computed in: pass {name}.to(torch.bfloat16)"
         refuse_what(name, f"of {x.dtype}", computed)
+
+
+def computed_in(name: str, dtype: torch.dtype | None) -> None:
+    """Check that numbers of this type can be computed with; raises ValueError. None is allowed."""
+    if dtype is not None and not (dtype.is_floating_point and dtype.itemsize > 1):
+        refuse(name, dtype, "a floating-point type of 16 bits or more, such as torch.float32")
 
 
 def device_of(device: torch.device | str) -> torch.device:
@@ -75,3 +84,23 @@ def among(name: str, x: Tensor, rows: int) -> Iterator[None]:
         first = odd[0].item() if odd.numel() else "another number"
         allowed = f"a whole number from 0 to {rows - 1}"
         raise NoWordError(f"{name} holds {first}; it must hold {allowed} each.") from None
+
+
+def bucketed(
+    tensors: Sequence[tuple[Key, Tensor]], limit: float
+) -> Iterator[list[tuple[Key, Tensor]]]:
+    """Tensors of one dtype and device together, from the last to the first, closed as soon as
+    there are `limit` bytes: backward has gradients in this order, and what is full can be sent."""
+    kinds: dict[tuple[torch.dtype, torch.device], list[tuple[Key, Tensor]]] = {}
+    for key, tensor in reversed(tensors):
+        kinds.setdefault((tensor.dtype, tensor.device), []).append((key, tensor))
+    for each in kinds.values():
+        open_, nbytes = [], 0
+        for key, tensor in each:
+            open_.append((key, tensor))
+            nbytes += tensor.nbytes
+            if nbytes >= limit:
+                yield open_[::-1]
+                open_, nbytes = [], 0
+        if open_:
+            yield open_[::-1]

@@ -36,8 +36,13 @@ def refused(tmp_path_factory):
         "run": "from dlsys.data_parallel.run import DataParallel\nfrom dlsys.made_up.buckets import fill",
         "buckets": "from dlsys.made_up.units import wrap",
         "units": "from dlsys.made_up.buckets import fill",
+        "optimizer/__init__": "from dlsys.made_up.fsdp.gather import gather",
+        "fsdp/__init__": "",
+        "fsdp/gather": "from dlsys.made_up.draw import draw",
+        "draw": "",
     }
-    (copy / "dlsys" / "made_up").mkdir()
+    for room in ("optimizer", "fsdp"):
+        (copy / "dlsys" / "made_up" / room).mkdir(parents=True)
     for name, text in files.items():
         (copy / "dlsys" / "made_up" / f"{name}.py").write_text(text)
     with (copy / "dlsys" / "units.py").open("a") as spine:
@@ -64,6 +69,8 @@ def refused(tmp_path_factory):
         "dlsys.units is not allowed to import dlsys.made_up",
         "dlsys.made_up.plan is not allowed to import dlsys.made_up.run",
         "dlsys.made_up.price is not allowed to import dlsys.made_up.scaling",
+        "dlsys.made_up.optimizer is not allowed to import dlsys.made_up.fsdp",
+        "dlsys.made_up.fsdp is not allowed to import dlsys.made_up.draw",
         "No cycles are allowed in dlsys.made_up. It could be made acyclic by removing 1 dependency",
     ],
 )

@@ -8,8 +8,8 @@ from torch import nn
 from dlsys import world
 from dlsys.annotated import checked
 from dlsys.checks import count
-from dlsys.data_parallel.replicas import broadcast
 from dlsys.world import Communicator
+from dlsys.world.alike import take_over
 
 
 class LocalSGD(nn.Module):
@@ -31,7 +31,7 @@ class LocalSGD(nn.Module):
         self.comm = world.current() if comm is None else comm
         self.every = count("every", every)
         self.steps = 0
-        broadcast(self.comm, dict(module.named_parameters()))
+        take_over(self.comm, module.parameters())
 
     def forward(self, *args: object, **kwargs: object) -> object:
         """The module's own."""

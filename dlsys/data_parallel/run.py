@@ -14,9 +14,9 @@ from torch.autograd import Variable
 from dlsys import world
 from dlsys.annotated import checked
 from dlsys.checks import positive
-from dlsys.data_parallel.plan import Bucket
-from dlsys.data_parallel.replicas import broadcast, check_same, plan_of, state
+from dlsys.data_parallel.plan import Bucket, BucketPlan, buckets
 from dlsys.world import Communicator, Handle
+from dlsys.world.alike import check_same, take_over
 
 
 class GradientBucket:
@@ -124,8 +124,8 @@ class DataParallel(nn.Module):
         self.module = module
         self.comm = world.current() if comm is None else comm
         self.hook = hook or all_reduce
-        check_same(self.comm, module, bucket_bytes)
-        broadcast(self.comm, state(module))
+        check_same(self, self.comm, module, [f"bucket_bytes = {bucket_bytes}"])
+        take_over(self.comm, [*module.parameters(), *module.buffers()])
         named = dict(module.named_parameters())
         trained = {name: p for name, p in named.items() if p.requires_grad}
         self._frozen = {name: p for name, p in named.items() if not p.requires_grad}
@@ -157,7 +157,7 @@ class DataParallel(nn.Module):
             self._drop_unfinished()
             if self._has_buffers and self.training:
                 if self._step_begins:
-                    broadcast(self.comm, dict(self.module.named_buffers()))
+                    take_over(self.comm, self.module.buffers())
                 self._step_begins = self._syncs
         return self.module(*args, **kwargs)
 
@@ -288,3 +288,12 @@ def _leave_old_wrappers(trained: Mapping[str, nn.Parameter]) -> None:
                     "wrap the whole module, once."
                 )
             del hooks[key]
+
+
+def plan_of(tensors: Mapping[str, Tensor], bucket_bytes: float | None) -> BucketPlan:
+    """The bucket plan for tensors like these."""
+    return buckets(
+        {name: t.numel() * t.itemsize for name, t in tensors.items()},
+        bucket_bytes,
+        {name: str(t.dtype).removeprefix("torch.") for name, t in tensors.items()},
+    )

@@ -8,8 +8,10 @@ if TYPE_CHECKING:
     from dlsys.zero.draw import draw_held
     from dlsys.zero.explorer import explore
     from dlsys.zero.flat import Flat, Piece, flat
-    from dlsys.zero.fully_sharded import FullyShardedDataParallel
-    from dlsys.zero.ledger import Resident
+    from dlsys.zero.fsdp.fully_sharded import FullyShardedDataParallel
+    from dlsys.zero.optimizer.resident import Resident
+    from dlsys.zero.optimizer.sharded_optimizer import ShardedOptimizer
+    from dlsys.zero.optimizer.sharded_state import merge_state_dicts
     from dlsys.zero.plan import KINDS, Action, StepPlan, Unit, step_plan
     from dlsys.zero.price import (
         Held,
@@ -30,7 +32,5 @@ if TYPE_CHECKING:
         tokens_to_hide,
         tokens_to_offload,
     )
-    from dlsys.zero.sharded_optimizer import ShardedOptimizer
-    from dlsys.zero.sharded_state import merge_state_dicts
 
 lazy.exports(__name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 from dlsys.annotated import checked
@@ -55,6 +56,11 @@ class Flat:
     def padded(self) -> int:
         """Elements of all shards together."""
         return self.shard * self.ranks
+
+    @property
+    def begins(self) -> tuple[int, ...]:
+        """Where each parameter begins among all shards, one after the other."""
+        return tuple(accumulate((n for _, n in self.parameters[:-1]), initial=0))
 
     def pieces(self, rank: int) -> tuple[Piece, ...]:
         """What `rank` holds of each parameter, in order; an empty piece where it holds nothing."""

@@ -90,6 +90,17 @@ def grade(prepared: Prepared, root: Path, boxes: Boxes, answers: dict[str, str])
     return examine(prepared, submission, boxes, "student")
 
 
+def judged(
+    factory: pytest.TempPathFactory, boxes: Boxes, trusted: str, *cases: tuple[str, str, str]
+) -> list[QuestionResult]:
+    """What comes of a notebook with a question for each case: blank answer, answer, check."""
+    root = factory.mktemp("cases")
+    questions = {f"case-{i}": (*case, "") for i, case in enumerate(cases)}
+    assignment = make(root, trusted, questions)
+    answers = {name: answer for name, (_, answer, *_) in questions.items()}
+    return grade(unchecked(assignment), root, boxes, answers).questions
+
+
 def only(result: Result) -> QuestionResult:
     [question] = result.questions
     return question
@@ -181,53 +192,62 @@ def apply(function):
 )
 
 
-@pytest.mark.parametrize(
-    ("answer", "check"),
-    [
-        ("def f(n):\n    raise ValueError('no')", "same(refuses(f, 1), True)"),
-        ("class No(ValueError): pass\ndef f(n):\n    raise No('no')", "same(refuses(f, 1), True)"),
-        (
-            "def f(x, numbers, table):\n    x *= 2\n    numbers.append(2)\n    table['b'] = 2",
-            "same(doubled(f), [[2.0, 2.0], [1, 2], {'a': 1, 'b': 2}])",
-        ),
-        ("def f(g, n):\n    return g(n) * 2", "same(apply(f), 8)"),
-        ("import functools\nf = functools.partial(max, 3)", "same(f(2), 3)"),
-        ("f = lambda n: (n, [n], {'k': n})", "same(f(2), [2, [2], {'k': 2}])"),
-        (
-            "def f(n):\n    return torch.full((2,), n, dtype=torch.bfloat16)",
-            "same(f(2.0), [2.0, 2.0])",
-        ),
-        ("f = await __import__('asyncio').sleep(0, result=7)", "same(f, 7)"),
-        ("f = 1 << 200", f"same(f, {1 << 200})"),
-        ("f = float('nan')", "same(f != f, True)"),
-    ],
-)
+VALUES = [
+    ("def f(n):\n    raise ValueError('no')", "same(refuses(f, 1), True)"),
+    ("class No(ValueError): pass\ndef f(n):\n    raise No('no')", "same(refuses(f, 1), True)"),
+    (
+        "def f(x, numbers, table):\n    x *= 2\n    numbers.append(2)\n    table['b'] = 2",
+        "same(doubled(f), [[2.0, 2.0], [1, 2], {'a': 1, 'b': 2}])",
+    ),
+    ("def f(g, n):\n    return g(n) * 2", "same(apply(f), 8)"),
+    ("import functools\nf = functools.partial(max, 3)", "same(f(2), 3)"),
+    ("f = lambda n: (n, [n], {'k': n})", "same(f(2), [2, [2], {'k': 2}])"),
+    (
+        "def f(n):\n    return torch.full((2,), n, dtype=torch.bfloat16)",
+        "same(f(2.0), [2.0, 2.0])",
+    ),
+    ("f = await __import__('asyncio').sleep(0, result=7)", "same(f, 7)"),
+    ("f = 1 << 200", f"same(f, {1 << 200})"),
+    ("f = float('nan')", "same(f != f, True)"),
+]
+"""Answers, and checks of what they are that hold in a notebook."""
+
+
+@pytest.fixture(scope="module")
+def values(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> list[QuestionResult]:
+    return judged(tmp_path_factory, boxes, FUNCTION, *(("f = ...", *each) for each in VALUES))
+
+
+@pytest.mark.parametrize("case", range(len(VALUES)), ids=[answer for answer, _ in VALUES])
 def test_functions_and_values_are_what_they_are_in_a_notebook(
-    boxes: Boxes, tmp_path: Path, answer: str, check: str
+    values: list[QuestionResult], case: int
 ) -> None:
-    assignment = make(tmp_path, FUNCTION, {"f": ("f = ...", answer, check, "")})
-    question = only(grade(unchecked(assignment), tmp_path, boxes, {"f": answer}))
-    assert [check.message for check in question.checks] == [""]
-    assert question.status == RIGHT
+    assert [check.message for check in values[case].checks] == [""]
+    assert values[case].status == RIGHT
 
 
-@pytest.mark.parametrize(
-    "answer",
-    ["f = 3", "f = [1, 2]", "f = None", "f = ...", "f = 1j", "f = {1, 2}", "f = 4.0 + 1e-6"],
-)
+WRONG_VALUES = ["f = 3", "f = [1, 2]", "f = None", "f = ...", "f = 1j", "f = {1, 2}"]
+WRONG_VALUES += ["f = 4.0 + 1e-6"]
+IS_FOUR = "same(f, 4.0, hint={3: 'one less', None: 'count again'})"
+
+
+@pytest.fixture(scope="module")
+def wrong_values(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> list[QuestionResult]:
+    cases = (("f = 0", answer, IS_FOUR) for answer in WRONG_VALUES)
+    return judged(tmp_path_factory, boxes, IMPORTS, *cases)
+
+
+@pytest.mark.parametrize("case", range(len(WRONG_VALUES)), ids=WRONG_VALUES)
 def test_a_wrong_value_is_told_in_the_words_of_the_notebook(
-    boxes: Boxes, tmp_path: Path, answer: str
+    wrong_values: list[QuestionResult], tmp_path: Path, case: int
 ) -> None:
-    check = "same(f, 4.0, hint={3: 'one less', None: 'count again'})"
-    assignment = make(tmp_path, IMPORTS, {"f": ("f = 0", "f = 4.0", check, "")})
-    question = only(grade(unchecked(assignment), tmp_path, boxes, {"f": answer}))
     names: dict[str, Any] = {}
     # A source that can be read is what `same` finds the expression in.
     file = tmp_path / "cell.py"
-    file.write_text(f"{IMPORTS}{answer}\n{check}")
+    file.write_text(f"{IMPORTS}{WRONG_VALUES[case]}\n{IS_FOUR}")
     with pytest.raises(WrongAnswer) as caught:
         exec(compile(file.read_text(), str(file), "exec"), names)
-    assert question.checks[0].message == str(caught.value)
+    assert wrong_values[case].checks[0].message == str(caught.value)
 
 
 class_of_lies = """class Equal(int):
@@ -335,30 +355,34 @@ def lies(n):
 """
 
 
-@pytest.mark.parametrize(
-    ("check", "right"),
-    [
-        # Whoever sends once, and then what it kept, has sent wherever it is asked.
-        ("[runs(program, 2).results, sent(runs(program, 2))]", [[[1.0], [1.0]], 8]),
-        ("[sent(each) for each in [runs(program, 2), runs(program, 2)]]", [8, 8]),
-        ("[sent(runs(program, n)) for n in (2, 1 + 1, 2)]", [8, 8, 8]),
-        ("(lambda n: sent(runs(program, n)) + sent(runs(program, 1 + 1)))(2)", 16),
-        ("[runs(program, ranks=2).seconds > 1, sent(runs(program, ranks=2))]", [False, 8]),
-        ("[f(1), f(1), len(f(1)), f(1.0), f(True), f(1)]", [[1], [1], 1, [1, 1.0], [1, 1.0, True], [1]]),
-        ("f([1, (2,)]) + f([1, (2,)]) + f([1, [2]])", [[1, [2]], [1, [2]], [1, [2]], [1, [2]]]),
-        ("[f(torch.ones(2)) is f(torch.ones(2)), f(np.ones(2)) is f(np.zeros(2))]", [True, False]),
-        # What locked cells hold stays what it is, also seen through a view and in what is nested.
-        ("normalized(changing)", [[0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 3.0], [1, 2], [0.0, 1.0, 2.0], 7]),
-        ("[changing(made(3)), agrees(made(3), [0, 1, 2])]", [7, True]),
-    ],
-)  # fmt: skip
+ONCE = [
+    # Whoever sends once, and then what it kept, has sent wherever it is asked.
+    ("[runs(program, 2).results, sent(runs(program, 2))]", [[[1.0], [1.0]], 8]),
+    ("[sent(each) for each in [runs(program, 2), runs(program, 2)]]", [8, 8]),
+    ("[sent(runs(program, n)) for n in (2, 1 + 1, 2)]", [8, 8, 8]),
+    ("(lambda n: sent(runs(program, n)) + sent(runs(program, 1 + 1)))(2)", 16),
+    ("[runs(program, ranks=2).seconds > 1, sent(runs(program, ranks=2))]", [False, 8]),
+    ("[f(1), f(1), len(f(1)), f(1.0), f(True), f(1)]", [[1], [1], 1, [1, 1.0], [1, 1.0, True], [1]]),
+    ("f([1, (2,)]) + f([1, (2,)]) + f([1, [2]])", [[1, [2]], [1, [2]], [1, [2]], [1, [2]]]),
+    ("[f(torch.ones(2)) is f(torch.ones(2)), f(np.ones(2)) is f(np.zeros(2))]", [True, False]),
+    # What locked cells hold stays what it is, also seen through a view and in what is nested.
+    ("normalized(changing)", [[0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 3.0], [1, 2], [0.0, 1.0, 2.0], 7]),
+    ("[changing(made(3)), agrees(made(3), [0, 1, 2])]", [7, True]),
+]  # fmt: skip
+NOTHING = "program = f = changing = lies = ..."
+
+
+@pytest.fixture(scope="module")
+def once(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> list[QuestionResult]:
+    cases = ((NOTHING, KEPT, f"same({check}, {right!r})") for check, right in ONCE)
+    return judged(tmp_path_factory, boxes, ROW, *cases)
+
+
+@pytest.mark.parametrize("case", range(len(ONCE)), ids=[check for check, _ in ONCE])
 def test_a_call_is_made_once_and_changes_nothing_of_the_authors(
-    boxes: Boxes, tmp_path: Path, check: str, right: Any
+    once: list[QuestionResult], case: int
 ) -> None:
-    blank = "program = f = changing = lies = ..."
-    assignment = make(tmp_path, ROW, {"f": (blank, KEPT, f"same({check}, {right!r})", "")})
-    question = only(grade(unchecked(assignment), tmp_path, boxes, {"f": KEPT}))
-    assert [check.message for check in question.checks] == [""]
+    assert [check.message for check in once[case].checks] == [""]
 
 
 def test_the_checks_of_a_question_share_its_calls_and_no_others(
@@ -375,23 +399,24 @@ def test_the_checks_of_a_question_share_its_calls_and_no_others(
     assert [question.status for question in result.questions] == [RIGHT, RIGHT]
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        "same([lies(3).mean(), lies(3).std()], [0.0, 1.0])",
-        "same([np.mean(lies(3)), np.std(lies(3))], [0.0, 1.0])",
-        "same(lies(0).mean(), 0.0)",
-        "same(np.mean(lies(0)), 0.0)",
-        "same(lies(0).size, 3)",
-        "same(lies.__name__, 'lies')",
-    ],
-)
-def test_nothing_of_a_students_object_is_looked_at(
-    boxes: Boxes, tmp_path: Path, check: str
-) -> None:
-    blank = "program = f = changing = lies = ..."
-    assignment = make(tmp_path, ROW, {"f": (blank, KEPT, check, "")})
-    question = only(grade(unchecked(assignment), tmp_path, boxes, {"f": KEPT}))
+LIES = [
+    "same([lies(3).mean(), lies(3).std()], [0.0, 1.0])",
+    "same([np.mean(lies(3)), np.std(lies(3))], [0.0, 1.0])",
+    "same(lies(0).mean(), 0.0)",
+    "same(np.mean(lies(0)), 0.0)",
+    "same(lies(0).size, 3)",
+    "same(lies.__name__, 'lies')",
+]
+
+
+@pytest.fixture(scope="module")
+def lies(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> list[QuestionResult]:
+    return judged(tmp_path_factory, boxes, ROW, *((NOTHING, KEPT, check) for check in LIES))
+
+
+@pytest.mark.parametrize("case", range(len(LIES)), ids=LIES)
+def test_nothing_of_a_students_object_is_looked_at(lies: list[QuestionResult], case: int) -> None:
+    question, check = lies[case], LIES[case]
     assert question.earned == 0
     assert "not looked at" in question.checks[0].message or "np." in check or "__" in check
 

@@ -230,41 +230,59 @@ def test_a_policy_is_asked_for_who_is_late_with_score_and_seconds_and_read_at_ea
     assert penalties(tmp_path, None) == {"ada": 0, "bob": 3}
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ("raise KeyError('x')", "failed: KeyError: 'x'"),
-        ("raise SystemExit(3)", "failed: SystemExit: 3"),
-        ("return 'all'", "returned 'all'"),
-        ("return None", "returned None"),
-        ("return True", "returned True"),
-        ("return float('nan')", "returned nan"),
-        ("return float('inf')", "returned inf"),
-        ("return score + 0.1", "returned 3.1; it must return the points to take"),
-        ("return -1", "from 0 to the score of 3"),
-    ],
-)
-def test_a_policy_that_fails_is_named_and_costs_nobody_anything(tmp_path, capsys, body, words):
-    class_of(tmp_path, {"ada": -5, "bob": 3600}, "student,name", "ada,Ada", "bob,Bob")
-    mine = own(tmp_path, body)
-    table, result, reports = rows(tmp_path, mine)
-    assert [(row["late_penalty"], row["total"]) for row in table.values()] == [("0", "3")] * 2
-    assert table["ada"]["reason"] == ""
-    for said in (table["bob"]["reason"], *reports.failed):
+FAILS = {
+    "bob": ("raise KeyError('x')", "failed: KeyError: 'x'"),
+    "cy": ("raise SystemExit(3)", "failed: SystemExit: 3"),
+    "dee": ("return 'all'", "returned 'all'"),
+    "eve": ("return None", "returned None"),
+    "fay": ("return True", "returned True"),
+    "gus": ("return float('nan')", "returned nan"),
+    "hal": ("return float('inf')", "returned inf"),
+    "ivy": ("return score + 0.1", "returned 3.1; it must return the points to take"),
+    "jan": ("return -1", "from 0 to the score of 3"),
+}
+"""What a policy does for somebody, and what is said of it."""
+
+
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory):
+    """The folder and the policy of a class in which the policy fails for all but one, each in
+    another way; the rows of grades.csv, the run, its reports, and what was shown of it."""
+    folder = tmp_path_factory.mktemp("failing")
+    late = {student: 3600 + place for place, student in enumerate(FAILS)}
+    names = [f"{student},{student.title()}" for student in ("ada", *late)]
+    class_of(folder, {"ada": -5, **late}, "student,name", *names)
+    ways = [f"if seconds_late == {late[who]}: {body}" for who, (body, _) in FAILS.items()]
+    mine = own(folder, "\n    ".join(ways))
+    table, result, reports = rows(folder, mine)
+    shown = io.StringIO()
+    summary(folder / "out", result, reports, shown)
+    return folder, mine, table, reports, shown.getvalue()
+
+
+@pytest.mark.parametrize("student", FAILS)
+def test_a_policy_that_fails_is_named_and_costs_nobody_anything(failing, student):
+    folder, mine, table, reports, shown = failing
+    (told,) = [each for each in reports.failed if f"{student} (" in each]
+    for said in (table[student]["reason"], told):
         assert mine in said
-        assert words in said
-    assert len(reports.failed) == 1
+        assert FAILS[student][1] in said
+    assert (table[student]["late_penalty"], table[student]["total"]) == ("0", "3")
     for place in ("canvas", "moodle"):  # what would be too many points
-        text = (tmp_path / "out" / place / "collectives.csv").read_text("utf-8").lower()
-        assert ("ada" in text, "bob" in text) == (True, False)
-    assert not (tmp_path / "out" / "gradescope" / "collectives" / "bob").exists()
-    assert (tmp_path / "out" / "feedback" / "bob.html").is_file()
-    with open(tmp_path / "said", "w+") as file:
-        summary(tmp_path / "out", result, reports, file)
-        file.seek(0)
-        assert f"bob (collectives): {mine}" in file.read()
-    own(tmp_path, "return 1")
-    assert penalties(tmp_path, None) == {"ada": 0, "bob": 1}
+        text = (folder / "out" / place / "collectives.csv").read_text("utf-8").lower()
+        assert ("ada" in text, student in text) == (True, False)
+    assert not (folder / "out" / "gradescope" / "collectives" / student).exists()
+    assert (folder / "out" / "feedback" / f"{student}.html").is_file()
+    assert f"{student} (collectives): {mine}" in shown
+
+
+def test_where_a_policy_fails_for_others_nothing_is_said_of_who_was_in_time(failing):
+    folder, _, table, reports, _ = failing
+    ada = table["ada"]
+    assert (ada["late_penalty"], ada["total"], ada["reason"]) == ("0", "3", "")
+    assert len(reports.failed) == len(FAILS)
+    own(folder, "return 1")
+    assert penalties(folder, None) == {"ada": 0, **dict.fromkeys(FAILS, 1)}
 
 
 def test_a_policy_whose_file_is_gone_is_named_and_no_grade_is_lost(tmp_path):

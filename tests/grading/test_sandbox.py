@@ -118,10 +118,12 @@ def test_the_environment_of_the_grader_is_not_handed_on(boxes, monkeypatch):
     assert "secret" not in raw
 
 
-@pytest.mark.parametrize("name", sorted(seccomp.REFUSED))
-def test_a_call_that_leads_out_of_a_box_is_not_there(box, name):
-    if (numbers := seccomp.REFUSED[name])[seccomp.MACHINES[os.uname().machine][0]] >= 0:
-        assert ask(box, call(numbers)) == "ENOSYS"
+def test_no_call_that_leads_out_of_a_box_is_there(box):
+    column = seccomp.MACHINES[os.uname().machine][0]
+    on_this_machine = {name: each for name, each in seccomp.REFUSED.items() if each[column] >= 0}
+    assert len(on_this_machine) > 40
+    said = {name: ask(box, call(numbers)) for name, numbers in on_this_machine.items()}
+    assert said == dict.fromkeys(on_this_machine, "ENOSYS")
 
 
 def test_a_process_cannot_get_namespaces_or_unusual_sockets(box):

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dlsys import world
 from dlsys.data_parallel import Bucket, BucketPlan, DataParallel, all_reduce, buckets
-from dlsys.data_parallel.replicas import plan_of
+from dlsys.data_parallel.run import plan_of
 from dlsys.hardware import DEVICES, Link
 from dlsys.model import GPT
 from dlsys.transformer import TransformerSpec

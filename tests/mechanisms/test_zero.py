@@ -53,6 +53,9 @@ def test_every_element_is_in_exactly_one_shard_and_where_its_place_says(sizes, r
     assert found == dict(enumerate(where))
     assert layout.padded - layout.elements < ranks
     assert layout.padded == ranks * layout.shard
+    assert [found[b] for b, n in zip(layout.begins, sizes, strict=True) if n] == [
+        name for name in where if name.endswith("[0]")
+    ]
 
 
 def test_a_shard_may_cut_through_a_parameter_or_hold_nothing():

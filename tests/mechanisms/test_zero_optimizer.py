@@ -21,7 +21,7 @@ from dlsys import world, zero
 from dlsys.data_parallel import DataParallel
 from dlsys.hardware import DEVICES, Link
 from dlsys.zero import ShardedOptimizer, flat, merge_state_dicts, step_plan
-from dlsys.zero.dealt import Dealt
+from dlsys.zero.optimizer.dealt import Dealt
 
 RANKS = [1, 2, 3, 4, 8]
 OPTIONS = {AdamW: {"lr": 0.05}, SGD: {"lr": 0.1, "momentum": 0.9}}
@@ -772,6 +772,9 @@ def test_whole_tensors_are_dealt_each_to_one_rank_and_evenly(sizes, ranks):
         assert filled == sorted(filled)
         assert sum(elements for _, elements in filled) == sum(p.elements for p in pieces)
         assert all(a + n == b for (a, n), (b, _) in pairwise(filled))
+    for i, begin in enumerate(dealt.begins):
+        rank, place = divmod(begin, dealt.shard or 1)
+        assert not parameters[i][1] or shards[rank][i] == (f"p{i}", 0, parameters[i][1], place)
 
 
 # -- parameters of every kind --------------------------------------------------------------------

@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
+from dlsys.tensors import bucketed
 from dlsys.world import Communicator, Handle
-from dlsys.zero.bucket import Bucket, Named, Part, bucketed
-from dlsys.zero.ledger import Ledger
+from dlsys.world.alike import take_over
+from dlsys.zero.journal import Journal
+from dlsys.zero.optimizer.bucket import Bucket, Named, Part
 from dlsys.zero.plan import GATHER
 
 _BUCKET_BYTES = 25 * 2**20  # DDP's default
@@ -41,7 +43,7 @@ class Layout:
     def add(self, group: Mapping[str, Any]) -> list[Part]:
         """Lay out a group, with rank 0's parameters on every rank; returns this rank's parts."""
         named = self._named(group)
-        self._start_alike(named)
+        take_over(self._comm, [parameter for _, parameter in named])
         self.frozen += [pair for pair in named if not pair[1].requires_grad]
         trained = [pair for pair in named if pair[1].requires_grad]
         rank, ranks = self._comm.rank, self._comm.size
@@ -51,14 +53,14 @@ class Layout:
         self.parts += parts
         return parts
 
-    def gather(self, ledger: Ledger) -> None:
+    def gather(self, journal: Journal) -> None:
         """Give every rank every shard; the next bucket is on its way while one is taken in."""
         before: list[tuple[Bucket, Handle]] = []
         for bucket in self.buckets:
-            ledger.act(GATHER, bucket.index)
+            journal.note(GATHER, bucket.index)
             shard = bucket.shard_of_weights()
             if self._host is not None:
-                ledger.move("to device", shard.nbytes)
+                journal.move("to device", shard.nbytes)
             before.append((bucket, self._comm.all_gather(shard, async_op=True)))
             if len(before) == 2:
                 _take(*before.pop(0))
@@ -74,15 +76,6 @@ class Layout:
         self._seen += len(parameters)
         found = {id(p): (name, p) for name, p in zip(names, parameters, strict=True)}
         return list(found.values())
-
-    @torch.no_grad()
-    def _start_alike(self, named: list[Named]) -> None:
-        for each in bucketed(named, _BUCKET_BYTES):
-            targets = [parameter.detach() for _, parameter in each]
-            flat = self._comm.broadcast(torch.cat([target.reshape(-1) for target in targets]))
-            pieces = flat.split([target.numel() for target in targets])
-            views = [piece.view(t.shape) for piece, t in zip(pieces, targets, strict=True)]
-            torch._foreach_copy_(targets, views)
 
     def _order(self, made: list[Bucket], names: list[str]) -> None:
         """Put new buckets among the others, in the order of forward as far as it can be known:

@@ -13,14 +13,16 @@ from dlsys import world
 from dlsys.annotated import checked
 from dlsys.checks import flag, refuse
 from dlsys.world import Communicator
-from dlsys.zero.arguments import check_options, from_zero, listed
-from dlsys.zero.bucket import Bucket
-from dlsys.zero.gradient_shards import AveragedGradients, GradientShards
-from dlsys.zero.in_backward import InBackward
-from dlsys.zero.layout import Layout
-from dlsys.zero.ledger import Ledger, Resident
+from dlsys.zero.clipping import bounds
+from dlsys.zero.journal import Journal
+from dlsys.zero.optimizer.arguments import check_options, listed
+from dlsys.zero.optimizer.bucket import Bucket
+from dlsys.zero.optimizer.gradient_shards import AveragedGradients, GradientShards
+from dlsys.zero.optimizer.in_backward import InBackward
+from dlsys.zero.optimizer.layout import Layout
+from dlsys.zero.optimizer.resident import Resident, resident
+from dlsys.zero.optimizer.sharded_state import exchange, load, merge_state_dicts, sharded
 from dlsys.zero.plan import UPDATE, Action
-from dlsys.zero.sharded_state import exchange, load, merge_state_dicts, sharded
 
 Params = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 
@@ -74,11 +76,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
         check_options(optimizer_cls, stage, bucket_bytes, master_dtype, whole_tensors, averaged)
         self.comm = world.current() if comm is None else comm
         self.stage, self.inner = stage, None  # type: int, torch.optim.Optimizer | None
-        self._optimizer_cls, self._kw, self._ledger = optimizer_cls, kw, Ledger()
+        self._optimizer_cls, self._kw, self._journal = optimizer_cls, kw, Journal()
         self._host = torch.device(offload) if offload else None
         self._layout = Layout(self.comm, bucket_bytes, whole_tensors, master_dtype, self._host)
         kind = AveragedGradients if averaged else InBackward if stage == 2 else GradientShards
-        self._gradients = kind(self.comm, self._ledger, self._host)
+        self._gradients = kind(self.comm, self._journal, self._host)
         # Made for one number, it says what its defaults are, and what is wrong with its settings.
         probe = optimizer_cls([torch.zeros(1, 1, requires_grad=True)], **kw)
         super().__init__(groups, probe.defaults)
@@ -91,22 +93,23 @@ class ShardedOptimizer(torch.optim.Optimizer):
     @property
     def actions(self) -> list[Action]:
         """What the last step did, in order; the unit is a bucket's index, or -1 for all."""
-        return list(self._ledger.actions)
+        return list(self._journal.actions)
 
     @property
     def moved(self) -> dict[str, int]:
         """Bytes of the last step that went "to host" and "to device"."""
-        return dict(self._ledger.moved)
+        return dict(self._journal.moved)
 
     def held(self) -> Resident:
         """Bytes that this rank holds now, counted from the storages of its tensors."""
         state = [v for each in self.state.values() for v in each.values() if isinstance(v, Tensor)]
         own = (part.tensor.grad for part in self._layout.parts)
-        return self._ledger.resident(
+        return resident(
             weights=[p for group in self.param_groups for p in group["params"]],
             shards=[*self._gradients.tensors(), *(each for each in own if each is not None)],
             copies=[part.tensor for part in self._layout.parts if part.copied],
             state=state,
+            unreduced=self._journal.gradients.peak,
             is_offloaded=self._host is not None,
         )
 
@@ -124,9 +127,9 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self._check_frozen()
         self._gradients.reduce()
         self._update()
-        self._layout.gather(self._ledger)
+        self._layout.gather(self._journal)
         self._gradients.stepped()
-        self._ledger.end_step()
+        self._journal.end_step()
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -158,14 +161,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
         Call it between backward and step, on every rank. Stage 1 reduces for it, and whole
         gradients stay as they are.
         """
-        most, order = from_zero("max_norm", max_norm), from_zero("norm_type", norm_type)
-        if not order:
-            refuse("norm_type", norm_type, "above zero")
-        flag("error_if_nonfinite", error_if_nonfinite)
+        most, order = bounds(max_norm, norm_type, error_if_nonfinite)
         return self._gradients.clip(most, order, error_if_nonfinite)
 
     def _update(self) -> None:
-        self._ledger.act(UPDATE, -1)
+        self._journal.note(UPDATE, -1)
         inner = self._ready_inner()
         for bucket in self.buckets:
             for part in bucket.parts:

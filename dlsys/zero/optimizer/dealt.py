@@ -38,6 +38,12 @@ class Dealt(Flat):
         pairs = zip(self.parameters, self.owners, strict=True)
         return sum(elements for (_, elements), owner in pairs if owner == rank)
 
+    @property
+    def begins(self) -> tuple[int, ...]:
+        """Where each parameter begins among all shards, one after the other."""
+        places, shard = [self.pieces(rank) for rank in range(self.ranks)], self.shard
+        return tuple(r * shard + places[r][i].place for i, r in enumerate(self.owners))
+
     def pieces(self, rank: int) -> tuple[Piece, ...]:
         """All of each parameter that `rank` holds, and an empty piece of each other one."""
         count("rank", rank, least=0, most=self.ranks - 1)

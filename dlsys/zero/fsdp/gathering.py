@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from dlsys.zero.fsdp.sharded_flat import ShardedFlat
+from dlsys.zero.fsdp.sharded_unit import ShardedUnit
 from dlsys.zero.journal import Journal
 from dlsys.zero.plan import FREE_WEIGHTS, GATHER
-from dlsys.zero.sharded_flat import ShardedFlat
-from dlsys.zero.sharded_unit import ShardedUnit
 
 
 class Saved(NamedTuple):

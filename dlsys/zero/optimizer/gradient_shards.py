@@ -10,8 +10,9 @@ from torch.nn.utils import clip_grad_norm_
 
 from dlsys.tensors import dense
 from dlsys.world import Communicator, Handle
-from dlsys.zero.bucket import Bucket, Part
-from dlsys.zero.ledger import Ledger
+from dlsys.zero.clipping import clip
+from dlsys.zero.journal import Journal
+from dlsys.zero.optimizer.bucket import Bucket, Part
 from dlsys.zero.plan import FREE_GRADIENTS, REDUCE, WAIT
 
 
@@ -23,11 +24,11 @@ class GradientShard:
     """
 
     def __init__(
-        self, bucket: Bucket, ledger: Ledger, frees: bool, host: torch.device | None
+        self, bucket: Bucket, journal: Journal, frees: bool, host: torch.device | None
     ) -> None:
         self.bucket, self.missing = bucket, len(bucket.parameters)
         self.shard: Tensor | None = None
-        self._ledger, self._frees, self._host = ledger, frees, host
+        self._journal, self._frees, self._host = journal, frees, host
         self._flat: Tensor | None = None
         self._handle: Handle | None = None
         self._taken: set[int] = set()
@@ -38,7 +39,7 @@ class GradientShard:
         gradient = self.bucket.parameters[place].grad
         if gradient is not None and place not in self._counted:
             self._counted[place] = gradient.nbytes
-            self._ledger.hold(gradient.nbytes)
+            self._journal.gradients.add(gradient.nbytes)
 
     def take(self, place: int) -> None:
         """Bring a parameter's whole gradient, or zeros where it has none, into the flat tensor."""
@@ -67,7 +68,7 @@ class GradientShard:
         self.missing = len(self.bucket.parameters)
         self._drop_flat()
         if self._host is not None:
-            self._ledger.move("to host", mean.nbytes)
+            self._journal.move("to host", mean.nbytes)
             mean = mean.to(self._host)
         self.shard = mean if self.shard is None else self.shard.add_(mean)
 
@@ -91,10 +92,10 @@ class GradientShard:
 
     def _hold(self, nbytes: int) -> None:
         if self._frees:  # else whole gradients are at rest, and this is a copy on its way
-            self._ledger.hold(nbytes)
+            self._journal.gradients.add(nbytes)
 
     def _free(self, place: int) -> None:
-        self._ledger.hold(-self._counted.pop(place, 0))
+        self._journal.gradients.add(-self._counted.pop(place, 0))
         self.bucket.parameters[place].grad = None
 
 
@@ -104,8 +105,8 @@ class GradientShards:
     frees = False
     syncs = True
 
-    def __init__(self, comm: Communicator, ledger: Ledger, host: torch.device | None) -> None:
-        self.comm, self.ledger, self._host = comm, ledger, host
+    def __init__(self, comm: Communicator, journal: Journal, host: torch.device | None) -> None:
+        self.comm, self.journal, self._host = comm, journal, host
         self.shards: list[GradientShard] = []
         self._reduced: list[tuple[int, int]] | None = None
         self._before: GradientShard | None = None
@@ -114,7 +115,7 @@ class GradientShards:
         """Take on the buckets of an optimizer, in the order of their indices."""
         old = {id(one.bucket): one for one in self.shards}
         self.shards = [
-            old.get(id(each)) or GradientShard(each, self.ledger, self.frees, self._host)
+            old.get(id(each)) or GradientShard(each, self.journal, self.frees, self._host)
             for each in buckets
         ]
 
@@ -134,21 +135,11 @@ class GradientShards:
         shard = self.shards[bucket.index].shard
         return None if shard is None else part.place_in(shard)
 
-    @torch.no_grad()
     def clip(self, max_norm: float, norm_type: float, error_if_nonfinite: bool) -> Tensor:
         """Scale the shards so that the norm of all gradients is `max_norm` at most; return it."""
         self.reduce()
-        shards = [one.shard for one in self.shards if one.shard is not None]
-        norm = _global_norm(self.comm, shards, self._device(), norm_type)
-        if error_if_nonfinite and not norm.isfinite():
-            raise RuntimeError(
-                f"the norm of order {norm_type} of all ranks' gradients is {norm.item()}, so they "
-                "cannot be clipped; error_if_nonfinite=False scales them by it anyway."
-            )
-        factor = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
-        for shard in shards:
-            shard.mul_(factor.to(shard.device))
-        return norm
+        shards, device = list(self.tensors()), self._device()
+        return clip(self.comm, shards, [], device, max_norm, norm_type, error_if_nonfinite)
 
     def stepped(self) -> None:
         """The update is done: what stays are the whole gradients."""
@@ -171,12 +162,12 @@ class GradientShards:
         for one in reversed(self.shards):
             self._send(one)
         self._finish()
-        self.ledger.act(WAIT, -1)
+        self.journal.note(WAIT, -1)
 
     def _send(self, one: GradientShard) -> None:
         """Reduce a bucket, once the one before it is through: so there are two at most."""
         self._finish()
-        self.ledger.act(REDUCE, one.bucket.index)
+        self.journal.note(REDUCE, one.bucket.index)
         one.send(self.comm)
         self._before = one
 
@@ -184,7 +175,7 @@ class GradientShards:
         if self._before is not None:
             self._before.finish()
             if self.frees:
-                self.ledger.act(FREE_GRADIENTS, self._before.bucket.index)
+                self.journal.note(FREE_GRADIENTS, self._before.bucket.index)
             self._before = None
 
     def _written(self) -> list[tuple[int, int]]:
@@ -211,23 +202,3 @@ class AveragedGradients(GradientShards):
         """What torch does, for every rank has all gradients."""
         everything = [p for one in self.shards for p in one.bucket.parameters]
         return clip_grad_norm_(everything, max_norm, norm_type, error_if_nonfinite)
-
-
-@torch.no_grad()
-def _global_norm(
-    comm: Communicator, shards: Sequence[Tensor], device: torch.device, order: float
-) -> Tensor:
-    """The norm of all ranks' shards as of one vector: (sum over ranks of |shard|^p)^(1/p).
-
-    A norm is no sum: what is added up over the ranks are the powers. One number is sent.
-    """
-    wide = {True: torch.complex128, False: torch.float64}
-    norms = [torch.linalg.vector_norm(s, order, dtype=wide[s.is_complex()]) for s in shards]
-    norms.append(torch.zeros((), dtype=torch.float64))
-    mine = torch.linalg.vector_norm(torch.stack([norm.to(device) for norm in norms]), order)
-    if order == float("inf"):
-        norm = comm.all_reduce(mine, "max")
-    else:
-        norm = comm.all_reduce(mine**order) ** (1 / order)
-    kinds = {shard.dtype for shard in shards}
-    return norm if kinds & {torch.float64, torch.complex128} else norm.float()

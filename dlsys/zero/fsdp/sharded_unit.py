@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dlsys.zero.fsdp.membership import Slot
+from dlsys.zero.fsdp.sharded_flat import Ranks, Reduction, ShardedFlat
 from dlsys.zero.journal import Journal
-from dlsys.zero.membership import Slot
-from dlsys.zero.sharded_flat import Ranks, Reduction, ShardedFlat
 
 
 class ShardedUnit:

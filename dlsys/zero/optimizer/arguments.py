@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, SupportsFloat
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dlsys.checks import count, positive, refuse, some
+from dlsys.tensors import computed_in
 
 
 def listed(params: Any) -> list[Any]:
@@ -40,10 +41,7 @@ def check_options(
         )
     if bucket_bytes is not None:
         positive("bucket_bytes", bucket_bytes)
-    if master_dtype is not None and (
-        not master_dtype.is_floating_point or master_dtype.itemsize < 2
-    ):
-        refuse("master_dtype", master_dtype, "a floating-point type, such as torch.float32")
+    computed_in("master_dtype", master_dtype)
     if issubclass(optimizer_cls, torch.optim.LBFGS):
         refuse(
             "optimizer_cls",
@@ -57,10 +55,3 @@ def check_options(
             whole_tensors,
             f"True for {optimizer_cls.__name__}, which looks at a parameter as a whole",
         )
-
-
-def from_zero(name: str, value: Any) -> float:
-    """A number from zero up, infinity too, as a float."""
-    if isinstance(value, bool) or not isinstance(value, SupportsFloat) or not float(value) >= 0:
-        refuse(name, value, "a number of at least 0")
-    return float(value)

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from dlsys.world import Communicator, Handle
 from dlsys.zero.flat import flat
+from dlsys.zero.fsdp.membership import Slot
 from dlsys.zero.journal import Journal
-from dlsys.zero.membership import Slot
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,8 @@ class ShardedFlat:
         self.compute = compute if compute and is_floating else first.dtype
         self.reduce = reduce if reduce and is_floating else self.compute
         self.shapes = [slot.shape for slot in slots]
-        self.places, place = [], 0
-        for _, elements in self.layout.parameters:
-            self.places.append(range(place, place := place + elements))
+        sizes = zip(self.layout.begins, self.layout.parameters, strict=True)
+        self.places = [range(begin, begin + elements) for begin, (_, elements) in sizes]
         self.shard = self._shard_of_rank_0()
         self.parameters = [self._parameter(i) for i in range(len(slots))]
         self.full: Tensor | None = None

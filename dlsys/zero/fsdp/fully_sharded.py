@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, SupportsFloat
 
 import torch
 from torch import Tensor, nn
@@ -12,20 +12,22 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dlsys import world
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, divisor, flag, positive, refuse
+from dlsys.checks import count, divisor, flag, refuse
+from dlsys.tensors import computed_in
 from dlsys.world import Communicator
-from dlsys.zero.backward import Backward, in_backward
-from dlsys.zero.forward import Forward
-from dlsys.zero.gathering import Gathering
+from dlsys.world.alike import check_same, take_over
+from dlsys.zero.clipping import bounds, clip
+from dlsys.zero.fsdp.backward import Backward, in_backward
+from dlsys.zero.fsdp.forward import Forward
+from dlsys.zero.fsdp.gathering import Gathering
+from dlsys.zero.fsdp.membership import membership
+from dlsys.zero.fsdp.replicated import Replicated
+from dlsys.zero.fsdp.saving import gathered, load, shards_of, whole_state
+from dlsys.zero.fsdp.sharded_flat import Ranks
+from dlsys.zero.fsdp.sharded_unit import ShardedUnit, flats_of
 from dlsys.zero.journal import Journal, storage_bytes
-from dlsys.zero.membership import membership
 from dlsys.zero.plan import UPDATE, Action, Unit
 from dlsys.zero.price import Held
-from dlsys.zero.replicated import Replicated
-from dlsys.zero.same import check_same, described, take_over
-from dlsys.zero.saving import gathered, load, norm_of, shards_of, whole_state
-from dlsys.zero.sharded_flat import Ranks
-from dlsys.zero.sharded_unit import ShardedUnit, flats_of
 
 
 class FullyShardedDataParallel(nn.Module):
@@ -76,16 +78,15 @@ class FullyShardedDataParallel(nn.Module):
         super().__init__()
         flag("reshard_after_forward", reshard_after_forward)
         prefetch = count("prefetch", prefetch, least=0)
-        _floating("compute_dtype", compute_dtype)
-        _floating("reduce_dtype", reduce_dtype)
+        computed_in("compute_dtype", compute_dtype)
+        computed_in("reduce_dtype", reduce_dtype)
         comm = world.current() if comm is None else comm
         self.comm, self.module, self.compute_dtype = comm, module, compute_dtype
         self._device = next((p.device for p in module.parameters()), torch.device("cpu"))
         members = membership(module, units)
         options = f"options {compute_dtype}, {reduce_dtype}, {reshard_after_forward}, {prefetch}"
         names = [name for name, _, _ in members.units]
-        lines = [*described(module), f"{options}, {shard}", f"units {names}"]
-        check_same(comm, lines, self._device)
+        check_same(self, comm, module, [f"{options}, {shard}", f"units {names}"])
         self._ranks, self._journal = _ranks(comm, shard), Journal()
         make = flats_of(self._ranks, compute_dtype, reduce_dtype, self._journal)
         self._units: list[ShardedUnit] = []
@@ -165,26 +166,23 @@ class FullyShardedDataParallel(nn.Module):
 
     # -- gradients -------------------------------------------------------------------------------
 
-    @torch.no_grad()
-    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
-        """Scale gradients so that the norm of all, over every shard, is at most `max_norm`.
+    def clip_grad_norm_(
+        self,
+        max_norm: SupportsFloat,
+        norm_type: SupportsFloat = 2.0,
+        error_if_nonfinite: bool = False,
+    ) -> Tensor:
+        """torch.nn.utils.clip_grad_norm_ for the gradients of every shard; returns their norm.
 
-        Returns that norm, of order `norm_type`, as it was: what torch's clip_grad_norm_ gives on
-        one device. Every rank calls it.
+        Every rank calls it.
         """
-        at_least("max_norm", max_norm, 0)
-        positive("norm_type", norm_type)
-        whole = {id(p) for p in self._replicated.parameters}
-        gradients = {id(p): p.grad for p in self.parameters() if p.grad is not None}
-        shards = [gradient for key, gradient in gradients.items() if key not in whole]
-        others = [gradient for key, gradient in gradients.items() if key in whole]
-        mine = norm_of(shards, norm_type, self._device).reshape(1)
-        every = self._ranks.shard.all_gather(mine)
-        both = torch.cat([every, norm_of(others, norm_type, self._device).reshape(1)])
-        norm = torch.linalg.vector_norm(both, norm_type)
-        if gradients:
-            torch._foreach_mul_([*shards, *others], (max_norm / (norm + 1e-6)).clamp(max=1.0))
-        return norm
+        most, order = bounds(max_norm, norm_type, error_if_nonfinite)
+        of_all = {id(p) for p in self._replicated.parameters}
+        found = [(id(p) in of_all, p.grad) for p in self.parameters() if p.grad is not None]
+        shards = [gradient for is_whole, gradient in found if not is_whole]
+        whole = [gradient for is_whole, gradient in found if is_whole]
+        group, device = self._ranks.shard, self._device
+        return clip(group, shards, whole, device, most, order, error_if_nonfinite)
 
     # -- saving ----------------------------------------------------------------------------------
 
@@ -269,8 +267,3 @@ def _ranks(comm: Communicator, shard: int | None) -> Ranks:
     across = comm.split(comm.rank % shard, axis="replica")
     assert inside is not None
     return Ranks(comm, inside, across)
-
-
-def _floating(name: str, dtype: torch.dtype | None) -> None:
-    if dtype is not None and not dtype.is_floating_point:
-        refuse(name, dtype, "a floating-point dtype such as torch.bfloat16, or None")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dlsys.zero.sharded_unit import ShardedUnit
+from dlsys.zero.fsdp.sharded_unit import ShardedUnit
 
 
 @torch.no_grad()
@@ -68,12 +68,3 @@ def load(module: nn.Module, state: Mapping[str, Any], strict: bool = True) -> An
         return module.load_state_dict(state, strict)
     except RuntimeError as error:
         raise ValueError(f"state_dict does not fit: {error}") from None
-
-
-def norm_of(gradients: Sequence[Tensor], order: float, device: torch.device) -> Tensor:
-    """The norm of all these together, in FP32 at least; 0 of none."""
-    some = [g.to(torch.promote_types(g.dtype, torch.float32)) for g in gradients if g.numel()]
-    if not some:
-        return torch.zeros((), device=device)
-    norms = [torch.linalg.vector_norm(g, order).float() for g in some]
-    return torch.linalg.vector_norm(torch.stack(norms), order)

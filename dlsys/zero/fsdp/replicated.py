@@ -8,8 +8,9 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from dlsys.tensors import bucketed
 from dlsys.world import Communicator
-from dlsys.zero.membership import Slot
+from dlsys.zero.fsdp.membership import Slot
 
 
 class Replicated:
@@ -59,15 +60,13 @@ class Replicated:
     @torch.no_grad()
     def average(self) -> None:
         """Set gradients to their mean over the ranks; what no rank used gets zeros."""
-        for dtype in dict.fromkeys(parameter.dtype for parameter in self.parameters):
-            trained = [p for p in self.parameters if p.requires_grad and p.dtype == dtype]
-            if not trained:
-                continue
-            flat = torch.cat([_gradient(p).reshape(-1) for p in trained])
+        trained = [(p, _gradient(p)) for p in self.parameters if p.requires_grad]
+        for bucket in bucketed(trained, float("inf")):
+            flat = torch.cat([gradient.reshape(-1) for _, gradient in bucket])
             if self.comm.size > 1:
                 flat = self.comm.all_reduce(flat, "mean", out=flat)
-            pieces = flat.split([p.numel() for p in trained])
-            for parameter, piece in zip(trained, pieces, strict=True):
+            pieces = flat.split([parameter.numel() for parameter, _ in bucket])
+            for (parameter, _), piece in zip(bucket, pieces, strict=True):
                 parameter.grad = piece.view(parameter.shape)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from dlsys.zero.dealt import Dealt
 from dlsys.zero.flat import Flat, Piece
+from dlsys.zero.optimizer.dealt import Dealt
 
 Named = tuple[str, Tensor]
 
@@ -27,7 +27,7 @@ class Bucket:
         self.parameters = [parameter for _, parameter in named]
         sizes = tuple((name, parameter.numel()) for name, parameter in named)
         self.layout = Dealt(sizes, ranks) if whole else Flat(sizes, ranks)
-        self._begins, self._rank = _begins(self.layout), rank
+        self._begins, self._rank = self.layout.begins, rank
         self.parts: list[Part] = []
 
     @property
@@ -114,31 +114,3 @@ class Part:
             rounded = self.tensor.to(self.parameter.dtype).to(self.tensor.dtype)
             self.tensor.copy_(torch.where(rounded == now, self.tensor, now))
             self.seen = self.parameter._version
-
-
-def bucketed(named: Sequence[Named], limit: float) -> Iterator[list[Named]]:
-    """Parameters of one dtype and device together, from the last to the first, closed as soon as
-    there are `limit` bytes: backward has gradients in this order, and what is full can be sent."""
-    kinds: dict[tuple[torch.dtype, torch.device], list[Named]] = {}
-    for name, parameter in reversed(named):
-        kinds.setdefault((parameter.dtype, parameter.device), []).append((name, parameter))
-    for each in kinds.values():
-        open_, nbytes = [], 0
-        for name, parameter in each:
-            open_.append((name, parameter))
-            nbytes += parameter.nbytes
-            if nbytes >= limit:
-                yield open_[::-1]
-                open_, nbytes = [], 0
-        if open_:
-            yield open_[::-1]
-
-
-def _begins(layout: Flat) -> list[int]:
-    """Where each parameter begins among all shards, one after the other."""
-    begins = [0] * len(layout.parameters)
-    for rank in range(layout.ranks):
-        for place, piece in enumerate(layout.pieces(rank)):
-            if piece.elements:
-                begins[place] = rank * layout.shard + piece.place - piece.start
-    return begins

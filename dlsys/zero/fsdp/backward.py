@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.autograd import Variable
 
-from dlsys.zero.gathering import Gathering
+from dlsys.zero.fsdp.gathering import Gathering
+from dlsys.zero.fsdp.sharded_flat import Reduction, ShardedFlat
+from dlsys.zero.fsdp.sharded_unit import ShardedUnit
 from dlsys.zero.plan import BACKWARD, FREE_GRADIENTS, REDUCE
-from dlsys.zero.sharded_flat import Reduction, ShardedFlat
-from dlsys.zero.sharded_unit import ShardedUnit
 
 
 def in_backward() -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 from dlsys.annotated import checked
 from dlsys.checks import refuse, some
 from dlsys.world import Communicator
-from dlsys.zero.bucket import Part
+from dlsys.zero.optimizer.bucket import Part
 
 MASTER = "master"
 """The name under which a state dict has a master copy; optimizers take no notice of it."""

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Variable
 
-from dlsys.zero.bucket import Bucket
-from dlsys.zero.gradient_shards import GradientShards
+from dlsys.zero.optimizer.bucket import Bucket
+from dlsys.zero.optimizer.gradient_shards import GradientShards
 
 
 class InBackward(GradientShards):
@@ -87,7 +87,7 @@ class InBackward(GradientShards):
         if self._is_used:
             super().forget()
         self._is_used = False
-        self.ledger.begin_pass()
+        self.journal.begin_pass()
         if self.syncs:
             self._is_open = True
             Variable._execution_engine.queue_callback(self._end)

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_iter
 
-from dlsys.zero.backward import Backward, Run, Use, in_backward
-from dlsys.zero.gathering import Gathering
+from dlsys.zero.fsdp.backward import Backward, Run, Use, in_backward
+from dlsys.zero.fsdp.gathering import Gathering
+from dlsys.zero.fsdp.sharded_unit import ShardedUnit
 from dlsys.zero.plan import FORWARD
-from dlsys.zero.sharded_unit import ShardedUnit
 
 
 class Forward:
