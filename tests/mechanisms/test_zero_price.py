@@ -139,6 +139,15 @@ def test_other_recipes_are_other_bytes_a_parameter():
     assert found.at_rest == 105e9  # of each device: not of all eight together
 
 
+def test_of_64_replicas_63_are_redundant_and_not_all_64():
+    """53.8 TB are all that 64 devices hold; sharding saves what they hold twice."""
+    whole, shard = (
+        held(step_plan(s, {"all": 70 * 10**9}, 64), optimizer=8).at_rest for s in (0, 3)
+    )
+    assert 64 * whole == 53.76e12
+    assert 64 * (whole - shard) == 52.92e12
+
+
 def test_beside_its_shards_stage_3_has_the_units_in_flight():
     units = {"a": 8, "b": 16, "c": 24, "d": 4}
     assert held(step_plan(3, units, 4)).gathered == 2 * (16 + 24)
