@@ -7,12 +7,17 @@ from collections import Counter
 from collections.abc import Iterator
 
 import cloudpickle
+import hypothesis
 import pytest
 
 import tests
 
 # Real ranks get functions of tests whole: to import their module takes half a second of each rank.
 cloudpickle.register_pickle_by_value(tests)
+
+# A slow moment of the machine is no fault of the code.
+hypothesis.settings.register_profile("patient", hypothesis.settings.default, deadline=None)
+hypothesis.settings.load_profile("patient")
 
 # What tests import stays; to look for garbage among it takes a part of the time of its import.
 gc.disable()
