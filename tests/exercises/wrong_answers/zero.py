@@ -194,6 +194,12 @@ BANK = {
             'comm.reduce_scatter(flat, op="mean")',
         ),
         Wrong(
+            "a handle, and nobody waits",
+            'comm.reduce_scatter(flat, op="mean", async_op=True)',
+            "of a handle, what wait() gives",
+            'comm.reduce_scatter(flat, op="mean")',
+        ),
+        Wrong(
             "own gradient",
             "flat[comm.rank * shard :][:shard]",
             "What has to come before the update",
