@@ -16,6 +16,7 @@ from dlsys.world import Communicator
 from dlsys.zero import (
     FullyShardedDataParallel,
     ShardedOptimizer,
+    collective_seconds,
     flat,
     held,
     overlap,
@@ -252,20 +253,31 @@ def test_whole_weights_are_those_of_two_units_and_of_one_that_is_everything() ->
 # -- tokens --------------------------------------------------------------------------------------
 
 LAYERS = {f"layer {i}": 300_000_000 for i in range(40)}
-CARDS = Link("eight cards", 0.0, 100e9)
+NODE = Link("fabric", 0.0, 300e9)
+
+
+def cluster(nodes: int = 16, card: float = 12.5e9) -> Cluster:
+    """Nodes of eight devices, each with a card of its own."""
+    return Cluster(dgx_h100(1).device, nodes, 8, NODE, Link("card", 0.0, card))
+
+
+def law(where: Cluster, rate: float = 120e12, itemsize: int = 2) -> float:
+    """Tokens that compute for as long as a gather of their unit takes: both levels, by its price."""
+    seconds = collective_seconds("all_gather", 1e12, where.size, where) / 1e12
+    return seconds * itemsize / 2 * rate
 
 
 def step_of(tokens: float, layers: dict[str, int], ranks: int = 128) -> Any:
     """A step of stage 3 across nodes, with so many tokens a device."""
     plan = step_plan(3, layers, ranks)
     forward = 2 * plan.elements * tokens / 120e12
-    return overlap(plan, forward, 2 * forward, CARDS)
+    return overlap(plan, forward, 2 * forward, cluster())
 
 
 def test_the_tokens_of_the_exercise_are_those_of_the_law() -> None:
     answers = solved("zero")
     assert answers["in_node"] == pytest.approx(tokens_to_hide(120e12, 300e9, 8))
-    assert answers["across"] == pytest.approx(tokens_to_hide(120e12, 100e9, 128))
+    assert answers["across"] == pytest.approx(law(cluster()))
     for tokens in (5000, 50_000):  # what never hides does not depend on them
         exposed = step_of(tokens, LAYERS).exposed_seconds
         assert answers["never_hidden"] == pytest.approx(exposed, rel=1e-6)
@@ -278,12 +290,12 @@ def test_a_device_waits_as_long_as_the_exercise_says_but_for_what_never_hides() 
 
 
 def test_two_changes_lower_the_tokens_and_four_do_not() -> None:
-    base = tokens_to_hide(120e12, 100e9, 128)
+    base = law(cluster())
     changed = {
-        "b": tokens_to_hide(120e12, 100e9, 512),
-        "c": tokens_to_hide(120e12, 100e9, 128, itemsize=1),
-        "d": tokens_to_hide(240e12, 100e9, 128),
-        "e": tokens_to_hide(120e12, 200e9, 128),
+        "b": law(cluster(64)),
+        "c": law(cluster(), itemsize=1),
+        "d": law(cluster(), rate=240e12),
+        "e": law(cluster(card=25e9)),
     }
     assert [letter for letter, tokens in changed.items() if tokens < base] == ["c", "e"]
     assert solved("zero")["lower"] == ["c", "e"]
@@ -292,7 +304,7 @@ def test_two_changes_lower_the_tokens_and_four_do_not() -> None:
     assert hidden[0] == pytest.approx(hidden[1])  # "a": what is exposed never hides
     halves = step_plan(3, LAYERS, 128, micro_batches=2)
     forward = 2 * halves.elements * base / 2 / 120e12
-    step = overlap(halves, forward, 2 * forward, CARDS)  # "f"
+    step = overlap(halves, forward, 2 * forward, cluster())  # "f"
     assert step.seconds > 1.9 * step.compute_seconds
 
 
@@ -358,6 +370,25 @@ def test_six_times_as_much_crosses_nodes_with_the_other_shard() -> None:
 # -- the answer in words -------------------------------------------------------------------------
 
 
+CLAIM = Cluster(dgx_h100(1).device, 8, 8, Link("fabric", 0.0, 450e9), Link("card", 0.0, 12.5e9))
+
+
+def law_of_claim() -> float:
+    """Tokens that hide stage 3 over all devices of the claim."""
+    return law(CLAIM, rate=400e12)
+
+
+def test_the_step_of_the_claim_becomes_twice_as_long() -> None:
+    assert "become twice as long" in question("claim")
+    layers = {f"layer {i}": 13_000_000_000 // 40 for i in range(40)}
+    forward = 2 * 13e9 * 1000 / 400e12
+    before, after = (
+        overlap(step_plan(stage, layers, 64, 4), forward, 2 * forward, CLAIM).seconds
+        for stage in (2, 3)
+    )
+    assert after / before == pytest.approx(2, rel=0.02)
+
+
 def test_the_figures_of_the_model_answer_on_stage_3_are_right() -> None:
     text, units = model_answer("zero"), {"all": 13_000_000_000}
     before, after = (held(step_plan(stage, units, 64)) for stage in (2, 3))
@@ -370,15 +401,19 @@ def test_the_figures_of_the_model_answer_on_stage_3_are_right() -> None:
         assert f"{sent(plan) / 1e9:.0f} GB" == words
         assert f"which send {words}" in text
     assert "- 1 point: 28.8 and 3.25 GB" in text
-    assert "or 128 and 307 GB; and that about 3,900 tokens" in text
+    assert "or 128 and 307 GB; and that about 4,300 tokens" in text
     assert collectives == [5, 12]
     assert "stage 2 has 5 collectives over 26 GB (four reductions, one gather" in text
     assert "Stage 3 has 12" in text
-    needed = tokens_to_hide(400e12, 8 * 12.5e9, 64)
-    assert f"asks for about {round(needed, -1):,.0f} tokens" in text
-    assert f"{round(needed, -2):,.0f}" == "3,900"
-    assert 3.5 < needed / 1000 < 4.2  # "about four times as long as its compute"
-    assert f"where {tokens_to_hide(400e12, 450e9, 8):.0f} tokens hide them" in text
+    cards, inside = tokens_to_hide(400e12, 8 * 12.5e9, 8), tokens_to_hide(400e12, 450e9, 8)
+    assert f"which asks for {cards:,.0f} tokens" in text
+    assert f"another {inside:.0f}, together about {round(law_of_claim(), -1):,.0f}" in text
+    assert law_of_claim() == pytest.approx(cards + inside)
+    assert f"{round(law_of_claim(), -2):,.0f}" == "4,300"
+    assert 4 < law_of_claim() / 1000 < 4.5  # "more than four times as long as its compute"
+    assert f"where {inside:.0f} tokens hide them" in text
+    by_cards_alone = (cards, tokens_to_hide(400e12, 8 * 12.5e9, 64))
+    assert [round(each, -2) for each in by_cards_alone] == [3500, 3900]  # "will do"
     assert held(step_plan(3, units, 8)).at_rest == 26e9  # a copy in each node
     once = step_plan(2, units, 64, micro_batches=4, reduce="last")
     assert once.times("gather") + once.times("reduce") == 2

@@ -56,6 +56,11 @@ def times_as_fast(tokens: float, faster: float) -> float:
     return round(step(tokens, RATE).seconds / step(tokens, faster * RATE).seconds, 2)
 
 
+def degree_of_few(tokens: float) -> int:
+    """The whole degree with which a device sends least, the smaller of two that send alike."""
+    return min((1, 2, 4, 8), key=lambda t: mixed_bytes(32, 4096, tokens * 512, 512, t))
+
+
 TOKENS = 1152 * 512
 NUMBERS = {
     "zero-more-devices": gigabytes(2, 32),
@@ -92,7 +97,7 @@ MISCONCEPTIONS = {
     },
     "zero-degree": {
         "where is their sum least": best_degree(4096, TOKENS, 512) ** 2,
-        "for each element of the width": best_degree(4096, 4.5 * 4096 * 512, 512),
+        "for each element of the width": degree_of_few(2.25 * 4096),
         "that of all devices": best_degree(4096, 1152, 512),
         "How many gathers": best_degree(4096, 4.5 * TOKENS, 512),
         "in a node, often": 8,
@@ -116,7 +121,13 @@ def test_2000_tokens_would_just_hide_the_collectives_of_stage_3() -> None:
 def test_a_device_sends_least_with_the_degree_of_the_quiz() -> None:
     sizes = {t: mixed_bytes(32, 4096, TOKENS, 512, t) for t in (1, 2, 4, 8, 16)}
     assert min(sizes, key=sizes.__getitem__) == NUMBERS["zero-degree"]
-    assert best_degree(4096, 18_432 * 512, 512) == 1  # "with more than 18,432 tokens a device"
+
+
+@pytest.mark.parametrize(("tokens", "best"), [(9_200, 2), (9_230, 1)])
+def test_sharding_alone_sends_least_from_9216_tokens_a_device_on(tokens: int, best: int) -> None:
+    assert 2.25 * 4096 == 9216
+    sizes = {t: mixed_bytes(32, 4096, tokens * 512, 512, t) for t in (1, 2, 4, 8)}
+    assert min(sizes, key=sizes.__getitem__) == best
 
 
 @pytest.mark.parametrize("n", [2, 64])

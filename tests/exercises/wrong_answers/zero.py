@@ -27,7 +27,7 @@ def one_of(
 
 
 RIGHT_BYTES = ["99e9", "20", "2 * 23 / 24 * 44e9", "126.5e9", "548e9"]
-RIGHT_TOKENS = ["350", "1191", "0.0179", "0.664", '["c", "e"]']
+RIGHT_TOKENS = ["350", "1475", "0.0221", "0.729", '["c", "e"]']
 RIGHT_REPORTS = ["6", "5", "2", "1", "4", "3", "3e9", "60e9"]
 RIGHT_KEEP = ["12.8e9", "0.4e9", "49.6e9"]
 
@@ -95,14 +95,19 @@ BANK = {
         *in_place_of(
             "start - first)",
             ("places of everything", "start + begin)", "count from the beginning of everything"),
-            ("all at the front", "0)", "is taken"),
+            ("all at the front", "0)", "cannot stand where the first one does"),
         ),
         *in_place_of(
             "shard = -(-sum(sizes) // (ranks * align)) * align",
             (
                 "rounded down, and the rest to the last",
                 "shard = sum(sizes) // ranks",
-                "is nowhere",
+                "An element is lost",
+            ),
+            (
+                "rounded down to a multiple",
+                "shard = sum(sizes) // (ranks * align) * align",
+                "Elements are lost",
             ),
             (
                 "no alignment",
@@ -171,7 +176,13 @@ BANK = {
         Wrong(
             "stops within the shard",
             "piece = (parameter, start - first, stop - first, start - first)",
-            "lies in two places",
+            "count within the rank's shard here",
+            "piece = (parameter, start, stop, start - first)",
+        ),
+        Wrong(
+            "starts and stops on the line of everything",
+            "piece = (parameter, begin + start, begin + stop, start - first)",
+            "count from the beginning of everything here",
             "piece = (parameter, start, stop, start - first)",
         ),
     ],
@@ -180,6 +191,12 @@ BANK = {
             "the sum",
             "comm.reduce_scatter(flat)",
             "A reduce-scatter sums",
+            'comm.reduce_scatter(flat, op="mean")',
+        ),
+        Wrong(
+            "a handle, and nobody waits",
+            'comm.reduce_scatter(flat, op="mean", async_op=True)',
+            "of a handle, what wait() gives",
             'comm.reduce_scatter(flat, op="mean")',
         ),
         Wrong(
@@ -257,8 +274,26 @@ BANK = {
         Wrong(
             "always the first step",
             "adamw(mine, gradient, *moments, 1)",
-            "after three steps",
+            "the bias correction, which needs the number of each step",
             "adamw(mine, gradient, *moments, step)",
+        ),
+        Wrong(
+            "the steps count from 2",
+            "adamw(mine, gradient, *moments, step + 1)",
+            "the bias correction, which takes the step's number as it comes",
+            "adamw(mine, gradient, *moments, step)",
+        ),
+        Wrong(
+            "moments end to end",
+            "return new, torch.cat(moments)",
+            "one below the other, as torch.stack",
+            "return new, torch.stack(moments)",
+        ),
+        Wrong(
+            "moments end to end in a row",
+            "return new, torch.cat(moments)[None]",
+            "one below the other, as torch.stack",
+            "return new, torch.stack(moments)",
         ),
         Wrong(
             "an all-reduce, and a part of it",
@@ -572,33 +607,45 @@ BANK = {
             TOKENS,
             RIGHT_TOKENS,
             1,
-            ("one card", "9525", "has a card of its own"),
-            ("the fabric", "396.9", "come into it by its cards"),
-            ("as in a node", "350", "Nothing crosses nodes there"),
-            ("nodes for devices", "1125", "1/128 itself"),
-            ("4 bytes", "2381.25", "Twice too many"),
+            ("one card", "9350", "by a card of its own"),
+            ("one card and no fabric", "9525", "by a card of its own"),
+            ("one card at the limit", "9600", "by a card of its own"),
+            ("the fabric", "396.9", "the fabric alone"),
+            ("the fabric, as in a node", "350", "the fabric alone"),
+            ("the longer of both", "max(350, 1125)", "the seconds of both levels add up"),
+            ("the cards among all devices", "1190.6", "the seconds of both levels add up"),
+            ("the limit", "1600", "limit for very many"),
+            ("one level of all devices", "1587.5", "goes in two steps"),
+            ("the difference", "775", "one level from the other"),
+            ("4 bytes", "2950", "Twice too many"),
         ),
         *one_of(
             TOKENS,
             RIGHT_TOKENS,
             2,
-            ("one", "0.005953", "Where else in a step"),
-            ("two", "0.011906", "at the middle"),
-            ("four", "0.023813", "One too many"),
-            ("all layers", "0.238125", "that of the second can"),
-            ("one card", "0.142875", "comes in by eight cards"),
-            ("1 byte", "0.0089297", "travels in 2 bytes"),
-            ("milliseconds", "17.86", "in seconds, not in ms"),
+            ("one", "0.007375", "Where else in a step"),
+            ("two", "0.01475", "at the middle"),
+            ("four", "0.0295", "One too many"),
+            ("the cards", "0.016875", "counts the cards alone"),
+            ("the fabric", "0.00525", "counts the fabric alone"),
+            ("the limit", "0.024", "limit for very many"),
+            ("all layers", "0.295", "that of the second can"),
+            ("three of all layers", "0.885", "that of the second can"),
+            ("one card", "0.14025", "It has eight, at work at one time"),
+            ("1 byte", "0.0110625", "travels in 2 bytes"),
+            ("milliseconds", "22.125", "in seconds, not in ms"),
         ),
         *one_of(
             TOKENS,
             RIGHT_TOKENS,
             3,
-            ("compute", "0.336", "in which it computes"),
-            ("for each second", "1.977", "for each second of compute"),
-            ("times as long", "2.977", "What part of it"),
-            ("percent", "66.4", "not a percentage"),
-            ("one card", "0.958", "with one card"),
+            ("compute", "400 / 1475", "in which it computes"),
+            ("for each second", "2.6875", "for each second of compute"),
+            ("times as long", "3.6875", "What part of it"),
+            ("the cards", "1 - 400 / 1125", "counts the cards alone"),
+            ("nothing", "0", "on one node"),
+            ("percent", "72.88", "not a percentage"),
+            ("one card", "1 - 400 / 9350", "with one card"),
         ),
         *one_of(
             TOKENS,
@@ -698,27 +745,6 @@ return new, torch.stack(moments)
 """
 )
 
-# Every rank sends its number to rank 0, all at once; rank 0 sends the sum to half of the ranks at
-# once, and each of these to one more: no rank sends more than two numbers, on four ranks.
-STAR = """
-total, ranks = shard.square().sum().view(1), range(1, comm.size)
-if comm.rank == 0:
-    came = [torch.zeros(1) for _ in ranks]
-    for handle in [comm.irecv(one, r) for r, one in zip(ranks, came)]:
-        handle.wait()
-    total = total + sum(came)
-else:
-    comm.send(total, 0)
-near = [r for r in ranks if r <= comm.size // 2]
-far = {r - comm.size // 2: r for r in ranks if r not in near}
-source = 0 if comm.rank in near else comm.rank - comm.size // 2
-total = comm.recv(torch.zeros(1), source) if comm.rank else total
-to = near if comm.rank == 0 else [far[comm.rank]] if comm.rank in far else []
-for handle in [comm.isend(total, r) for r in to]:
-    handle.wait()
-squares = total
-""".strip().replace("\n", "\n    ")
-
 # Right answers of another kind: what came, its source, what of the solution it replaces.
 RIGHT = {
     "bytes": [("rounded", BYTES.format("99e9", "20", "84e9", "130e9", "550e9"))],
@@ -732,13 +758,17 @@ RIGHT = {
     ],
     "clip": [
         ("rounded", "second = 2.1", "second = 0.5 / (0.5 / (2**2 + 0.5**2) ** 0.5)"),
-        ("the best known", STAR, "squares = comm.all_reduce(shard.square().sum().view(1))"),
+        (
+            "the best known",
+            'comm.all_reduce(shard.square().sum().view(1), plan="recursive_doubling")',
+            "comm.all_reduce(shard.square().sum().view(1))",
+        ),
         (
             "as torch does it",
             "factor = min(1.0, most / (length + 1e-6))",
             "factor = most / length if length > most else 1.0",
         ),
     ],
-    "tokens": [("rounded", TOKENS.format("350", "1200", "0.018", "0.66", '["E", "C"]'))],
+    "tokens": [("rounded", TOKENS.format("350", "1500", "0.022", "0.73", '["E", "C"]'))],
     "design": [("rounded", CHEAPEST + "saves = 16")],
 }
