@@ -170,6 +170,9 @@ def test_all_values_of_fp4_are_eight_and_their_negatives():
         assert fmt.values()[-len(at_least_zero(fmt)) :] == at_least_zero(fmt)
     with pytest.raises(ValueError, match="values of FP32 are 4,294,967,296; list at most 16 bits"):
         FP32.values()
+    assert len(FP16.values()) == 2**16 - 2**11 - 1
+    with pytest.raises(ValueError, match="values of E8M8 are 131,072"):
+        Format(8, 8).values()
 
 
 def test_bf16_has_no_subnormals_as_small_as_fp32s():
@@ -389,6 +392,10 @@ def test_beyond_the_largest_number_lies_infinity_or_nan_or_itself():
     assert round_to(x, Format(3, 0, False, False)).tolist() == [16, -16, 16, -16]
     assert round_to(x, FP8_E4M3, saturate=True).tolist() == [448, -448, 448, -448]
     assert round_to(x, FP16, "toward zero").tolist() == [65504, -65504, INF, -INF]
+    assert [FP16.round(v, "toward zero") for v in x.tolist()] == [65504, -65504, INF, -INF]
+    assert [FP8_E4M3.round(v, saturate=True) for v in x.tolist()] == [448, -448, 448, -448]
+    assert [FP8_E4M3.encode(v) for v in x.tolist()] == [0x7F, 0xFF, 0x7F, 0xFF]
+    assert [FP8_E4M3.encode(v, saturate=True) for v in (1e30, -1e30)] == [0x7E, 0xFE]
     assert round_to(torch.tensor([464.0, 464.1]), FP8_E4M3).tolist()[0] == 448
     assert round_to(torch.tensor([464.1]), FP8_E4M3).isnan()
 
@@ -447,6 +454,8 @@ def test_rounding_leaves_its_argument_alone_and_hands_on_no_gradient():
         (lambda: FP16.round(1.0, "stochastic"), "random is None; it must be a number from 0 to 1,"),
         (lambda: FP16.round(1.0, "stochastic", 1.0), "random is 1.0; it must be"),
         (lambda: FP16.round("1"), "x is '1'; it must be a number"),
+        (lambda: FP16.round(1.0, saturate="no"), "saturate is 'no'; it must be True or False"),
+        (lambda: FP16.spacing(INF), "x is inf; it must be a finite number"),
         (lambda: FP16.decode(2**16), "pattern is 65536; it must be at most 65,535"),
         (lambda: round_to(torch.ones(2), "FP16"), "fmt is 'FP16'; it must be a Format such as"),
         (lambda: round_to(torch.ones(2, dtype=torch.int32), FP16), "x is of torch.int32; it must"),

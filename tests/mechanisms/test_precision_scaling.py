@@ -85,6 +85,15 @@ def test_a_value_takes_its_part_of_the_scale_in_bits():
     assert quantize(x, FP8_E4M3).nbytes == 4 * 64 + 4
 
 
+def test_a_block_without_a_name_says_what_it_is():
+    words = [str(Block(FP8_E4M3, 128, FP32, rows=rows)) for rows in (1, 2, 128)]
+    assert words == [
+        f"FP8 E4M3 in blocks of {shape} with FP32 scales"
+        for shape in ("128", "2 x 128", "128 x 128")
+    ]
+    assert str(NVFP4) == "NVFP4"
+
+
 def test_the_largest_element_of_an_mx_block_may_saturate_and_not_where_scales_go_up():
     x = torch.tensor([[500.0, 1.0], [448.0, 1.0], [449.0, 1.0]])
     floor = Block(FP8_E4M3, 2, E8M0)
@@ -261,6 +270,7 @@ def test_noise_is_in_proportion_to_the_signal_until_a_format_ends():
     assert max(ratios) - min(ratios) < 0.01
     assert expected_signal_to_noise(FP16, deviation=2.0**-24) < 11  # of 73.7
     assert expected_signal_to_noise(FP16, deviation=2.0**-40) == 0  # all of it rounds to zero
+    assert expected_signal_to_noise(INT8) == expected_signal_to_noise(INT8, "normal", 1.0)
 
 
 def test_small_blocks_with_fine_scales_have_the_least_noise_of_4_bits():
@@ -354,6 +364,7 @@ X = torch.ones(4)
         (lambda: quantize(torch.ones(()), MXFP4), r"x is of shape \(\) and torch.float32; it must"),
         (lambda: quantize(torch.ones(4, dtype=torch.int8), INT8), "x is of torch.int8; it must be"),
         (lambda: Block(FP4_E2M1, 0, E8M0), "size is 0; it must be a whole number of at least 1"),
+        (lambda: Block(FP4_E2M1, 2, E8M0, rows=0), "rows is 0; it must be a whole number of at l"),
         (lambda: quantize(X, "MXFP4"), "fmt is 'MXFP4'; it must be a Format such as FP8_E4M3,"),
         (lambda: DelayedScaling(FP8_E4M3, history=0), "history is 0; it must be a whole number"),
         (lambda: accumulate(torch.ones(()), FP16), r"values is of shape \(\) and torch.float32"),
