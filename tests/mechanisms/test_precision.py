@@ -206,6 +206,7 @@ def test_spacing_doubles_with_each_power_of_two():
 def test_e8m0_is_powers_of_two_and_nan():
     theirs = np.arange(256).astype(np.uint8).view(ml_dtypes.float8_e8m0fnu).astype(np.float64)
     np.testing.assert_array_equal([E8M0.decode(i) for i in range(256)], theirs)
+    assert str(E8M0) == "E8M0"
 
 
 def test_formats_are_equal_by_their_numbers():
@@ -406,12 +407,22 @@ def test_nan_stays_nan_even_where_a_format_has_none():
             assert round_to(torch.tensor([NAN]), fmt, saturate=saturate).isnan()
 
 
+def test_one_number_goes_up_where_its_random_number_is_below_its_fraction():
+    # 1.75 lies 3.5 steps of a half above zero.
+    for random, expected in ((0.0, 2.0), (0.4, 2.0), (0.5, 1.5), (0.9, 1.5)):
+        assert FP4_E2M1.round(1.75, "stochastic", random) == expected
+        assert FP4_E2M1.decode(FP4_E2M1.encode(1.75, "stochastic", random)) == expected
+        assert INT8.round(3.5, "stochastic", random) == 2 * expected
+    assert FP4_E2M1.round(1.75, "toward zero") == 1.5
+
+
 def test_int8_is_whole_numbers_to_127():
     x = torch.tensor([0.5, 1.5, -2.5, 300, -300, -0.2])
     assert same(round_to(x, INT8), torch.tensor([0.0, 2, -2, 127, -127, -0.0]))
     assert [INT8.round(v) for v in x.tolist()] == [0, 2, -2, 127, -127, 0]
     assert round_to(x, INT8, "toward zero").tolist() == [0, 1, -2, 127, -127, 0]
-    assert Integer(4).max == 7
+    assert [Integer(np.int64(bits)).max for bits in (2, 4, 16)] == [1, 7, 32767]
+    assert type(Integer(np.int64(4)).bits) is int
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -455,6 +466,14 @@ def test_rounding_leaves_its_argument_alone_and_hands_on_no_gradient():
         (lambda: FP16.round(1.0, "stochastic", 1.0), "random is 1.0; it must be"),
         (lambda: FP16.round("1"), "x is '1'; it must be a number"),
         (lambda: FP16.round(1.0, saturate="no"), "saturate is 'no'; it must be True or False"),
+        (lambda: FP16.round(10**400), "it must be a number that a float can hold"),
+        (lambda: FP16.round(10**400), "x is 1000"),
+        (lambda: FP16.round(1.0, "stochastic", "0.5"), "random is '0.5'; it must be a number"),
+        (lambda: FP4_E2M1.infinity_pattern, "FP4 E2M1 has no infinities"),
+        (lambda: Integer(1), "bits is 1; it must be a whole number of at least 2"),
+        (lambda: Integer(17), "bits is 17; it must be at most 16"),
+        (lambda: INT8.round(INF), "x is inf; it must be a finite number"),
+        (lambda: E8M0.decode(256), "pattern is 256; it must be at most 255"),
         (lambda: FP16.spacing(INF), "x is inf; it must be a finite number"),
         (lambda: FP16.decode(2**16), "pattern is 65536; it must be at most 65,535"),
         (lambda: round_to(torch.ones(2), "FP16"), "fmt is 'FP16'; it must be a Format such as"),
