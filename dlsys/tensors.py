@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from dlsys.checks import refuse, refuse_what
+from dlsys.checks import refuse, refuse_what, some
 
 Key = TypeVar("Key")
+Params = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
+PARAMETERS = "parameters, (name, parameter) pairs, or groups of them, as torch's optimizers take"
 
 
 class NoWordError(IndexError, ValueError):
@@ -84,6 +86,27 @@ def among(name: str, x: Tensor, rows: int) -> Iterator[None]:
         first = odd[0].item() if odd.numel() else "another number"
         allowed = f"a whole number from 0 to {rows - 1}"
         raise NoWordError(f"{name} holds {first}; it must hold {allowed} each.") from None
+
+
+def listed(params: Any) -> list[Any]:
+    """What an optimizer is given, as a list of parameters, (name, parameter) pairs or groups.
+
+    Raises ValueError for what is none of these, or empty; torch looks into it further.
+    """
+    if not isinstance(params, Iterable) or isinstance(params, str | bytes | Mapping | Tensor):
+        refuse("params", params, PARAMETERS)
+    given = list(params)
+    some("params", given)
+    kinds = {kind for each in given for kind in (Tensor, tuple, dict) if isinstance(each, kind)}
+    if len(kinds) != 1 or not all(isinstance(each, *kinds) for each in given):
+        refuse("params", given, PARAMETERS)
+    return given
+
+
+def storage_bytes(tensors: Iterable[Any]) -> int:
+    """Bytes of the storages that these tensors lie in, each counted once; others do not count."""
+    storages = (each.untyped_storage() for each in tensors if isinstance(each, Tensor))
+    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
 
 
 def bucketed(

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from dlsys.precision.islands import Islands
     from dlsys.precision.linear import QuantizedLinear, quantize_linears
     from dlsys.precision.lost import flushed, stuck
-    from dlsys.precision.mixed import MixedPrecision, MixedState, train
+    from dlsys.precision.mixed import MixedPrecision
+    from dlsys.precision.mixed_state import MixedState
     from dlsys.precision.narrow import moving_average, softmax, variance
     from dlsys.precision.packed import Packed
     from dlsys.precision.plan import (
@@ -48,5 +49,6 @@ if TYPE_CHECKING:
     from dlsys.precision.rounding import decode, encode, round_to
     from dlsys.precision.scaler import LossScaler
     from dlsys.precision.sums import accumulate, matmul, signal_to_noise
+    from dlsys.precision.training import train
 
 lazy.exports(__name__)

@@ -17,7 +17,8 @@ from torch.nn import functional as F
 
 from dlsys.annotated import checked
 from dlsys.checks import at_least, count, flag, positive, refuse, refuse_what
-from dlsys.precision.parameters import Params, groups_of
+from dlsys.precision.parameters import groups_of
+from dlsys.tensors import Params
 
 BLOCK = 2048
 

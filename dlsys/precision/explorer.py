@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
 
 from dlsys.exploring import Choices, Explorer, option
@@ -86,12 +86,7 @@ class Choice(Choices):
         )
         rows: list[Row] = [Number(x) for x in line]
         rows += [self._rounding(mode) for mode in MODES]
-        values = sample(cast(Distribution, self.numbers), self.deviation, SIZE)
-        for mode in MODES:
-            found = errors(fmt, values, mode)
-            rows += _bins(mode, found)
-            rows.append(self._noise(mode, values, found))
-        return rows
+        return rows + _errors(fmt, cast(Distribution, self.numbers), self.deviation)
 
     def summary(self) -> str:
         """What the figure shows, in a few sentences."""
@@ -127,18 +122,27 @@ class Choice(Choices):
         up = (x - low) / (high - low) if high != low else 1.0
         return Rounding(mode, low, high, up)
 
-    def _noise(self, mode: Mode, values: list[float], found: list[float]) -> Noise:
-        fmt = self.format
-        noise = sum((e * fmt.spacing(x)) ** 2 for e, x in zip(found, values, strict=True))
-        signal = sum(x * x for x in values)
-        expected = expected_signal_to_noise(fmt, cast(Distribution, self.numbers), self.deviation)
-        measured = 10 * math.log10(signal / noise) if noise else math.inf
-        return Noise(mode, measured, expected if mode == "nearest" else None)
-
 
 def explore(**choice: Any) -> Explorer:
     """An explorer that starts at a Choice of these fields: `explore(exponent=5, mantissa=2)`."""
     return Explorer(Choice(**choice))
+
+
+@lru_cache(maxsize=64)
+def _errors(fmt: Format, numbers: Distribution, deviation: float) -> list[Row]:
+    """Errors and noise by mode, which are the same for every value."""
+    values, rows = sample(numbers, deviation, SIZE), list[Row]()
+    steps, signal = [fmt.spacing(x) for x in values], sum(x * x for x in values)
+    expected = expected_signal_to_noise(fmt, numbers, deviation)
+    for mode in MODES:
+        found = errors(fmt, values, mode)
+        noise = sum((e * q) ** 2 for e, q in zip(found, steps, strict=True))
+        measured = 10 * math.log10(signal / noise) if noise else math.inf
+        rows += [
+            *_bins(mode, found),
+            Noise(mode, measured, expected if mode == "nearest" else None),
+        ]
+    return rows
 
 
 def _bins(mode: Mode, found: list[float]) -> list[Bin]:

@@ -6,8 +6,7 @@ FP32 and unscale, (6) update FP32 weights. Micikevicius et al. 2018 (arXiv 1710.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -15,10 +14,12 @@ from torch import Tensor, nn
 
 from dlsys.annotated import checked
 from dlsys.checks import at_least, refuse, refuse_what, some
-from dlsys.precision.parameters import Params, groups_of
+from dlsys.precision.mixed_state import MixedState
+from dlsys.precision.parameters import groups_of
 from dlsys.precision.plan import BF16, FP16, FP32, Format, Mode
 from dlsys.precision.rounding import round_to
 from dlsys.precision.scaler import LossScaler
+from dlsys.tensors import Params, storage_bytes
 
 DTYPES: Mapping[Format, torch.dtype] = {
     FP32: torch.float32,
@@ -26,27 +27,6 @@ DTYPES: Mapping[Format, torch.dtype] = {
     FP16: torch.float16,
 }
 """The formats that torch computes in. Numbers of any other are kept in FP32, which holds them."""
-
-
-@dataclass(frozen=True)
-class MixedState:
-    """Bytes of each bucket, counted from storages, each once and in full.
-
-    `unscaled` are the FP32 gradients, from `unscale_` to the end of `step`; `steps` the counters of
-    steps, which formulas leave out.
-    """
-
-    weights: int
-    gradients: int
-    master: int
-    moments: int
-    unscaled: int = 0
-    steps: int = 0
-
-    @property
-    def total(self) -> int:
-        """Bytes of all buckets; counters of steps are in none."""
-        return self.weights + self.gradients + self.master + self.moments + self.unscaled
 
 
 class MixedPrecision:
@@ -185,12 +165,12 @@ class MixedPrecision:
         state = [v for values in self.optimizer.state.values() for v in values.values()]
         tensors = [each for each in state if isinstance(each, Tensor)]
         return MixedState(
-            weights=_bytes(self.parameters + self._frozen),
-            gradients=_bytes(p.grad for p in self.parameters),
-            master=_bytes(self.master),
-            moments=_bytes(each for each in tensors if each.ndim),
-            unscaled=_bytes(p.grad for p in self.master),
-            steps=_bytes(each for each in tensors if not each.ndim),
+            weights=storage_bytes(self.parameters + self._frozen),
+            gradients=storage_bytes(p.grad for p in self.parameters),
+            master=storage_bytes(self.master),
+            moments=storage_bytes(each for each in tensors if each.ndim),
+            unscaled=storage_bytes(p.grad for p in self.master),
+            steps=storage_bytes(each for each in tensors if not each.ndim),
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -240,28 +220,6 @@ class MixedPrecision:
                 master.data = master.data.new_empty(0)
 
 
-@checked
-def train(
-    mixed: MixedPrecision, losses: Iterable[Tensor], max_norm: float | None = None
-) -> list[float]:
-    """One step for each loss, with gradients clipped to `max_norm`: the whole loop.
-
-    `losses` is a generator such as `(model(x, y) for x, y in batches)`, which computes each loss
-    after the step before. Returns them as numbers.
-    """
-    if isinstance(losses, Tensor):  # which may be iterated, and is one loss
-        refuse("losses", losses, "a generator of losses, or a list of one")
-    found = []
-    for loss in losses:
-        mixed.backward(loss)
-        if max_norm is not None:
-            mixed.clip_grad_norm_(max_norm)
-        mixed.step()
-        mixed.zero_grad()
-        found.append(float(loss.detach()))
-    return found
-
-
 def _to(
     fmt: Format, x: Tensor, mode: Mode = "nearest", generator: torch.Generator | None = None
 ) -> Tensor:
@@ -275,9 +233,3 @@ def _check(parameters: Iterable[Tensor]) -> None:
         if parameter.dtype != torch.float32 or parameter.is_meta:
             where = "on the device meta" if parameter.is_meta else f"of {parameter.dtype}"
             refuse_what("A parameter of params", where, "of torch.float32, and is cast here")
-
-
-def _bytes(tensors: Iterable[Tensor | None]) -> int:
-    """Of the storages that they lie in, each once."""
-    storages: Iterator[Any] = (x.untyped_storage() for x in tensors if x is not None)
-    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())

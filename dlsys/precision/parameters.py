@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
 
-from dlsys.checks import refuse, some
-
-Params = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
+from dlsys.checks import refuse
+from dlsys.tensors import PARAMETERS, listed
 
 
 def groups_of(params: Any) -> list[dict[str, Any]]:
@@ -17,16 +15,12 @@ def groups_of(params: Any) -> list[dict[str, Any]]:
 
     Raises ValueError for what is none of these, or empty.
     """
-    allowed = "parameters, (name, parameter) pairs, or groups of them, as torch's optimizers take"
-    if not isinstance(params, Iterable) or isinstance(params, str | bytes | Mapping | Tensor):
-        refuse("params", params, allowed)
-    given = list(params)
-    some("params", given)
+    given = listed(params)
     groups = [dict(each) for each in given] if isinstance(given[0], dict) else [{"params": given}]
     for group in groups:
         each = group.get("params", ())
         each = [each] if isinstance(each, Tensor) else list(each)
         group["params"] = [p[1] if isinstance(p, tuple) and len(p) == 2 else p for p in each]
         if not all(isinstance(p, Tensor) and p.is_floating_point() for p in group["params"]):
-            refuse("params", params, allowed)
+            refuse("params", params, PARAMETERS)
     return groups

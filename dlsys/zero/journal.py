@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any
 
 from torch import Tensor
 
 from dlsys.zero.plan import Action
-
-
-def storage_bytes(tensors: Iterable[Any]) -> int:
-    """Bytes of the storages that these tensors lie in, each counted once; others do not count."""
-    storages = (each.untyped_storage() for each in tensors if isinstance(each, Tensor))
-    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
 
 
 class Alive:

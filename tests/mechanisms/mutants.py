@@ -36,7 +36,11 @@ SCRATCH = ROOT / "_build" / "mutants"
 MECHANISMS = Path(__file__).parent
 LISTED = MECHANISMS / "mutants.toml"
 FILES = ("plan.py", "check.py", "price.py")
-MORE = {"zero": ("flat.py", "scaling.py")}  # what else has formulas, by slug
+MORE = {  # what else has formulas, by slug
+    "precision": ("block_formats.py", "number_line.py", "recipe.py"),
+    "zero": ("flat.py", "scaling.py"),
+}
+READ = ("LICENSE", "chapters/memory_wall.md")  # texts on which tests train
 QUICK = "MUTANTS_QUICK"  # set in the first round, which most mutants do not outlive
 NOTICED = {"killed", "timeout"}  # one that never ends is noticed, too
 SETTINGS = """
@@ -44,6 +48,7 @@ SETTINGS = """
 source_paths = ["dlsys"]
 only_mutate = {files}
 pytest_add_cli_args_test_selection = {tests}
+also_copy = {read}
 pytest_add_cli_args = ["-p", "tests.mechanisms.mutants", "-p", "no:cacheprovider"]
 process_isolation = "forkserver"  # threads of PyTorch do not survive a fork
 timeout_multiplier = 5.0
@@ -102,13 +107,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def prepare(slug: str, files: list[str]) -> None:
-    """Copy the package and the tests to where mutmut may write."""
+    """Copy the package, the tests and what they read to where mutmut may write."""
     shutil.rmtree(SCRATCH, ignore_errors=True)
     for folder in ("dlsys", "tests"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, SCRATCH / folder, ignore=ignored)
+    for name in READ:
+        (SCRATCH / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, SCRATCH / name)
     tests = [str(path.relative_to(ROOT)) for path in sorted(MECHANISMS.glob(f"test_{slug}*.py"))]
-    text = SETTINGS.format(files=json.dumps(files), tests=json.dumps(tests))
+    given = {"files": files, "tests": tests, "read": [name.partition("/")[0] for name in READ]}
+    text = SETTINGS.format(**{name: json.dumps(each) for name, each in given.items()})
     (SCRATCH / "pyproject.toml").write_text(text)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 
 import ml_dtypes
@@ -77,6 +78,13 @@ def every_pattern(fmt: Format) -> torch.Tensor:
     return torch.arange(2**fmt.bits)
 
 
+@cache
+def at_least_zero(fmt: Format) -> tuple[float, ...]:
+    """All numbers of the format from zero up, in order."""
+    found = decode(every_pattern(fmt)[: 2 ** (fmt.bits - 1)], fmt)
+    return tuple(found[found.isfinite()].tolist())
+
+
 def every_16_bit_number() -> torch.Tensor:
     words = torch.arange(-(2**15), 2**15).to(torch.int16)
     return torch.cat([words.view(torch.float16).float(), words.view(torch.bfloat16).float()])
@@ -92,14 +100,24 @@ def test_every_pattern_is_the_number_that_ml_dtypes_has_for_it(fmt):
     assert same(decode(every_pattern(fmt), fmt), torch.from_numpy(theirs))
 
 
+def some_patterns(fmt: Format) -> list[int]:
+    """All of 8 bits. Of 16, some of each exponent and all round its ends: 0, 1, infinity."""
+    sign, one = 2 ** (fmt.bits - 1), 2**fmt.mantissa
+    ends = [e + d for e in (0, one, fmt.encode(1.0), sign - one) for d in range(-70, 70)]
+    spread = range(0, 2**fmt.bits, 1 if fmt.bits <= 8 else 37)
+    return sorted({*spread, *(s + end for s in (0, sign) for end in ends if 0 <= end < sign)})
+
+
 @each_format
 def test_one_number_and_a_tensor_have_the_same_bits(fmt):
     ours = decode(every_pattern(fmt), fmt)
-    alone = [fmt.decode(pattern) for pattern in range(2**fmt.bits)]
-    assert same(ours, torch.tensor(alone))
     numbers = ~ours.isnan()
     assert torch.equal(encode(ours[numbers], fmt).long(), every_pattern(fmt)[numbers])
-    assert [fmt.encode(x) for x in alone if x == x] == every_pattern(fmt)[numbers].tolist()
+    few = some_patterns(fmt)
+    alone = [fmt.decode(pattern) for pattern in few]
+    assert same(ours[few], torch.tensor(alone))
+    kept = [pattern for pattern in few if numbers[pattern]]
+    assert [fmt.encode(x) for x in alone if x == x] == kept
 
 
 def test_bits_come_in_a_byte_where_they_fit():
@@ -148,8 +166,13 @@ def test_all_values_of_fp4_are_eight_and_their_negatives():
     assert FP4_E2M1.values() == (-6, -4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4, 6)
     assert len(FP8_E4M3.values()) == 256 - 2 - 1  # two NaNs; zero once
     assert len(FP8_E5M2.values()) == 256 - 8 - 1  # two infinities, six NaNs
+    for fmt in (FP8_E4M3, FP8_E5M2, Format(4, 5), Format(2, 6, False, False)):
+        assert fmt.values()[-len(at_least_zero(fmt)) :] == at_least_zero(fmt)
     with pytest.raises(ValueError, match="values of FP32 are 4,294,967,296; list at most 16 bits"):
         FP32.values()
+    assert len(FP16.values()) == 2**16 - 2**11 - 1
+    with pytest.raises(ValueError, match="values of E8M8 are 131,072"):
+        Format(8, 8).values()
 
 
 def test_bf16_has_no_subnormals_as_small_as_fp32s():
@@ -183,6 +206,7 @@ def test_spacing_doubles_with_each_power_of_two():
 def test_e8m0_is_powers_of_two_and_nan():
     theirs = np.arange(256).astype(np.uint8).view(ml_dtypes.float8_e8m0fnu).astype(np.float64)
     np.testing.assert_array_equal([E8M0.decode(i) for i in range(256)], theirs)
+    assert str(E8M0) == "E8M0"
 
 
 def test_formats_are_equal_by_their_numbers():
@@ -194,15 +218,15 @@ def test_formats_are_equal_by_their_numbers():
 # --- rounding -------------------------------------------------------------------------------------
 
 
+@cache
 def ties_of(fmt: Format) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Every number halfway between two, in FP64; the one below, the one above, and the even one.
 
     The last lies between the largest number and what would be the next.
     """
     last = fmt.max + fmt.spacing(fmt.max)
-    positive = [x for x in fmt.values() if x >= 0]
     beyond = fmt.round(INF)
-    pairs = list(pairwise([*positive, last]))
+    pairs = list(pairwise([*at_least_zero(fmt), last]))
     even = [a if i % 2 == 0 else b for i, (a, b) in enumerate(pairs)]
     a, b, even = (torch.tensor(v, dtype=torch.float64) for v in (*zip(*pairs, strict=True), even))
     middle = (a + b) / 2
@@ -273,16 +297,16 @@ def formats(draw: st.DrawFn) -> Format:
 
 def by_looking(x: float, fmt: Format, mode: str, random: float) -> float:
     """What |x| becomes, found among all numbers of the format and the one that would be next."""
-    values = [Fraction(v) for v in fmt.values() if v >= 0]
+    values = [*at_least_zero(fmt)]
     values.append(2 * values[-1] - values[-2])
-    place = bisect.bisect_right(values, Fraction(x)) - 1
+    place = bisect.bisect_right(values, x) - 1
     if place == len(values) - 1:
         return fmt.max if mode == "toward zero" else INF
-    low, high = values[place], values[place + 1]
+    low, high = map(Fraction, values[place : place + 2])
     up = (Fraction(x) - low) / (high - low)
     further = up > Fraction(1, 2) or (up == Fraction(1, 2) and place % 2 == 1)
     if {"nearest": further, "toward zero": False, "stochastic": random < up}[mode]:
-        return float(high) if high < values[-1] else INF
+        return float(high) if float(high) < values[-1] else INF
     return float(low)
 
 
@@ -369,6 +393,10 @@ def test_beyond_the_largest_number_lies_infinity_or_nan_or_itself():
     assert round_to(x, Format(3, 0, False, False)).tolist() == [16, -16, 16, -16]
     assert round_to(x, FP8_E4M3, saturate=True).tolist() == [448, -448, 448, -448]
     assert round_to(x, FP16, "toward zero").tolist() == [65504, -65504, INF, -INF]
+    assert [FP16.round(v, "toward zero") for v in x.tolist()] == [65504, -65504, INF, -INF]
+    assert [FP8_E4M3.round(v, saturate=True) for v in x.tolist()] == [448, -448, 448, -448]
+    assert [FP8_E4M3.encode(v) for v in x.tolist()] == [0x7F, 0xFF, 0x7F, 0xFF]
+    assert [FP8_E4M3.encode(v, saturate=True) for v in (1e30, -1e30)] == [0x7E, 0xFE]
     assert round_to(torch.tensor([464.0, 464.1]), FP8_E4M3).tolist()[0] == 448
     assert round_to(torch.tensor([464.1]), FP8_E4M3).isnan()
 
@@ -379,12 +407,22 @@ def test_nan_stays_nan_even_where_a_format_has_none():
             assert round_to(torch.tensor([NAN]), fmt, saturate=saturate).isnan()
 
 
+def test_one_number_goes_up_where_its_random_number_is_below_its_fraction():
+    # 1.75 lies 3.5 steps of a half above zero.
+    for random, expected in ((0.0, 2.0), (0.4, 2.0), (0.5, 1.5), (0.9, 1.5)):
+        assert FP4_E2M1.round(1.75, "stochastic", random) == expected
+        assert FP4_E2M1.decode(FP4_E2M1.encode(1.75, "stochastic", random)) == expected
+        assert INT8.round(3.5, "stochastic", random) == 2 * expected
+    assert FP4_E2M1.round(1.75, "toward zero") == 1.5
+
+
 def test_int8_is_whole_numbers_to_127():
     x = torch.tensor([0.5, 1.5, -2.5, 300, -300, -0.2])
     assert same(round_to(x, INT8), torch.tensor([0.0, 2, -2, 127, -127, -0.0]))
     assert [INT8.round(v) for v in x.tolist()] == [0, 2, -2, 127, -127, 0]
     assert round_to(x, INT8, "toward zero").tolist() == [0, 1, -2, 127, -127, 0]
-    assert Integer(4).max == 7
+    assert [Integer(np.int64(bits)).max for bits in (2, 4, 16)] == [1, 7, 32767]
+    assert type(Integer(np.int64(4)).bits) is int
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -427,6 +465,16 @@ def test_rounding_leaves_its_argument_alone_and_hands_on_no_gradient():
         (lambda: FP16.round(1.0, "stochastic"), "random is None; it must be a number from 0 to 1,"),
         (lambda: FP16.round(1.0, "stochastic", 1.0), "random is 1.0; it must be"),
         (lambda: FP16.round("1"), "x is '1'; it must be a number"),
+        (lambda: FP16.round(1.0, saturate="no"), "saturate is 'no'; it must be True or False"),
+        (lambda: FP16.round(10**400), "it must be a number that a float can hold"),
+        (lambda: FP16.round(10**400), "x is 1000"),
+        (lambda: FP16.round(1.0, "stochastic", "0.5"), "random is '0.5'; it must be a number"),
+        (lambda: FP4_E2M1.infinity_pattern, "FP4 E2M1 has no infinities"),
+        (lambda: Integer(1), "bits is 1; it must be a whole number of at least 2"),
+        (lambda: Integer(17), "bits is 17; it must be at most 16"),
+        (lambda: INT8.round(INF), "x is inf; it must be a finite number"),
+        (lambda: E8M0.decode(256), "pattern is 256; it must be at most 255"),
+        (lambda: FP16.spacing(INF), "x is inf; it must be a finite number"),
         (lambda: FP16.decode(2**16), "pattern is 65536; it must be at most 65,535"),
         (lambda: round_to(torch.ones(2), "FP16"), "fmt is 'FP16'; it must be a Format such as"),
         (lambda: round_to(torch.ones(2, dtype=torch.int32), FP16), "x is of torch.int32; it must"),

@@ -33,11 +33,27 @@ def test_numbers_between_are_the_formats_own(fmt, low, high):
     assert numbers_between(fmt, low, high) == tuple(v for v in fmt.values() if low <= v <= high)
 
 
-def test_too_many_numbers_are_none_and_an_empty_interval_is_refused():
+def test_too_many_numbers_are_none():
     assert numbers_between(FP16, 1, 1.25, 257) is not None
     assert numbers_between(FP16, 1, 1.25, 256) is None
-    with pytest.raises(ValueError, match="high is 1; it must be above low, 1"):
-        numbers_between(FP16, 1, 1)
+    step = FP16.epsilon
+    assert len(numbers_between(FP16, 1, 1 + 399 * step)) == 400
+    assert numbers_between(FP16, 1, 1 + 400 * step) is None
+    assert numbers_between(FP4_E2M1, 0, 0.5) == (0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "most", "sentence"),
+    [
+        (1, 1, 400, "high is 1; it must be above low, 1"),
+        (-1, 1, 400, "low is -1; it must be a finite number of at least 0"),
+        (0, -1, 400, "high is -1; it must be a finite number of at least 0"),
+        (0, 1, 0, "most is 0; it must be a whole number of at least 1"),
+    ],
+)
+def test_what_is_no_interval_is_refused_in_a_sentence(low, high, most, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        numbers_between(FP16, low, high, most)
 
 
 @pytest.mark.parametrize("distribution", ["normal", "laplace", "uniform"])
@@ -56,6 +72,7 @@ def test_errors_are_within_half_a_spacing_to_nearest_and_within_one_otherwise():
     drawn = errors(FP8_E4M3, values, "stochastic")
     assert 0.9 < max(drawn) < 1
     assert -1 < min(drawn) < -0.9
+    assert errors(FP4_E2M1, [100.0, -8.0], "nearest") == [-94 / 32, 2 / 4]  # saturated at 6
 
 
 def test_the_noise_of_each_mode_is_what_theory_says():

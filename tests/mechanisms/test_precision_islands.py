@@ -173,7 +173,7 @@ def test_every_step_is_rounded_as_the_format_rounds_one_number(row):
 @pytest.mark.parametrize(("fmt", "bits"), [(FP16, 10), (BF16, 7)])
 def test_a_softmax_whose_sum_stagnates_gives_more_than_everything(fmt, bits):
     most = 2 ** (bits + 1)  # to which 1 can be added no more
-    for keys in (most // 2, 2 * most):
+    for keys in (most // 4, most * 5 // 4):
         shares = softmax(torch.zeros(keys), fmt)
         assert float(shares.sum()) == max(1, keys / most)
     assert float(torch.zeros(2 * most, dtype=torch.half).softmax(0).sum()) == 1

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -240,7 +241,9 @@ def test_all_shapes_of_inputs_and_16_bit_tensors_pass_through():
     [
         ({"history": 4, "inputs": MXFP4}, "history is 4; it must be 0 where blocks"),
         ({"history": 4, "scaled": False}, "history is 4; it must be 0 where blocks"),
-        ({"history": 4, "hadamard": 16}, "hadamard is 16; it must be 0"),
+        ({"history": 4, "hadamard": 16}, "hadamard is 16; it must be 0 with scales of the steps b"),
+        ({"history": -1}, "history is -1; it must be a whole number of at least 0"),
+        ({"hadamard": 1025}, "hadamard is 1025; it must be at most 1,024"),
         ({"hadamard": 12}, "hadamard is 12; it must be 0 or a power of two"),
         ({"scaled": False, "weights": NVFP4}, "scaled is False; it must be True with blocks"),
     ],
@@ -248,6 +251,12 @@ def test_all_shapes_of_inputs_and_16_bit_tensors_pass_through():
 def test_a_recipe_whose_parts_contradict_each_other_is_refused(change, sentence):
     with pytest.raises(ValueError, match=sentence):
         replace(E4M3, **change)
+
+
+def test_a_recipes_numbers_are_whole_and_mixing_may_be_of_one_token():
+    assert replace(E4M3, hadamard=1).hadamard == 1
+    assert type(replace(E4M3, hadamard=np.int64(16)).hadamard) is int
+    assert type(replace(E4M3, history=np.int64(4)).history) is int
 
 
 # --- loss curves ----------------------------------------------------------------------------------

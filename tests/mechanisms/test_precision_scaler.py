@@ -208,16 +208,29 @@ def test_its_state_is_torchs_and_goes_on_where_it_was():
 # --- on several ranks -----------------------------------------------------------------------------
 
 
+class Plain:
+    """SGD at a rate of 1; making torch's own takes a process two seconds, the first time."""
+
+    def __init__(self, gradient: torch.Tensor | None) -> None:
+        self.weight = nn.Parameter(torch.ones(2))
+        self.weight.grad = gradient
+        self.param_groups = [{"params": [self.weight]}]
+
+    def step(self) -> None:
+        if self.weight.grad is not None:
+            self.weight.data -= self.weight.grad
+
+
 def shards(comm: world.Communicator, given: world.Communicator | None = None) -> list[object]:
     """Four steps on shards of which one overflows, on one rank; the last rank's is empty."""
     scaler = LossScaler(4.0, growth_interval=1, comm=given)
     found: list[object] = []
     for bad in (None, 0, None, 1):
         gradient = torch.full((2,), INF if comm.rank == bad else scaler.factor)
-        optimizer = holding(None if comm.rank == comm.size - 1 else gradient)
+        optimizer = Plain(None if comm.rank == comm.size - 1 else gradient)
         scaler.step(optimizer)
         scaler.update()
-        found.append((scaler.factor, first(optimizer).sum().item()))
+        found.append((scaler.factor, optimizer.weight.sum().item()))
     return [*found, scaler.skipped]
 
 
@@ -225,8 +238,9 @@ EXPECTED = [(8, 0), (4, 2), (8, 0), (4, 2), 2]
 
 
 def expected(rank: int, ranks: int) -> list[object]:
-    """The last rank's parameter has no gradient and stays."""
-    return EXPECTED if rank < ranks - 1 else [(s, 2) for s, _ in EXPECTED[:-1]] + [2]
+    """The last rank's parameter has no gradient and stays; of two, it is where nothing overflows."""
+    found = EXPECTED if ranks > 2 else [*EXPECTED[:3], (16, 0), 1]
+    return found if rank < ranks - 1 else [(s, 2) for s, _ in found[:-1]] + found[-1:]
 
 
 @pytest.mark.parametrize("ranks", [3, 4])
@@ -237,8 +251,8 @@ def test_an_overflow_on_one_rank_makes_all_ranks_skip(ranks, given):
 
 
 def test_real_processes_decide_together():
-    run = world.launch(shards, 3, timeout=60)
-    assert run.results == [expected(rank, 3) for rank in range(3)]
+    run = world.launch(shards, 2, timeout=60)
+    assert run.results == [expected(rank, 2) for rank in range(2)]
 
 
 def test_all_ranks_without_gradients_are_refused():

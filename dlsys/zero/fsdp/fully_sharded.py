@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from dlsys import world
 from dlsys.annotated import checked
 from dlsys.checks import count, divisor, flag, refuse
-from dlsys.tensors import computed_in
+from dlsys.tensors import computed_in, storage_bytes
 from dlsys.world import Communicator
 from dlsys.world.alike import check_same, take_over
 from dlsys.zero.clipping import bounds, clip
@@ -25,7 +25,7 @@ from dlsys.zero.fsdp.replicated import Replicated
 from dlsys.zero.fsdp.saving import gathered, load, shards_of, whole_state
 from dlsys.zero.fsdp.sharded_flat import Ranks
 from dlsys.zero.fsdp.sharded_unit import ShardedUnit, flats_of
-from dlsys.zero.journal import Journal, storage_bytes
+from dlsys.zero.journal import Journal
 from dlsys.zero.plan import UPDATE, Action, Unit
 from dlsys.zero.price import Held
 

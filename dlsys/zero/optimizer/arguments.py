@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
 import torch
-from torch import Tensor
 
-from dlsys.checks import count, positive, refuse, some
+from dlsys.checks import count, positive, refuse
 from dlsys.tensors import computed_in
-
-
-def listed(params: Any) -> list[Any]:
-    """What came as parameters, as a list; torch looks into it further."""
-    allowed = "parameters, (name, parameter) pairs, or groups of them, as torch's optimizers take"
-    if not isinstance(params, Iterable) or isinstance(params, str | bytes | Mapping | Tensor):
-        refuse("params", params, allowed)
-    groups = list(params)
-    some("params", groups)
-    kinds = {kind for each in groups for kind in (Tensor, tuple, dict) if isinstance(each, kind)}
-    if len(kinds) != 1 or not all(isinstance(each, *kinds) for each in groups):
-        refuse("params", groups, allowed)
-    return groups
 
 
 def check_options(

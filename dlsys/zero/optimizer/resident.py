@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from dlsys.zero.journal import storage_bytes
+from dlsys.tensors import storage_bytes
 from dlsys.zero.price import Held
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, SupportsFloat
 
@@ -12,10 +12,11 @@ from torch import Tensor
 from dlsys import world
 from dlsys.annotated import checked
 from dlsys.checks import flag, refuse
+from dlsys.tensors import Params, listed
 from dlsys.world import Communicator
 from dlsys.zero.clipping import bounds
 from dlsys.zero.journal import Journal
-from dlsys.zero.optimizer.arguments import check_options, listed
+from dlsys.zero.optimizer.arguments import check_options
 from dlsys.zero.optimizer.bucket import Bucket
 from dlsys.zero.optimizer.gradient_shards import AveragedGradients, GradientShards
 from dlsys.zero.optimizer.in_backward import InBackward
@@ -23,8 +24,6 @@ from dlsys.zero.optimizer.layout import Layout
 from dlsys.zero.optimizer.resident import Resident, resident
 from dlsys.zero.optimizer.sharded_state import exchange, load, merge_state_dicts, sharded
 from dlsys.zero.plan import UPDATE, Action
-
-Params = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 
 
 class ShardedOptimizer(torch.optim.Optimizer):
