@@ -15,9 +15,10 @@ from dlsys.zero.price import COLLECTIVES, two_levels
 def tokens_to_hide(rate: float, bandwidth: float, n: int, itemsize: int = 2) -> float:
     """Tokens a device from which on stage 3 hides its collectives: (n-1)/n C/W, at two bytes.
 
-    - rate: C, FLOP/s that the device achieves; bandwidth: W, bytes/s at which its weights come, of
-      its link in one direction, or among nodes of all cards of a node together if that is less;
-      n: ranks; itemsize: bytes of an element that is sent.
+    - rate: C, FLOP/s that the device achieves; bandwidth: W, bytes/s at which its weights come: of
+      its link in one direction, or among nodes 1 / (1 / that of all cards of a node together + 1 /
+      that of its fabric), as `collective_seconds` adds up both levels; n: ranks; itemsize: bytes
+      of an element that is sent.
 
     A unit of P parameters computes for 2PT/C forward and its gather takes (n-1)/n 2P/W; backward
     both are twice as much, a gather and a reduction. So neither the model's size nor its depth
