@@ -39,6 +39,14 @@ def dense(name: str, x: Tensor) -> None:
         refuse_what(name, f"of {x.dtype}", computed)
 
 
+def of_numbers(name: str, x: Tensor) -> None:
+    """Check that x is a dense tensor of floating-point numbers; raises ValueError."""
+    dense(name, x)
+    if not x.is_floating_point() or x.is_meta:
+        where = "on the device meta" if x.is_meta else f"of {x.dtype}"
+        refuse_what(name, where, "of a floating-point type, on a device that holds numbers")
+
+
 def computed_in(name: str, dtype: torch.dtype | None) -> None:
     """Check that numbers of this type can be computed with; raises ValueError. None is allowed."""
     if dtype is not None and not (dtype.is_floating_point and dtype.itemsize > 1):

@@ -43,10 +43,8 @@ def adapt_linears(
     module.requires_grad_(False)
     for name, linear in linears.items():
         if not any(fnmatch(name, pattern) for pattern in high):
-            parent, _, child = name.rpartition(".")
             own = zlib.crc32(f"{whole('seed', seed)} {name}".encode())
-            new = AdaptedLinear(linear, block, rank, scale, own)
-            setattr(module.get_submodule(parent), child, new)
+            module.set_submodule(name, AdaptedLinear(linear, block, rank, scale, own))
     return module
 
 

@@ -19,7 +19,7 @@ from dlsys.checks import count, refuse_what
 from dlsys.precision.block_formats import Block
 from dlsys.precision.plan import Format, Integer, Mode, PowerOfTwo
 from dlsys.precision.rounding import round_to
-from dlsys.tensors import dense, of_shape
+from dlsys.tensors import of_numbers, of_shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,10 +123,7 @@ class DelayedScaling:
 
 def _wide(x: Tensor) -> Tensor:
     """x in at least FP32, which holds every element and every scale."""
-    dense("x", x)
-    if not x.is_floating_point() or x.is_meta:
-        where = "on the device meta" if x.is_meta else f"of {x.dtype}"
-        refuse_what("x", where, "of a floating-point type, on a device that holds numbers")
+    of_numbers("x", x)
     return x if x.dtype == torch.float64 else x.float()
 
 

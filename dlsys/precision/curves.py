@@ -127,8 +127,7 @@ class _Burdened(nn.Module):
 def _burden(model: nn.Module, factor: float) -> None:
     found = [(n, m) for n, m in model.named_modules() if isinstance(m, QuantizedLinear)]
     for name, linear in found:
-        parent, _, child = name.rpartition(".")
-        setattr(model.get_submodule(parent), child, _Burdened(linear, factor))
+        model.set_submodule(name, _Burdened(linear, factor))
 
 
 def _tokens(text: str, spec: TransformerSpec) -> Tensor:

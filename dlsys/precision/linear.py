@@ -45,8 +45,7 @@ def quantize_linears(module: nn.Module, recipe: LinearRecipe, seed: int = 0) -> 
         new = QuantizedLinear(linear, recipe, zlib.crc32(f"{seed} {name}".encode()))
         if not name:
             return new
-        parent, _, child = name.rpartition(".")
-        setattr(module.get_submodule(parent), child, new)
+        module.set_submodule(name, new)
     return module
 
 

@@ -11,7 +11,7 @@ from dlsys.annotated import checked
 from dlsys.checks import count, finite, refuse_what
 from dlsys.precision.plan import Format, Mode
 from dlsys.precision.rounding import round_to
-from dlsys.tensors import dense, of_shape
+from dlsys.tensors import of_numbers, of_shape
 
 
 @checked
@@ -28,7 +28,7 @@ def accumulate(
     still once a value is below half of its spacing; with a weight as `start` and updates as
     `values`, the weight does.
     """
-    _of_numbers("values", values)
+    of_numbers("values", values)
     if not values.ndim:
         refuse_what("values", of_shape(values), "(n, ...): what is added one after the other")
     finite("start", start)
@@ -51,7 +51,7 @@ def matmul(a: Tensor, b: Tensor, inputs: Format, accumulator: Format, group: int
     do not fit.
     """
     for name, x in (("a", a), ("b", b)):
-        _of_numbers(name, x)
+        of_numbers(name, x)
         if x.ndim != 2:
             refuse_what(name, of_shape(x), "a matrix")
     if a.shape[1] != b.shape[0]:
@@ -71,8 +71,8 @@ def signal_to_noise(x: Tensor, rounded: Tensor) -> float:
 
     `expected_signal_to_noise` says what to expect.
     """
-    _of_numbers("x", x)
-    _of_numbers("rounded", rounded)
+    of_numbers("x", x)
+    of_numbers("rounded", rounded)
     if x.shape != rounded.shape:
         refuse_what("rounded", of_shape(rounded), f"of the shape of x, {tuple(x.shape)}")
     signal = float(x.double().square().sum())
@@ -80,10 +80,3 @@ def signal_to_noise(x: Tensor, rounded: Tensor) -> float:
     if not noise:
         return math.inf
     return 10 * math.log10(signal / noise) if signal else -math.inf
-
-
-def _of_numbers(name: str, x: Tensor) -> None:
-    dense(name, x)
-    if not x.is_floating_point() or x.is_meta:
-        where = "on the device meta" if x.is_meta else f"of {x.dtype}"
-        refuse_what(name, where, "of a floating-point type, on a device that holds numbers")
