@@ -151,6 +151,18 @@ def tables_without_caption(cells):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_the_paragraph_that_tells_an_answer_follows_its_prediction_and_waits_with_it(path):
+    """The page hides one paragraph behind a prediction: with a cell between it would stand in sight."""
+    everything = notebook(path).cells
+    for cell, then in zip(everything, everything[1:], strict=False):
+        if "predict" in cell.metadata.get("tags", []):
+            told = then.cell_type == "markdown" or "after-prediction" in then.metadata.get(
+                "tags", []
+            )
+            assert told, f"after the cell that ends in {cell.source.splitlines()[-1]}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_every_table_has_a_caption(path):
     assert list(tables_without_caption(cells(path, "code"))) == []
 
