@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
+    from dlsys.recomputation.chain import chain_of, uniform
     from dlsys.recomputation.plan import (
         MODES,
         Chain,
@@ -19,5 +20,6 @@ if TYPE_CHECKING:
         selective,
         square_root,
     )
+    from dlsys.recomputation.price import Moment, Price, closed_form, moments, price
 
 lazy.exports(__name__)
