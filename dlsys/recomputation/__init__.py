@@ -21,5 +21,11 @@ if TYPE_CHECKING:
         square_root,
     )
     from dlsys.recomputation.price import Moment, Price, closed_form, moments, price
+    from dlsys.recomputation.checkpointing import RecomputationError, checkpoint
+    from dlsys.recomputation.keep_results import LINEAR, keeping_results
+    from dlsys.recomputation.measure import Instant, Measured, measure
+    from dlsys.recomputation.offload import Offload
+    from dlsys.recomputation.rerun import Rerun
+    from dlsys.recomputation.run import Checkpointed, Recomputing, run
 
 lazy.exports(__name__)
