@@ -139,8 +139,7 @@ class _Tape(TorchDispatchMode):
         own = {value.name for value in recipe.outputs}
         recipe.inputs |= {part.value: None for part in parts if part.value not in own}
         self.read.update(recipe.inputs)
-        if formula := flop_registry.get(function.overloadpacket):
-            recipe.flops += formula(*args, **kwargs, out_val=result)
+        recipe.flops += _flops(function, args, kwargs, result)
         return result
 
     def new(self, function: Any, fresh: list[Tensor]) -> Recipe:
@@ -213,7 +212,7 @@ class _Tape(TorchDispatchMode):
             recipe = self.made[waiting.pop()]
             if recipe.name not in run:
                 run.add(recipe.name)
-                self.left.update(recipe.inputs)
+                self.left.update([*recipe.inputs])
                 waiting += [name for name in recipe.inputs if name not in self.held]
         for name in [*self.held]:
             self.release(name)
@@ -242,6 +241,15 @@ class _Tape(TorchDispatchMode):
                 for each in recipe.inputs:
                     self.left[each] -= 1
                     self.release(each)
+
+
+def _flops(function: Any, args: Any, kwargs: Any, result: Any) -> int:
+    """FLOPs of matrix products, by torch's own formulas; 0 for what has none."""
+    if function.overloadpacket is torch.ops.aten._scaled_dot_product_flash_attention_for_cpu:
+        query, key, value = (each.shape for each in args[:3])  # the one that torch does not count
+        return 2 * query[:-1].numel() * key[-2] * (query[-1] + value[-1])
+    formula = flop_registry.get(function.overloadpacket)
+    return formula(*args, **kwargs, out_val=result) if formula else 0
 
 
 @contextmanager
