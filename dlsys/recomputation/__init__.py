@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
+    from dlsys.recomputation.draw_keepings import draw_keepings
+    from dlsys.recomputation.draw_lifetimes import draw_lifetimes
     from dlsys.recomputation.graph import Graph, Operation, Value
     from dlsys.recomputation.keep_tensors import KeepTensors
     from dlsys.recomputation.keeping import (
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
         keeping_of,
         seconds_per_byte,
     )
+    from dlsys.recomputation.layer_values import keep_in_layer
     from dlsys.recomputation.lifetimes import Lifetime, Lifetimes, lifetimes
     from dlsys.recomputation.orders import best_order, greedy_order
     from dlsys.recomputation.run_lifetimes import Execution, execute

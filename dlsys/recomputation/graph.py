@@ -1,4 +1,4 @@
-"""Operations that make tensors of tensors: the graph whose values are kept, freed, or made again."""
+"""Operations that make tensors of tensors: a graph of values to be kept, freed or made again."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ class Graph:
         for each in self.operations:
             where = f"operation {each.name!r}"
             if each.name in names:
-                raise ValueError(f"operations has two of the name {each.name!r}; give each its own.")
+                raise ValueError(
+                    f"operations has two of the name {each.name!r}; give each its own."
+                )
             names.add(each.name)
             for name in each.inputs:
                 if name not in known:
@@ -81,7 +83,7 @@ class Graph:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Bytes of every value, by name: the inputs first, then in the order in which they are made."""
+        """Bytes of every value, by name: the inputs first, the others as they are made."""
         made = (value for each in self.operations for value in each.outputs)
         return dict((*self.inputs, *made))
 

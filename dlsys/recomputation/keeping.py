@@ -85,7 +85,7 @@ def keeping_front(graph: Graph, budget: float | None = None) -> tuple[Keeping, .
     limit = float("inf") if budget is None else budget
     last_reader = {n: i for i, each in enumerate(graph.operations) for n in each.inputs}
     needed = set(graph.needed)
-    choices: _Choices = {(): [_Partial(0, 0.0, None)]}
+    choices: _Choices = {(): [_Partial(0, 0.0, 0, None)]}
     for place, each in enumerate(graph.operations):
         read = {name for name in each.inputs if name in graph.producer}
         made = [value.name for value in each.outputs]
@@ -98,14 +98,15 @@ def keeping_front(graph: Graph, budget: float | None = None) -> tuple[Keeping, .
             again = state | dict.fromkeys(charged, THERE) | dict.fromkeys(made, THERE)
             add = graph.total(charged)
             then.setdefault(_key(again, dead), []).extend(
-                _Partial(p.nbytes + add, p.cost + each.cost, (place, p)) for p in partials
+                _Partial(p.nbytes + add, p.cost + each.cost, p.runs + 1, (place, p))
+                for p in partials
             )
             # Not run again: what backward reads of it is kept, the rest is not there yet.
             kept = needed.intersection(made)
             without = state | {name: THERE if name in kept else ABSENT for name in made}
             add = graph.total(kept)
             then.setdefault(_key(without, dead), []).extend(
-                _Partial(p.nbytes + add, p.cost, p.again) for p in partials
+                p._replace(nbytes=p.nbytes + add) for p in partials
             )
         choices = {key: _unbeaten(partials, limit) for key, partials in then.items()}
         if sum(map(len, choices.values())) > MOST_CHOICES:
@@ -119,7 +120,7 @@ def keeping_front(graph: Graph, budget: float | None = None) -> tuple[Keeping, .
 
 @checked
 def seconds_per_byte(graph: Graph) -> dict[str, float]:
-    """What is paid for each byte that is saved where one value alone is not kept, from the cheapest.
+    """What is paid for a byte that is saved by not keeping one value alone, the cheapest first.
 
     For every value that backward reads: the cost of making it again out of all the others, over the
     bytes that this saves. An operation whose other outputs are kept is run for this one alone.
@@ -143,6 +144,7 @@ class _Partial(NamedTuple):
 
     nbytes: int
     cost: float
+    runs: int  # of choices alike in both, that of the fewest operations
     again: tuple[int, _Partial] | None
 
 
@@ -157,7 +159,7 @@ def _key(state: dict[str, int], dead: set[str]) -> _Key:
 def _unbeaten(partials: list[_Partial], limit: float) -> list[_Partial]:
     """Those of at most `limit` bytes that no other equals or beats in both bytes and cost."""
     best, front = float("inf"), []
-    for each in sorted(partials, key=lambda each: each[:2]):
+    for each in sorted(partials, key=lambda each: each[:3]):
         if each.cost < best and each.nbytes <= limit:
             best = each.cost
             front.append(each)

@@ -44,12 +44,13 @@ def keep_in_layer(block: Block, keep: Collection[str]) -> KeepTensors:
 
     So a point of the front is run as it was priced:
 
-        with keep_in_layer(block, keep_best(layer_graph(spec, batch), budget).keep) as kept:
+        best = keep_best(layer_graph(spec, batch), budget)
+        with keep_in_layer(block, best.keep) as kept:
             y = block(x)
 
-    The layer is one with layer norms, learned positions, no flash attention, and a plain feed-forward
-    network, on batches of two sequences or more. Raises ValueError for another, whose operations have
-    other names (`KeepTensors(None, block).graph` shows them), and for a name that is none.
+    The layer is as GPT-2's: layer norms, attention without flash, a plain feed-forward network; on
+    batches of two sequences or more. Raises ValueError for another, whose operations have other
+    names (`KeepTensors(None, block).graph` shows them), and for a name that is none.
     """
     core = block.attention.core
     odd = {

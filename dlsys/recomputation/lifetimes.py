@@ -66,22 +66,22 @@ def lifetimes(graph: Graph, order: Sequence[str] | None = None) -> Lifetimes:
     last = {value.name: 0 for value in graph.inputs}
     first = dict(last)
     for step, place in enumerate(places):
-        each = graph.operations[place]
-        last |= dict.fromkeys(each.inputs, step)
-        for value in each.outputs:
+        operation = graph.operations[place]
+        last |= dict.fromkeys(operation.inputs, step)
+        for value in operation.outputs:
             first[value.name] = last[value.name] = step
     end = len(places) - 1
     last |= dict.fromkeys(graph.results, end)
     values = tuple(Lifetime(name, graph.sizes[name], first[name], last[name]) for name in first)
     changes = [0] * (len(places) + 1)
-    for value in values:
-        changes[value.first] += value.nbytes
-        changes[value.last + 1] -= value.nbytes
+    for each in values:
+        changes[each.first] += each.nbytes
+        changes[each.last + 1] -= each.nbytes
     during, after, alive = [], [], 0
     dying = [0] * len(places)
-    for value in values:
-        if value.name not in graph.results:
-            dying[value.last] += value.nbytes
+    for each in values:
+        if each.name not in graph.results:
+            dying[each.last] += each.nbytes
     for step in range(len(places)):
         alive += changes[step]
         during.append(alive)

@@ -17,10 +17,10 @@ MOST_SETS = 50_000
 def best_order(graph: Graph) -> tuple[str, ...]:
     """An order of the graph's operations with the lowest peak there is.
 
-    What is alive depends on the set of operations that are done, not on their order. So an order is
-    a path through such sets, its peak the largest step on it, and the path of the least largest step
-    is found as the shortest one is, sets of the lowest peak first (Dijkstra 1959, with the maximum
-    in the place of the sum). Returns names, for `lifetimes`.
+    What is alive depends on the set of operations that are done, not on their order. So an order
+    is a path through such sets, its peak the largest step on it, and the path of the least largest
+    step is found as the shortest one is, sets of the lowest peak first (Dijkstra 1959, with the
+    maximum in the place of the sum). Returns names, for `lifetimes`.
 
     Raises ValueError after MOST_SETS sets, of which a graph of n operations side by side has 2^n.
     """
@@ -126,7 +126,9 @@ class _Sets:
     def alive(self, done: int) -> int:
         """Bytes alive when these are done: what is made and has a reader to come."""
         return sum(
-            nbytes for nbytes, maker, readers in self.values if maker & done == maker and readers & ~done
+            nbytes
+            for nbytes, maker, readers in self.values
+            if maker & done == maker and readers & ~done
         )
 
     def ready(self, done: int) -> Iterator[int]:

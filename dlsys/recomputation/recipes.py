@@ -1,4 +1,4 @@
-"""What ran, written down so that it can run again: operations, what they read, and what they drew."""
+"""What ran, written down so that it can run again: operations, what they read and drew."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Call:
 
 @dataclass
 class Recipe:
-    """How the storages of an operation came to be: its call, and those that wrote into them later."""
+    """How the storages of an operation came to be: its call, and those that wrote to them later."""
 
     name: str
     outputs: tuple[Value, ...]

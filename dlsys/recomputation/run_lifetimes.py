@@ -62,7 +62,9 @@ class LiveStorages(TorchDispatchMode):
         self.made = {key: one for key, one in self.made.items() if not one[0].expired()}
         return sum(nbytes for _, nbytes in self.made.values())
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """Run the operation, and count what it gives."""
         result = function(*args, **(kwargs or {}))
         for tensor in tree_leaves(result):

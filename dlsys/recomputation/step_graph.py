@@ -1,16 +1,15 @@
-"""Forward, what runs again, and backward as one graph, whose lifetimes are those of a training step."""
+"""Forward, what runs again, and backward as one graph, with the lifetimes of a training step."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
 
 from dlsys.annotated import checked
 from dlsys.recomputation.graph import Graph, Operation, Value
 from dlsys.recomputation.keeping import keeping_of
 
-BACKWARD, AGAIN = "backward of ", "again: "
-"""What the names of operations, gradients and values made again begin with."""
+BACKWARD, AGAIN, GRADIENT = "backward of ", "again: ", "gradient of "
+"""What names begin with."""
 
 
 @checked
@@ -20,10 +19,10 @@ def step_graph(graph: Graph, keep: Collection[str] | None = None) -> Graph:
     keep: None is all that backward reads. The rest is made again, each operation just before
     backward first needs what it makes, from what is kept, the graph's inputs, and what was made
     again before. The backward of an operation reads what it saves and the gradients of its results,
-    and gives a gradient of each input that operations of the graph (or its caller) made; a second
-    gradient of a value is added to the first, so that for a moment there are both. Values that
-    nobody reads, such as a mask or a norm's statistics, have none. It costs twice what the
-    operation does, one product for each operand, and gradients of weights are not among the values.
+    and gives a gradient of each input, a tensor of its own (autograd hands the gradient of a sum on
+    as it is); a second gradient of a value is added to the first, so that for a moment there are
+    both. Values that nobody reads, such as a mask or a norm's statistics, have none. It costs twice
+    what the operation does, one product for each operand; gradients of weights are left out.
 
     The lifetimes of the result are those of a layer's tensors in a step; between forward and
     backward, what is alive is the inputs, the results' gradients, and what is kept.
@@ -41,16 +40,6 @@ def step_graph(graph: Graph, keep: Collection[str] | None = None) -> Graph:
     given = tuple(value for value in given if value.name in read)
     operations = (*graph.operations, *made.operations)
     return Graph(operations, (*graph.inputs, *given), tuple(ends))
-
-
-GRADIENT = "gradient of "
-
-
-class Sum(NamedTuple):
-    """Names of the gradients of one value so far, the last of which is the sum."""
-
-    name: str
-    parts: int
 
 
 class _Backward:

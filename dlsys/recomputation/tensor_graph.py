@@ -1,4 +1,4 @@
-"""The tensors of one transformer layer as a graph: what each operation reads, makes, saves and costs."""
+"""One transformer layer as a graph: what each operation reads, makes, saves and costs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def layer_graph(
         parts = ", ".join(spec.beyond_gpt)
         refuse_what("spec", f"one with {parts}", "a layer as dlsys.model.GPT has, without these")
     kept = activations(spec, batch, flash=flash, dropout=dropout)
-    sizes = dict(kept.terms) | kept.statistics
+    sizes = {**kept.terms, **kept.statistics}
     rows = spec.sequence * batch
     sizes |= dict.fromkeys(STREAM, ITEM * rows * spec.hidden)
     sizes["attention.scores"] = ITEM * spec.heads * spec.sequence * rows
@@ -67,7 +67,7 @@ def layer_graph(
     def operation(
         name: str, inputs: str, outputs: str, product: str = "", saves: str = ""
     ) -> Operation:
-        """One operation: names apart by spaces, of what it reads, makes, and saves; and its FLOPs."""
+        """One operation; names apart by spaces, those without a size left out of what it makes."""
         made = [Value(each, sizes[each]) for each in outputs.split() if each in sizes]
         moved = sum(sizes[each] for each in inputs.split()) + sum(each.nbytes for each in made)
         work = flops[product] if product else 0
@@ -156,7 +156,7 @@ def attention_core(dropout: bool) -> tuple[tuple[str, ...], ...]:
 
 
 def joins(dropout: bool, half: str) -> tuple[tuple[str, ...], ...]:
-    """How half a layer ends: its last matrix, dropout, the sum with the stream, and the next norm."""
+    """How half a layer ends: its last matrix, dropout, the sum with the stream, the next norm."""
     attention = half == "attention"
     last, matrix = ("output", "output") if attention else ("down", "ffn_down")
     stream, sum_ = f"{half}.norm_input", "ffn.norm_input" if attention else "layer.output"
