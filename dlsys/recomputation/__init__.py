@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
-    from dlsys.recomputation.draw_keepings import draw_keepings
-    from dlsys.recomputation.draw_lifetimes import draw_lifetimes
+    from dlsys.recomputation.draw_tensors import draw_keepings, draw_lifetimes
     from dlsys.recomputation.graph import Graph, Operation, Value
     from dlsys.recomputation.keep_tensors import KeepTensors
     from dlsys.recomputation.keeping import (
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from dlsys.recomputation.lifetimes import Lifetime, Lifetimes, lifetimes
     from dlsys.recomputation.orders import best_order, greedy_order
     from dlsys.recomputation.run_lifetimes import Execution, execute
-    from dlsys.recomputation.step_graph import step_graph
     from dlsys.recomputation.tensor_graph import layer_graph
+    from dlsys.recomputation.training_step import step_graph
 
 lazy.exports(__name__)

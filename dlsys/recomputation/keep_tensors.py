@@ -46,8 +46,6 @@ class KeepTensors:
     def __init__(
         self, keep: Collection[str] | None = None, module: nn.Module | None = None
     ) -> None:
-        if isinstance(keep, str):
-            keep = (keep,)
         self.keep, self.module = None if keep is None else set(keep), module
         self._tape = Tape(self.keep)
         self._open = ExitStack()

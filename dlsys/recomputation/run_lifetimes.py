@@ -16,6 +16,7 @@ from dlsys.annotated import checked
 from dlsys.checks import refuse, unknown
 from dlsys.recomputation.graph import Graph, Operation
 from dlsys.recomputation.lifetimes import lifetimes
+from dlsys.recomputation.recipes import address, storages
 from dlsys.tensors import of_shape, strided
 
 
@@ -67,8 +68,10 @@ class LiveStorages(TorchDispatchMode):
     ) -> Any:
         """Run the operation, and count what it gives."""
         result = function(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor):
+        # A view lies in the storage of what it is of, which may be anybody's.
+        given = {address(t) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)}
+        for tensor in storages(result):
+            if address(tensor) not in given:
                 self.see(tensor)
         self.most = max(self.most, self.live())
         return result
@@ -98,7 +101,7 @@ def execute(
     for name in operations:
         if name not in functions:
             raise ValueError(f"functions: {unknown('operation', name, map(str, functions))}")
-    with torch.no_grad(), LiveStorages() as storages:
+    with torch.no_grad(), LiveStorages() as alive:
         values = {each.name: _copy(each.name, each.nbytes, inputs) for each in graph.inputs}
         dying: list[list[str]] = [[] for _ in plan.order]
         for value in plan.values:
@@ -106,13 +109,13 @@ def execute(
                 dying[value.last].append(value.name)
         during, after, within = [], [], []
         for step, name in enumerate(plan.order):
-            storages.most = 0
+            alive.most = 0
             values |= _outputs(operations[name], functions[name], values)
-            during.append(storages.live())
-            within.append(max(storages.most, during[-1]))
+            during.append(alive.live())
+            within.append(max(alive.most, during[-1]))
             for dead in dying[step]:
                 del values[dead]
-            after.append(storages.live())
+            after.append(alive.live())
     return Execution(values, tuple(during), tuple(after), tuple(within))
 
 

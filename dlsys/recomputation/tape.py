@@ -109,6 +109,11 @@ class Tape(TorchDispatchMode):
             return packed
         if not self.done:
             raise RuntimeError("Backward runs inside KeepTensors; leave it after forward.")
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "Backward is to be differentiated itself (create_graph=True), and what KeepTensors "
+                "makes again has no history: keep by autograd alone."
+            )
         if not self.asked[packed.value]:
             raise RuntimeError(
                 f"Backward asks for {packed.value!r} a second time, after it was let go; "
