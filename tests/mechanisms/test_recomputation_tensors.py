@@ -117,7 +117,9 @@ def step(layer: Block, kept: KeepTensors | None) -> tuple[list[torch.Tensor], in
                     y = layer(x)
         left = storages.live() - y.untyped_storage().nbytes()
         state = torch.get_rng_state()
-        gradients = torch.autograd.grad(y.float().square().sum(), [x, *layer.parameters()])
+        y.float().square().sum().backward()
+    gradients = [x.grad, *(parameter.grad for parameter in layer.parameters())]
+    layer.zero_grad()
     assert torch.equal(state, torch.get_rng_state())  # what ran again drew from states of its own
     return [y, *gradients], left, counter.get_total_flops()
 
@@ -268,7 +270,7 @@ def test_torchs_selective_checkpoint_holds_the_same_bytes_and_multiplies_no_less
             def forward(self, x: torch.Tensor, keep: set[str] = {*point.keep}) -> torch.Tensor:  # noqa: B006, B008
                 return checkpoint(layer, x, use_reentrant=False, context_fn=selective(keep, graph))
 
-            parameters = layer.parameters
+            parameters, zero_grad = layer.parameters, layer.zero_grad
 
         ours, left, ran = step(layer, KeepTensors(point.keep, layer))
         theirs, their_left, their_flops = step(Checkpointed(), None)
