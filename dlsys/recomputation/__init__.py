@@ -6,6 +6,10 @@ from dlsys import lazy
 
 if TYPE_CHECKING:
     from dlsys.recomputation.chain import chain_of, uniform
+    from dlsys.recomputation.draw import draw_front
+    from dlsys.recomputation.explorer import explore
+    from dlsys.recomputation.offload import Offload, offload
+    from dlsys.recomputation.optimal import Best, Optimum, front, optimal, smallest
     from dlsys.recomputation.plan import (
         MODES,
         Chain,
@@ -21,5 +25,20 @@ if TYPE_CHECKING:
         square_root,
     )
     from dlsys.recomputation.price import Moment, Price, closed_form, moments, price
+    from dlsys.recomputation.scaling import (
+        Law,
+        Remade,
+        against_tensor_parallel,
+        core_bytes_share,
+        core_flops_share,
+        full_share,
+        least_peak,
+        micro_batch_overhead,
+        recompute_beats_offload,
+        remade,
+        square_root_peak,
+        stage_layers,
+        width_to_offload,
+    )
 
 lazy.exports(__name__)
