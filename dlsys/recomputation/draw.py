@@ -51,7 +51,7 @@ def draw_chain(axes: Axes, plan: Plan, chain: Chain) -> None:
     places = range(len(chain))
     below = [nbytes / scale for nbytes in keeps]
     above = [(whole - low) / scale for whole, low in zip(all_bytes, keeps, strict=True)]
-    look = {"width": 0.85, "edgecolor": GROUND, "linewidth": 0.3}
+    look: dict[str, Any] = {"width": 0.85, "edgecolor": GROUND, "linewidth": 0.3}
     axes.bar(places, below, **look, **BYTES["kept"])
     axes.bar(places, above, bottom=below, **look, **BYTES["rebuilt"])
     for segment in plan.segments:
@@ -162,13 +162,14 @@ def draw_choice(rows: Sequence[Any], policy: str, cost: Price, budget: float) ->
     unit, scale = _unit(max([budget, *(row.peak for row in rows)]))
     below = [row.kept / scale for row in rows]
     above = [(row.peak - row.kept) / scale for row in rows]
-    look = {"height": 0.7, "edgecolor": GROUND, "linewidth": 0.5}
+    look: dict[str, Any] = {"height": 0.7, "edgecolor": GROUND, "linewidth": 0.5}
     bars.barh(range(len(rows)), below, **look, **BYTES["kept"])
     bars.barh(range(len(rows)), above, left=below, **look, **BYTES["rebuilt"])
     most = max(row.peak for row in rows) / scale
     for place, row in enumerate(rows):
         text = f" +{row.share:.1%} work"
-        bars.text(row.peak / scale, place, text, va="center", fontsize="small", color=INK)
+        said = bars.text(row.peak / scale, place, text, va="center", fontsize="small", color=INK)
+        said.set_bbox({"facecolor": GROUND, "edgecolor": "none", "pad": 0.5})
     bars.axvline(budget / scale, color=INK, linestyle=":", label="budget")
     names = [f"▸ {row.policy}" if row.policy == policy else row.policy for row in rows]
     bars.set_yticks(range(len(rows)), names)
