@@ -135,7 +135,7 @@ def _priced_bytes(chain: Chain, budget: float, early_stop: bool) -> float:
         return float(rest[0]) - price * budget
 
     low, high = 0.0, chain.forward / max(1.0, budget) * n
-    for _ in range(40):  # of a concave function, the third beside the lower side does not hold the top
+    for _ in range(40):  # the highest point of a concave function is not beyond the lower third
         third = (high - low) / 3
         if bound(low + third) < bound(high - third):
             low += third
@@ -210,7 +210,7 @@ def _step(chain: Chain, budget: float) -> float:
     most = max(2, min(STEPS, CELLS // len(chain)))
     if all(float(size).is_integer() for size in counts):
         divisor = math.gcd(*map(int, counts))
-        if 0 < divisor and budget <= divisor * most:
+        if divisor > 0 and budget <= divisor * most:
             return float(divisor)
     sizes, often = np.array(list(counts.items())).T
     steps = budget / np.arange(most // 2, most + 1)
@@ -224,8 +224,8 @@ class _Table:
 
     Sizes are rounded the given way: down, and the costs are bounds; nearest, and errors cancel. A
     segment that is run again keeps the same wherever it stops, so its best stop is a minimum over a
-    range of layers, as far as what is left reaches. `ranges` has the minima over 1, 2, 4, ... layers; two of
-    them, which may overlap, are any range.
+    range of layers, as far as what is left reaches. `ranges` has the minima over 1, 2, 4, ...
+    layers; two of them, which may overlap, are any range.
     """
 
     def __init__(self, chain: Chain, budget: float, step: float, early_stop: bool, way: Any):

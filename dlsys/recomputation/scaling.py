@@ -152,7 +152,7 @@ def square_root_peak(layers: int) -> Law:
     return Law(2 * math.sqrt(n), square_root(n).price(uniform(n)).peak_bytes)
 
 
-def least_peak(layers: int) -> float:
+def least_peak(layers: int) -> int:
     """The lowest peak of such a chain, in A: the least P with P (P + 1) / 2 >= L, about sqrt(2L).
 
     Backward has freed the inputs of later segments when it rebuilds an earlier one, so segments of
@@ -162,15 +162,18 @@ def least_peak(layers: int) -> float:
     return math.ceil((math.sqrt(8 * n + 1) - 1) / 2 - 1e-9)
 
 
-@checked
-def hidden_offload(layer: Layer, rate: float, link: Link) -> Law:
-    """Seconds that a layer's bytes are on the link, by bytes/bandwidth and with its latency.
+def width_to_offload(rate: float, bandwidth: float) -> float:
+    """Width h of a transformer from which on a link hides offloading it: 34/24 C/W.
 
-    Hidden where they are at most those of its forward, forward/rate: from C/W FLOPs a byte on. A
-    transformer's layer has about 24h^2 of 34h, so h of 1.4 C/W: whatever batch and depth.
+    - rate: C, FLOP/s that the device achieves; bandwidth: W, of the link, one direction.
+
+    A layer without its core keeps 34h bytes a token and takes 24h^2 FLOPs forward, beside which
+    they leave; backward takes twice that. Batch, depth and, but for the scores, the sequence do not
+    matter. With tensor parallelism of degree t the layer's FLOPs are 1/t: t times the width.
     """
     positive("rate", rate)
-    return Law(layer.saved_bytes / link.bandwidth, link.seconds(layer.saved_bytes))
+    positive("bandwidth", bandwidth)
+    return 34 / 24 * rate / bandwidth
 
 
 @checked

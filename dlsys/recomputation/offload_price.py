@@ -11,7 +11,7 @@ from dlsys.recomputation.plan import Chain
 
 
 @dataclass(frozen=True)
-class Offloaded:
+class OffloadPrice:
     """A step whose saved bytes are on the host between forward and backward.
 
     - seconds: of the step; compute_seconds: of its passes alone
@@ -31,7 +31,7 @@ class Offloaded:
 
 
 @checked
-def offloaded(chain: Chain, link: Link, rate: float, room: int = 2) -> Offloaded:
+def offload_price(chain: Chain, link: Link, rate: float, room: int = 2) -> OffloadPrice:
     """The price of keeping a chain's bytes on the host, all but those of the last `room` layers.
 
     - link: to the host, one direction; both directions are never used at once here
@@ -62,4 +62,4 @@ def offloaded(chain: Chain, link: Link, rate: float, room: int = 2) -> Offloaded
     held = [sum(each.saved_bytes for each in layers[i : i + room]) for i in range(n - room + 1)]
     compute = (chain.forward + chain.backward) / rate
     sent = sum(layer.saved_bytes for layer in layers[: n - room])
-    return Offloaded(time, compute, sent, max(held))
+    return OffloadPrice(time, compute, sent, max(held))
