@@ -29,6 +29,7 @@ from dlsys import (
     memory_wall,
     pipeline_parallel,
     precision,
+    recomputation,
     tensor_parallel,
     world,
     zero,
@@ -50,6 +51,11 @@ MODEL = GPT(TINY)
 STEPS = zero.step_plan(3, UNITS, 4)
 ALONE = pipeline_parallel.gpipe(1, 2)
 TOKENS = torch.zeros(2, 4, dtype=torch.long)
+DOUBLE = recomputation.Graph(
+    (recomputation.Operation("double", ("x",), (recomputation.Value("y", 8),)),),
+    (recomputation.Value("x", 8),),
+    ("y",),
+)
 
 
 RUN = world.simulate(lambda comm: comm.all_reduce(torch.ones(2)), 2)
@@ -399,6 +405,16 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "spec": BYTES,
     },
     "precision.train_on": {"model": Later(lambda: GPT(BYTES)), "text": "a page " * 9, "steps": 1},
+    "recomputation.Graph": {"operations": DOUBLE.operations, "inputs": DOUBLE.inputs},
+    "recomputation.KeepTensors": {},
+    "recomputation.execute": {
+        "graph": DOUBLE,
+        "functions": {"double": lambda x: 2 * x},
+        "inputs": {"x": torch.ones(2)},
+    },
+    "recomputation.keep_in_layer": {"block": MODEL.layers[0], "keep": ["ffn.input"]},
+    "recomputation.keeping_of": {"graph": DOUBLE, "keep": ["y"]},
+    "recomputation.*[a-z_]": {"graph": DOUBLE},
     "tensor_parallel.Collective.*": {},
     "tensor_parallel.Layout.recut": {"name": "norm.weight"},
     "tensor_parallel.Layout.times": {"parameter": LAYOUT.parameters[0]},
@@ -596,6 +612,7 @@ NOT_CALLED = {
                 "transformer.Matrix",
                 "exercises.Sealed",
             ),
+            *("recomputation.Execution", "recomputation.Keeping", "recomputation.Lifetime*"),
             *("world.CallRecord", "world.Fit", "world.Message", "world.Run", "world.Span"),
             *("world.Timeline", "world.TorchCommunicator", "world.Traffic"),
             *(
@@ -626,6 +643,11 @@ NOT_CALLED = {
         ("pipeline_parallel.Plan.in_flight", "pipeline_parallel.Plan.needs"),
         "check and price call it for action after action, which the Plan has proved right",
     ),
+    **dict.fromkeys(
+        ("recomputation.Operation", "recomputation.Value"),
+        "the Graph that holds it proves it right",
+    ),
+    "recomputation.Graph.total": INSIDE,
     "pipeline_parallel.Action": "the Plan that holds it proves it right",
 }
 

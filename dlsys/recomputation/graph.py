@@ -67,7 +67,10 @@ class Graph:
             names.add(each.name)
             for name in each.inputs:
                 if name not in known:
-                    raise ValueError(f"{where} in operations reads {name!r} before it is made.")
+                    raise ValueError(
+                        f"{where} reads {name!r}, which is neither in inputs nor made by "
+                        "operations before it."
+                    )
             _made(where, each.outputs, known)
             if odd := set(each.saves) - {*each.inputs, *(value.name for value in each.outputs)}:
                 raise ValueError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -43,9 +43,7 @@ class KeepTensors:
     """
 
     @checked
-    def __init__(
-        self, keep: Collection[str] | None = None, module: nn.Module | None = None
-    ) -> None:
+    def __init__(self, keep: Sequence[str] | None = None, module: nn.Module | None = None) -> None:
         self.keep, self.module = None if keep is None else set(keep), module
         self._tape = Tape(self.keep)
         self._open = ExitStack()

@@ -16,7 +16,7 @@ from dlsys.annotated import checked
 from dlsys.checks import at_least, unknown
 from dlsys.recomputation.graph import Graph
 
-MOST_CHOICES = 200_000
+MOST_CHOICES = 50_000
 """Choices side by side that the front is computed from, before it is given up."""
 
 
@@ -35,7 +35,7 @@ class Keeping:
 
 
 @checked
-def keeping_of(graph: Graph, keep: Collection[str]) -> Keeping:
+def keeping_of(graph: Graph, keep: Sequence[str]) -> Keeping:
     """What it costs to keep the values of these names, and nothing else beside the graph's inputs.
 
     Each operation between what is kept and what backward reads runs again, once. Raises ValueError
@@ -174,7 +174,7 @@ def _chosen(graph: Graph, partial: _Partial) -> Keeping:
         link = before.again
     wanted = {*graph.needed, *(name for place in again for name in graph.operations[place].inputs)}
     kept = {n for n in wanted if n in graph.producer and graph.producer[n] not in again}
-    return keeping_of(graph, kept)
+    return keeping_of(graph, sorted(kept))
 
 
 def _keeping(graph: Graph, kept: Collection[str], again: Collection[int]) -> Keeping:

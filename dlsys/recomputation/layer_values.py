@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 
 from dlsys.annotated import checked
 from dlsys.checks import refuse_what, unknown
@@ -39,7 +39,7 @@ DROPOUT: dict[str, tuple[str, ...]] = {
 
 
 @checked
-def keep_in_layer(block: Block, keep: Collection[str]) -> KeepTensors:
+def keep_in_layer(block: Block, keep: Sequence[str]) -> KeepTensors:
     """`KeepTensors` for a layer of the GPT, by the names that `layer_graph` has for its tensors.
 
     So a point of the front is run as it was priced:

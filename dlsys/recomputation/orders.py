@@ -9,7 +9,7 @@ from dlsys.annotated import checked
 from dlsys.recomputation.graph import Graph
 from dlsys.recomputation.lifetimes import lifetimes
 
-MOST_SETS = 50_000
+MOST_SETS = 20_000
 """Sets of done operations that `best_order` looks at before it gives up."""
 
 

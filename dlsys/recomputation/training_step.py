@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 
 from dlsys.annotated import checked
 from dlsys.recomputation.graph import Graph, Operation, Value
@@ -13,7 +13,7 @@ BACKWARD, AGAIN, GRADIENT = "backward of ", "again: ", "gradient of "
 
 
 @checked
-def step_graph(graph: Graph, keep: Collection[str] | None = None) -> Graph:
+def step_graph(graph: Graph, keep: Sequence[str] | None = None) -> Graph:
     """A training step of the graph: forward, then backward, which has kept the values named.
 
     keep: None is all that backward reads. The rest is made again, each operation just before

@@ -38,7 +38,9 @@ def graphs(draw: st.DrawFn, most: int = 6) -> Graph:
     operations = []
     for place in range(draw(st.integers(1, most))):
         read = draw(st.lists(st.sampled_from(names), max_size=3)) if names else []
-        made = [Value(f"v{place}{letter}", draw(sizes)) for letter in "ab"[: draw(st.integers(1, 2))]]
+        made = [
+            Value(f"v{place}{letter}", draw(sizes)) for letter in "ab"[: draw(st.integers(1, 2))]
+        ]
         operations.append(Operation(f"o{place}", tuple(read), tuple(made), 1.0))
         names += [value.name for value in made]
     results = tuple(draw(st.lists(st.sampled_from(names), max_size=2, unique=True)))
@@ -62,7 +64,9 @@ def function_of(operation: Operation):
     """Bytes that depend on every input: in real tensors, of the sizes that the graph has."""
 
     def run(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        seed = sum(int(x.sum()) * (1 + place) for place, x in enumerate(inputs)) + len(operation.name)
+        seed = sum(int(x.sum()) * (1 + place) for place, x in enumerate(inputs)) + len(
+            operation.name
+        )
         # Beginning at what it reads, so that an operation of the wrong inputs gives other numbers.
         return tuple(
             torch.full((value.nbytes,), (seed + place) % 251, dtype=torch.uint8)
@@ -105,7 +109,10 @@ def heads(number: int, length: int = 16, size: int = 4) -> Graph:
     scores, small = 4 * length * length, 4 * length * size
     inputs = tuple(Value(f"{x}{h}", small) for h in range(number) for x in "qkv")
     steps = [
-        [Operation(f"scores{h}", (f"q{h}", f"k{h}"), (Value(f"s{h}", scores),)) for h in range(number)],
+        [
+            Operation(f"scores{h}", (f"q{h}", f"k{h}"), (Value(f"s{h}", scores),))
+            for h in range(number)
+        ],
         [Operation(f"softmax{h}", (f"s{h}",), (Value(f"p{h}", scores),)) for h in range(number)],
         [Operation(f"sum{h}", (f"p{h}", f"v{h}"), (Value(f"o{h}", small),)) for h in range(number)],
     ]
@@ -122,7 +129,10 @@ def test_head_by_head_holds_the_scores_of_one_head_and_gives_the_same():
     functions = {each.name: rules[each.name[:-1]] for each in graph.operations}
     torch.manual_seed(0)
     inputs = {value.name: torch.randn(16, 4) for value in graph.inputs}
-    wide, deep = execute(graph, functions, inputs), execute(graph, functions, inputs, best_order(graph))
+    wide, deep = (
+        execute(graph, functions, inputs),
+        execute(graph, functions, inputs, best_order(graph)),
+    )
     # Breadth first, the fourth head's scores become probabilities beside those of three, with all v.
     assert wide.peak == 5 * scores + 4 * small
     # Depth first, a head's two matrices at once, beside q, k and v of three heads and its own v.
@@ -172,7 +182,7 @@ def test_graphs_too_wide_for_the_exact_order_are_refused_and_ordered_greedily():
         ),
         results=tuple(f"y{i}" for i in range(40)),
     )
-    with pytest.raises(ValueError, match=r"graph has more than 50,000 sets .* greedy_order"):
+    with pytest.raises(ValueError, match=r"graph has more than 20,000 sets .* greedy_order"):
         best_order(wide)
     assert lifetimes(wide, greedy_order(wide)).peak <= lifetimes(wide).peak
     chain = Graph(
@@ -181,7 +191,9 @@ def test_graphs_too_wide_for_the_exact_order_are_refused_and_ordered_greedily():
             *(Operation(f"o{i}", (f"v{i - 1}",), (Value(f"v{i}", 1),)) for i in range(1, 3000)),
         )
     )
-    assert lifetimes(chain, best_order(chain)).peak == lifetimes(chain, greedy_order(chain)).peak == 2
+    assert (
+        lifetimes(chain, best_order(chain)).peak == lifetimes(chain, greedy_order(chain)).peak == 2
+    )
 
 
 X, Y = Value("x", 1), Value("y", 1)
@@ -193,8 +205,11 @@ A, B = Operation("a", (), (X,)), Operation("b", ("x",), (Y,))
     [
         (lambda: Graph(()), "operations is .*at least one"),
         (lambda: Graph((A, A)), "two of the name 'a'"),
-        (lambda: Graph((B, A)), "'b' in operations reads 'x' before it is made"),
-        (lambda: Graph((A, Operation("c", (), (X,)))), "operation 'c' makes 'x', which there is already"),
+        (lambda: Graph((B, A)), "'b' reads 'x', which is neither in inputs nor made"),
+        (
+            lambda: Graph((A, Operation("c", (), (X,)))),
+            "operation 'c' makes 'x', which there is already",
+        ),
         (lambda: Graph((A, Operation("c", (), (Y,), 0.0, ("x",)))), "'c' in operations saves 'x'"),
         (lambda: Graph((A,), results=("z",)), "results: There is no value 'z'"),
         (lambda: Graph((A,), inputs=(Y,)), "inputs has 'y', which nothing reads"),
@@ -208,8 +223,14 @@ A, B = Operation("a", (), (X,)), Operation("b", ("x",), (Y,))
         (lambda: lifetimes(Graph((A, B)), ["a", "a"]), "order has 'a' twice"),
         (lambda: lifetimes(Graph((A, B)), ["b", "a"]), "order has 'b' before what makes 'x'"),
         (lambda: lifetimes(Graph((A, B)), ["a", "c"]), "order: There is no operation 'c'"),
-        (lambda: execute(Graph((A, B)), {"a": torch.ones}, {}), "functions: There is no operation 'b'"),
-        (lambda: execute(Graph((A,)), {"a": lambda: torch.ones(1)}, {}), "gives 'x', which is .* 1 bytes"),
+        (
+            lambda: execute(Graph((A, B)), {"a": torch.ones}, {}),
+            "functions: There is no operation 'b'",
+        ),
+        (
+            lambda: execute(Graph((A,)), {"a": lambda: torch.ones(1)}, {}),
+            "gives 'x', which is .* 1 bytes",
+        ),
         (lambda: execute(Graph((A,)), {"a": lambda: 3}, {}), "a function that gives 1 tensors"),
         (lambda: execute(Graph((B,), (X,)), {"b": abs}, {}), "inputs: There is no tensor 'x'"),
         (
@@ -231,7 +252,9 @@ def test_a_picture_has_a_bar_for_each_value_as_long_as_it_lives():
     drawn = sorted((bar.get_x(), bar.get_width()) for bar in bars)
     assert drawn == sorted((v.first, v.last + 1 - v.first) for v in plan.values)
     with pytest.raises(ValueError, match=r"graph is .* at most 80 values"):
-        draw_lifetimes(Graph(tuple(Operation(f"o{i}", (), (Value(f"v{i}", 1),)) for i in range(81))))
+        draw_lifetimes(
+            Graph(tuple(Operation(f"o{i}", (), (Value(f"v{i}", 1),)) for i in range(81)))
+        )
 
 
 def test_planning_needs_the_standard_library_alone():

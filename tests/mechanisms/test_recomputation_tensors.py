@@ -93,9 +93,17 @@ def by_trying_all(graph: Graph) -> list[tuple[int, float]]:
 
 @pytest.mark.parametrize(
     ("spec", "dropout", "flash"),
-    [(SPEC, 0.0, False), (SPEC, 0.1, False), (SPEC, 0.0, True), (GATED, 0.1, False), (GATED, 0.0, True)],
+    [
+        (SPEC, 0.0, False),
+        (SPEC, 0.1, False),
+        (SPEC, 0.0, True),
+        (GATED, 0.1, False),
+        (GATED, 0.0, True),
+    ],
 )
-def test_the_front_of_the_spec_is_that_of_the_operations_that_a_real_layer_runs(spec, dropout, flash):
+def test_the_front_of_the_spec_is_that_of_the_operations_that_a_real_layer_runs(
+    spec, dropout, flash
+):
     layer = block(spec, dropout, flash)
     with KeepTensors(None, layer) as seen:
         layer(stream(spec), rotation(spec))
@@ -127,7 +135,9 @@ def step(layer: Block, kept: KeepTensors | None) -> tuple[list[torch.Tensor], in
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_every_point_of_the_front_runs_in_its_bytes_and_its_flops_to_the_same_bits(dropout):
     layer = block(dropout=dropout)
-    timed = layer_graph(SPEC, BATCH, A100.rate("bf16"), A100.memory_bandwidth, dropout=bool(dropout))
+    timed = layer_graph(
+        SPEC, BATCH, A100.rate("bf16"), A100.memory_bandwidth, dropout=bool(dropout)
+    )
     flops = layer_graph(SPEC, BATCH, dropout=bool(dropout))
     plain, _, plain_flops = step(layer, None)
     front = keeping_front(timed)
@@ -190,9 +200,11 @@ def test_without_the_cores_matrices_gpt3_keeps_what_selective_recomputation_does
     graph = layer_graph(GPT3, 1)
     core = [name for name in graph.needed if "probabilities" in name]
     keeping = keeping_of(graph, [name for name in graph.needed if name not in core])
-    assert keeping.nbytes - graph.total(
-        name for name in keeping.keep if "statistics" in name
-    ) == activations(GPT3, 1, recompute="selective").per_layer - graph.sizes["attention.norm_input"]
+    assert (
+        keeping.nbytes - graph.total(name for name in keeping.keep if "statistics" in name)
+        == activations(GPT3, 1, recompute="selective").per_layer
+        - graph.sizes["attention.norm_input"]
+    )
     assert 1 - keeping.nbytes / graph.total(graph.needed) == pytest.approx(0.714, abs=5e-3)
     # A checkpoint round the whole core runs both products; what the second gives is kept anyway.
     assert keeping.cost == GPT3.operations(1, 0)["scores"]
@@ -258,6 +270,18 @@ def selective(keep: set[str], graph: Graph) -> Any:
     return lambda: create_selective_checkpoint_contexts(policy)
 
 
+class Checkpointed(nn.Module):
+    """A layer under torch's selective checkpoint."""
+
+    def __init__(self, layer: Block, keep: set[str], graph: Graph) -> None:
+        super().__init__()
+        self.layer, self.keep, self.graph = layer, keep, graph
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        contexts = selective(self.keep, self.graph)
+        return checkpoint(self.layer, x, use_reentrant=False, context_fn=contexts)
+
+
 def test_torchs_selective_checkpoint_holds_the_same_bytes_and_multiplies_no_less():
     layer = block()
     with KeepTensors(None, layer) as seen:
@@ -265,15 +289,8 @@ def test_torchs_selective_checkpoint_holds_the_same_bytes_and_multiplies_no_less
     graph, more = seen.graph, 0
     plain, _, plain_flops = step(layer, None)
     for point in keeping_front(graph):
-
-        class Checkpointed(nn.Module):
-            def forward(self, x: torch.Tensor, keep: set[str] = {*point.keep}) -> torch.Tensor:  # noqa: B006, B008
-                return checkpoint(layer, x, use_reentrant=False, context_fn=selective(keep, graph))
-
-            parameters, zero_grad = layer.parameters, layer.zero_grad
-
         ours, left, ran = step(layer, KeepTensors(point.keep, layer))
-        theirs, their_left, their_flops = step(Checkpointed(), None)
+        theirs, their_left, their_flops = step(Checkpointed(layer, {*point.keep}, graph), None)
         assert all(map(torch.equal, ours, plain))
         assert all(map(torch.equal, theirs, plain))
         assert left == their_left == point.nbytes
@@ -397,11 +414,18 @@ def test_backward_twice_or_differentiated_is_refused_in_a_sentence():
 
 def test_changes_in_place_that_would_give_other_numbers_are_refused():
     x = torch.ones(3, requires_grad=True)
-    with KeepTensors(()), pytest.raises(RuntimeError, match="'exp' is changed in place after it was"):
-        (x.exp().mul_(2) + 0).sin()  # nobody has read it before: allowed
-        before = x.exp()
-        before.name = before.detach().sin()
-        before.data.mul_(2)
+
+    def change_late(x: torch.Tensor) -> None:
+        y = x.detach().exp()
+        y.mul_(2)  # nobody has read it yet
+        y.sin()
+        y.mul_(2)
+
+    with (
+        KeepTensors(()),
+        pytest.raises(RuntimeError, match="'exp' is changed in place after it was"),
+    ):
+        change_late(x)
     weight = torch.ones(3, requires_grad=True)
     with KeepTensors(()):
         y = (x * weight).tanh().tanh().sum()
@@ -441,7 +465,10 @@ def test_plans_on_the_meta_device_take_no_memory():
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: keeping_of(layer_graph(SPEC, 1), ["attention.kee"]), "keep: There is no value .*key"),
+        (
+            lambda: keeping_of(layer_graph(SPEC, 1), ["attention.kee"]),
+            "keep: There is no value .*key",
+        ),
         (lambda: keep_best(layer_graph(SPEC, 1), -1), "budget is -1"),
         (lambda: keep_best(layer_graph(SPEC, 1), float("nan")), "budget is nan"),
         (lambda: layer_graph(SPEC, 0), "batch is 0"),
@@ -451,7 +478,10 @@ def test_plans_on_the_meta_device_take_no_memory():
         (lambda: keep_in_layer(block(GATED), []), "block is one with a gated"),
         (lambda: keep_in_layer(block(flash=True), []), "block is one with flash attention"),
         (lambda: keep_in_layer(block(), ["attention.dropout_mask"]), "keep: There is no tensor"),
-        (lambda: step_graph(Graph((Operation("a", (), (Value("x", 1),)),))), "graph has no results"),
+        (
+            lambda: step_graph(Graph((Operation("a", (), (Value("x", 1),)),))),
+            "graph has no results",
+        ),
     ],
 )
 def test_wrong_names_and_numbers_are_refused_in_a_sentence(call, sentence):
@@ -460,17 +490,20 @@ def test_wrong_names_and_numbers_are_refused_in_a_sentence(call, sentence):
 
 
 def test_names_that_nothing_made_are_refused_when_forward_is_done():
-    with pytest.raises(ValueError, match="keep: There is no value 'tan'; did you mean 'tanh'"), KeepTensors(
-        ["tan"]
+    with (
+        pytest.raises(ValueError, match="keep: There is no value 'tan'; did you mean 'tanh'"),
+        KeepTensors(["tan"]),
     ):
         tanh_twice(torch.ones(3, requires_grad=True))
 
 
 def test_a_front_too_long_is_refused():
     wide = Graph(
-        tuple(Operation(f"o{i}", (), (Value(f"v{i}", 2**i),), 2.0**i, (f"v{i}",)) for i in range(30))
+        tuple(
+            Operation(f"o{i}", (), (Value(f"v{i}", 2**i),), 2.0**i, (f"v{i}",)) for i in range(30)
+        )
     )
-    with pytest.raises(ValueError, match=r"more than 200,000 choices .* at operation 'o17'"):
+    with pytest.raises(ValueError, match=r"more than 50,000 choices .* at operation 'o15'"):
         keeping_front(wide)
     assert keep_best(wide, 100.0).nbytes == 100
 
