@@ -6,6 +6,10 @@ from dlsys import lazy
 
 if TYPE_CHECKING:
     from dlsys.recomputation.chain import chain_of, uniform
+    from dlsys.recomputation.checkpointing import RecomputationError, checkpoint
+    from dlsys.recomputation.keep_results import LINEAR, keeping_results
+    from dlsys.recomputation.measure import Instant, Measured, measure
+    from dlsys.recomputation.offload import Offload
     from dlsys.recomputation.plan import (
         MODES,
         Chain,
@@ -21,10 +25,6 @@ if TYPE_CHECKING:
         square_root,
     )
     from dlsys.recomputation.price import Moment, Price, closed_form, moments, price
-    from dlsys.recomputation.checkpointing import RecomputationError, checkpoint
-    from dlsys.recomputation.keep_results import LINEAR, keeping_results
-    from dlsys.recomputation.measure import Instant, Measured, measure
-    from dlsys.recomputation.offload import Offload
     from dlsys.recomputation.rerun import Rerun
     from dlsys.recomputation.run import Checkpointed, Recomputing, run
 

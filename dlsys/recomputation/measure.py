@@ -95,6 +95,11 @@ def _same(x: Any) -> Any:
     return x
 
 
+def _key(x: Tensor) -> int:
+    """What stands for the storage that x lies in; on the meta device it has no address."""
+    return x.untyped_storage()._cdata
+
+
 class _Watch:
     """What is alive of what was saved."""
 
@@ -149,15 +154,14 @@ class _Watch:
         """A module's forward begins."""
         if module not in self.forwards:
             for each in (*module.parameters(), *module.buffers()):
-                self._fixed.add(each.untyped_storage()._cdata)
+                self._fixed.add(_key(each))
         self.forwards[module] += 1
 
     def _note(self, x: Tensor) -> None:
         whole = not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
         if whole or isinstance(x if x._base is None else x._base, nn.Parameter):
             return
-        storage = x.untyped_storage()
-        key = storage._cdata  # on the meta device there is no address of numbers
+        storage, key = x.untyped_storage(), _key(x)
         if key not in self._alive and key not in self._fixed:
             gone = weakref.ref(storage, lambda _: self._gone(key))
             self._alive[key] = gone, storage.nbytes()

@@ -178,7 +178,8 @@ def test_flops_are_those_of_torchs_counter_and_recomputed_ones_are_apart():
         counted = step(model, SPEC, 2, "cpu")
         parts = counted.forward_flops, counted.backward_flops, counted.recomputed_flops
         assert sum(parts) == counter.get_total_flops()
-        assert parts[0] == SPEC.forward_flops(2) and parts[1] == 2 * parts[0]
+        assert parts[0] == SPEC.forward_flops(2)
+        assert parts[1] == 2 * parts[0]
         assert bool(parts[2]) == (wrap is Checkpointed)
 
 
@@ -197,7 +198,8 @@ def test_the_curve_rises_in_forward_and_in_each_second_run_and_ends_at_nothing()
     actions = [instant.action for instant in curve]
     turns = [a for a, before in zip(actions, [None, *actions], strict=False) if a != before]
     assert turns == [FORWARD, REBUILD, BACKWARD, REBUILD, BACKWARD]
-    assert curve[-1].nbytes == 0 and min(i.nbytes for i in curve) == 0
+    assert curve[-1].nbytes == 0
+    assert min(i.nbytes for i in curve) == 0
     assert [i.flops for i in curve] == sorted(i.flops for i in curve)
 
 

@@ -244,7 +244,8 @@ def test_arguments_of_every_kind_come_through_twice():
         return each(function, x, (y, 1), table={"deep": [[0, z]]}, scale=2)
 
     (result, three), (plain, _) = call(checkpoint), call(lambda f, *a, **k: f(*a, **k))
-    assert three == 3 and result["both"][1:] == ("text", None)
+    assert three == 3
+    assert result["both"][1:] == ("text", None)
     for one in ("sum", "both"):
         a, b = (r[one] if one == "sum" else r[one][0].square().sum() for r in (result, plain))
         grads = (torch.autograd.grad(s, [x, y], retain_graph=True) for s in (a, b))
@@ -304,7 +305,8 @@ def test_nested_checkpoints_give_the_plain_gradients_and_torchs_number_of_runs()
         found.append((results, runs, measured.recomputed_flops, measured.peak_bytes))
     assert all(torch.equal(a, b) for f in found[1:] for a, b in zip(f[0], found[0][0], strict=True))
     assert found[1][1:] == found[2][1:]
-    assert found[0][1] == [1] * 4 and max(found[1][1]) > 2
+    assert found[0][1] == [1] * 4
+    assert max(found[1][1]) > 2
 
 
 def test_a_function_that_differentiates_within_itself_is_as_without():
@@ -404,7 +406,8 @@ def test_a_function_cannot_stop_the_end_of_its_second_run():
 
     x = values(3)
     checkpoint(function, x).sum().backward()
-    assert torch.equal(x.grad, x.detach().exp()) and not calls
+    assert torch.equal(x.grad, x.detach().exp())
+    assert not calls
 
 
 def test_what_no_output_needs_is_not_held_in_backward():
@@ -469,7 +472,9 @@ def test_a_parameter_stepped_before_backward_is_told():
     y = checkpoint(linear, values(2, 3)).square()
     with torch.no_grad():
         linear.weight.mul_(2)
-    with pytest.raises(RecomputationError, match="parameter, of shape .* changed in place between"):
+    with pytest.raises(
+        RecomputationError, match=r"parameter, of shape .* changed in place between"
+    ):
         y.sum().backward()
 
 
@@ -515,7 +520,8 @@ def test_without_gradients_it_is_a_plain_call_that_holds_nothing():
     model = Recomputing(GPT(SPEC, dropout=0.1).eval(), every_layer(5))
     with torch.no_grad():
         measured = measure(lambda: model(*batch()))
-    assert not measured.curve and set(measured.forwards.values()) == {1}
+    assert not measured.curve
+    assert set(measured.forwards.values()) == {1}
 
 
 def test_a_graph_that_is_dropped_drops_the_arguments_without_a_search_for_garbage():
