@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from dlsys.recomputation.optimal import Best, Optimum, front, optimal, smallest
     from dlsys.recomputation.orders import best_order, greedy_order
     from dlsys.recomputation.plan import (
-        MODES,
         Chain,
         Layer,
+        MODES,
         Plan,
         Segment,
         every,

@@ -5,7 +5,7 @@ where one would save a tensor it saves a number, the tensor's place. The first n
 asks for runs the function again, and this time the tensors are caught. So the graph is the plain
 one: any arguments and results, `torch.autograd.grad` and second derivatives work as without it.
 
-`Rerun` says the same as an autograd function of one node, which is easier to read and gives that up.
+`Rerun` says the same as an autograd function of one node: easier to read, and without all that.
 """
 
 from __future__ import annotations
@@ -132,9 +132,9 @@ class Region:
         args, kwargs = self._arguments()
         around = self._around.again() if self._around else nullcontext()
         try:
-            with self._state.restored(), torch.enable_grad(), around:
-                with saved_tensors_hooks(catch, lambda x: x):
-                    self._function(*args, **kwargs)
+            hooks = saved_tensors_hooks(catch, lambda x: x)
+            with self._state.restored(), torch.enable_grad(), around, hooks:
+                self._function(*args, **kwargs)
         except _Ended as end:
             if end.region is not self:  # of a checkpoint around this one
                 raise

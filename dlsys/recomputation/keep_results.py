@@ -1,4 +1,4 @@
-"""A checkpoint that keeps what some operations gave, and in backward takes that for a run of them."""
+"""A checkpoint that keeps what some operations gave, and in backward does not run those again."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
 
 from dlsys.annotated import checked
@@ -62,8 +64,8 @@ class Measured:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes held where the forward pass ends."""
-        forward = [instant.nbytes for instant in self.curve if instant.action == FORWARD]
+        """Bytes held where the first forward pass ends."""
+        forward = [i.nbytes for i in takewhile(lambda i: i.action == FORWARD, self.curve)]
         return forward[-1] if forward else 0
 
 
@@ -73,8 +75,7 @@ def measure(step: Callable[[], Any]) -> Measured:
 
     Held is each storage that autograd, or a checkpoint of any kind, saves: once, whole, from when
     it is saved until it is freed. Parameters and buffers of the modules that run are left out, and
-    whole numbers (token ids), which are data. What a checkpoint's first run makes counts while it
-    is there, as it would without the checkpoint. Works on the meta device. A backward pass that
+    whole numbers (token ids), which are data. Works on the meta device. A backward pass that
     builds a graph (`create_graph`) counts as run again.
     """
     watch = _Watch()
@@ -92,6 +93,11 @@ def measure(step: Callable[[], Any]) -> Measured:
 
 def _same(x: Any) -> Any:
     return x
+
+
+def _key(x: Tensor) -> int:
+    """What stands for the storage that x lies in; on the meta device it has no address."""
+    return x.untyped_storage()._cdata
 
 
 class _Watch:
@@ -119,8 +125,19 @@ class _Watch:
         """The same hooks, with what goes in and comes out noted."""
 
         def packed(x: Tensor) -> Any:
-            self._note(x)
-            return pack(x)
+            try:
+                value = pack(x)
+            except BaseException:  # by which a checkpoint ends its second run, having caught x
+                self._note(x)
+                raise
+            # What stands for a tensor that is let go holds none of its bytes.
+            storage = x.untyped_storage()._cdata
+            if any(
+                isinstance(v, Tensor) and v.untyped_storage()._cdata == storage
+                for v in tree_iter(value)
+            ):
+                self._note(x)
+            return value
 
         def unpacked(value: Any) -> Any:
             self._unpacking += 1
@@ -137,15 +154,14 @@ class _Watch:
         """A module's forward begins."""
         if module not in self.forwards:
             for each in (*module.parameters(), *module.buffers()):
-                self._fixed.add(each.untyped_storage()._cdata)
+                self._fixed.add(_key(each))
         self.forwards[module] += 1
 
     def _note(self, x: Tensor) -> None:
         whole = not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
         if whole or isinstance(x if x._base is None else x._base, nn.Parameter):
             return
-        storage = x.untyped_storage()
-        key = storage._cdata  # on the meta device there is no address of numbers
+        storage, key = x.untyped_storage(), _key(x)
         if key not in self._alive and key not in self._fixed:
             gone = weakref.ref(storage, lambda _: self._gone(key))
             self._alive[key] = gone, storage.nbytes()
@@ -192,7 +208,9 @@ _open = 0
 
 def _looked_through(self: Any, pack_hook: Any, unpack_hook: Any) -> None:
     watch = _here.watch
-    hooks = (pack_hook, unpack_hook) if watch is None else watch.look_through(pack_hook, unpack_hook)
+    hooks = (
+        (pack_hook, unpack_hook) if watch is None else watch.look_through(pack_hook, unpack_hook)
+    )
     _plain(self, *hooks)
 
 

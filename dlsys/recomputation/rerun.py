@@ -15,10 +15,10 @@ class Rerun(torch.autograd.Function):
     Forward runs it without a graph, and keeps what it was given; backward runs it again with one,
     from the same random state, and goes backward through that.
 
-    What `checkpoint` can and this cannot: keyword arguments, and tensors inside of others; gradients
-    where no argument asks for one (a parameter inside gets None, without a word); `autograd.grad`,
-    which gets no gradient of parameters, second derivatives, results that are no tensors, autocast,
-    random states of devices; and an end as soon as backward has what it needs.
+    What `checkpoint` can and this cannot: keyword arguments, and tensors inside of others;
+    gradients where no argument asks for one (a parameter inside gets None, without a word);
+    `autograd.grad`, which gets no gradient of parameters; second derivatives; results that are no
+    tensors; autocast, and random states of devices; an end as soon as backward has what it needs.
     """
 
     @staticmethod

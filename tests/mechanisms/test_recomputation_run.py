@@ -113,7 +113,7 @@ def test_a_plan_runs_any_modules_with_what_they_share():
     x, other = values(2, 3), values(2, 3)
     results = []
     for plan in (keep_all(4), segments(4, 2), every(4, 3)):
-        y = plan.run(layers, x) if False else run(plan, layers, x, other)
+        y = run(plan, layers, x, other)
         results.append(torch.autograd.grad(y.square().sum(), [x, other, layers[0].weight]))
     assert all(map(torch.equal, results[0], results[1]))
     assert all(map(torch.equal, results[0], results[2]))
@@ -173,7 +173,9 @@ def test_keeping_results_runs_again_what_torchs_policy_does():
         measured = measure(backward)
         found.append((results, measured.recomputed_flops))
     (plain, none), *others = found
-    assert all(torch.equal(a, b) for results, _ in others for a, b in zip(results, plain, strict=True))
+    assert all(
+        torch.equal(a, b) for results, _ in others for a, b in zip(results, plain, strict=True)
+    )
     mm = 2 * 6 * 4 * 4
     # The last product's result is no one's to save, so early stop leaves it out.
     assert [none, *(flops for _, flops in others)] == [0, 2 * mm, 2 * mm, 0, 0]
@@ -242,7 +244,8 @@ def test_arguments_of_every_kind_come_through_twice():
         return each(function, x, (y, 1), table={"deep": [[0, z]]}, scale=2)
 
     (result, three), (plain, _) = call(checkpoint), call(lambda f, *a, **k: f(*a, **k))
-    assert three == 3 and result["both"][1:] == ("text", None)
+    assert three == 3
+    assert result["both"][1:] == ("text", None)
     for one in ("sum", "both"):
         a, b = (r[one] if one == "sum" else r[one][0].square().sum() for r in (result, plain))
         grads = (torch.autograd.grad(s, [x, y], retain_graph=True) for s in (a, b))
@@ -293,14 +296,17 @@ def test_nested_checkpoints_give_the_plain_gradients_and_torchs_number_of_runs()
         results: list[Any] = []
 
         def backward(each=each, results=results):
-            results.extend(torch.autograd.grad(nest(each, layers, x).sum(), [x, layers[0][0].weight]))
+            results.extend(
+                torch.autograd.grad(nest(each, layers, x).sum(), [x, layers[0][0].weight])
+            )
 
         measured = measure(backward)
         runs = [measured.forwards[layer] for layer in layers]
         found.append((results, runs, measured.recomputed_flops, measured.peak_bytes))
     assert all(torch.equal(a, b) for f in found[1:] for a, b in zip(f[0], found[0][0], strict=True))
     assert found[1][1:] == found[2][1:]
-    assert found[0][1] == [1] * 4 and max(found[1][1]) > 2
+    assert found[0][1] == [1] * 4
+    assert max(found[1][1]) > 2
 
 
 def test_a_function_that_differentiates_within_itself_is_as_without():
@@ -311,7 +317,9 @@ def test_a_function_that_differentiates_within_itself_is_as_without():
         (slope,) = torch.autograd.grad(y.sum(), x, create_graph=True)
         return slope * y
 
-    ours, plain = (torch.autograd.grad(e(function, x).sum(), x) for e in (checkpoint, lambda f, x: f(x)))
+    ours, plain = (
+        torch.autograd.grad(e(function, x).sum(), x) for e in (checkpoint, lambda f, x: f(x))
+    )
     assert torch.equal(ours[0], plain[0])
 
 
@@ -354,7 +362,9 @@ def test_what_a_backward_did_not_ask_for_is_let_go_at_its_end():
     measured = measure(some)
     # The arguments, though the graph is still there, and w's gradient was never asked for.
     assert measured.left_bytes == x.nbytes + w.nbytes
-    assert torch.equal(torch.autograd.grad(graph[0], w)[0], (x.exp() * w.exp()).cos() * x.exp() * w.exp())
+    assert torch.equal(
+        torch.autograd.grad(graph[0], w)[0], (x.exp() * w.exp()).cos() * x.exp() * w.exp()
+    )
 
 
 def test_saved_tensors_are_to_be_looked_at_outside_of_backward():
@@ -396,7 +406,8 @@ def test_a_function_cannot_stop_the_end_of_its_second_run():
 
     x = values(3)
     checkpoint(function, x).sum().backward()
-    assert torch.equal(x.grad, x.detach().exp()) and not calls
+    assert torch.equal(x.grad, x.detach().exp())
+    assert not calls
 
 
 def test_what_no_output_needs_is_not_held_in_backward():
@@ -461,7 +472,9 @@ def test_a_parameter_stepped_before_backward_is_told():
     y = checkpoint(linear, values(2, 3)).square()
     with torch.no_grad():
         linear.weight.mul_(2)
-    with pytest.raises(RecomputationError, match="parameter, of shape .* changed in place between"):
+    with pytest.raises(
+        RecomputationError, match=r"parameter, of shape .* changed in place between"
+    ):
         y.sum().backward()
 
 
@@ -507,7 +520,8 @@ def test_without_gradients_it_is_a_plain_call_that_holds_nothing():
     model = Recomputing(GPT(SPEC, dropout=0.1).eval(), every_layer(5))
     with torch.no_grad():
         measured = measure(lambda: model(*batch()))
-    assert not measured.curve and set(measured.forwards.values()) == {1}
+    assert not measured.curve
+    assert set(measured.forwards.values()) == {1}
 
 
 def test_a_graph_that_is_dropped_drops_the_arguments_without_a_search_for_garbage():
@@ -567,7 +581,9 @@ def test_what_the_autograd_function_cannot_do():
         torch.autograd.grad(Rerun.apply(linear, x).sum(), linear.weight)
     assert torch.autograd.grad(checkpoint(linear, x).sum(), linear.weight)
     # A slope that has lost its own.
-    assert not torch.autograd.grad(Rerun.apply(torch.exp, x).sum(), x, create_graph=True)[0].requires_grad
+    assert not torch.autograd.grad(Rerun.apply(torch.exp, x).sum(), x, create_graph=True)[
+        0
+    ].requires_grad
     with pytest.raises(TypeError, match="keyword"):
         Rerun.apply(linear, input=x)
     # A tensor inside of a list is none to it.
@@ -593,7 +609,9 @@ def test_results_that_stay_are_saved_and_counted():
     x, w = torch.randn(6, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
     kept = []
     for keep in ((), LINEAR, lambda operation, *args: operation is torch.ops.aten.gelu.default):
-        measured = measure(lambda keep=keep: keeping_results(keep)(function_of, x, w).sum().backward())
+        measured = measure(
+            lambda keep=keep: keeping_results(keep)(function_of, x, w).sum().backward()
+        )
         kept.append(measured.kept_bytes)
     size = x.nbytes
     # Three products: x and w; and their results, the last of which is the result itself.
@@ -604,7 +622,9 @@ def test_a_result_that_stays_and_is_changed_is_told():
     def within(x):
         return (x @ x).add_(1).exp()
 
-    with pytest.raises(RecomputationError, match=r"aten.mm.default, which is to be kept, is changed"):
+    with pytest.raises(
+        RecomputationError, match=r"aten.mm.default, which is to be kept, is changed"
+    ):
         keeping_results(LINEAR)(within, values(2, 2))
     x = values(2, 2)
     y = keeping_results(LINEAR)(lambda x: ((z := x @ x), z.sin()), x)
@@ -620,7 +640,9 @@ def test_other_operations_the_second_time_are_told():
         return (x @ x if first.pop(0) else x * x).exp()
 
     y = keeping_results(LINEAR)(function, values(2, 2))
-    with pytest.raises(RecomputationError, match=r"was aten.mm.default in forward, and is aten.mul"):
+    with pytest.raises(
+        RecomputationError, match=r"was aten.mm.default in forward, and is aten.mul"
+    ):
         y.sum().backward()
 
 
@@ -643,11 +665,12 @@ def test_offload_moves_what_is_kept_once_and_brings_back_what_is_needed(plan, pr
         loss.backward()
 
     measured = measure(moved)
-    assert all(map(torch.equal, step(GPT(SPEC, dropout=0.1))[0][1:], (p.grad for p in model.parameters())))
-    numbers = (tokens.nbytes + tokens[0].nbytes + targets.numel() * 8, 0)
+    assert all(
+        map(torch.equal, step(GPT(SPEC, dropout=0.1))[0][1:], (p.grad for p in model.parameters()))
+    )
     # Token ids, positions and targets move, too, and the measure leaves them out.
-    whole = offload.moved_bytes - plain.kept_bytes
-    assert whole >= 0 and numbers
+    ids = tokens.untyped_storage().nbytes() + tokens[0].nbytes + targets.numel() * 8
+    assert offload.moved_bytes == plain.kept_bytes + ids
     assert offload.peak_host_bytes == offload.moved_bytes == offload.returned_bytes
     assert offload.host_bytes == 0
     assert measured.peak_bytes < plain.peak_bytes
