@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from dlsys.recomputation.draw import draw_front
     from dlsys.recomputation.explorer import explore
     from dlsys.recomputation.offload_price import OffloadPrice, offload_price
-    from dlsys.recomputation.optimal import Best, Optimum, front, optimal, smallest
+    from dlsys.recomputation.optimum import Best, Optimum, front, optimal, smallest
     from dlsys.recomputation.plan import (
         MODES,
         Chain,
