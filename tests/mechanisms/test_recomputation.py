@@ -257,6 +257,15 @@ def test_equal_layers_fit_in_the_square_root_of_twice_their_number(n):
     assert smallest(chain).price(chain).peak_bytes == least_peak(n)
 
 
+@pytest.mark.parametrize("n", [11, 48])
+def test_of_equal_linear_layers_each_that_fits_is_one_that_is_not_run_again(n):
+    """What is kept is at most the budget, and all else is run again: the bound is reached."""
+    for budget in range(least_peak(n), n + 1):
+        found = optimal(uniform(n), budget)
+        assert found.price.recomputed == found.least == n - budget
+        assert found.exact
+
+
 def test_unequal_sizes_are_rounded_and_the_bound_says_what_that_may_lose():
     rng = random.Random(0)
     chain = Chain(

@@ -98,6 +98,7 @@ def test_a_plan_is_drawn_with_what_it_keeps_and_its_peak():
     starts = [bar.get_x() + bar.get_width() / 2 for bar in kept if bar.get_height()]
     assert starts == pytest.approx([0, 4, 8])
     assert sum(bar.get_height() for bar in rebuilt) == 9
+    assert [line.get_xdata()[0] for line in bars.lines] == [3.5, 7.5]
     assert "6 B, layer 11" in words_of(curve)
     assert np.all(np.diff(curve.lines[0].get_xdata()) >= 0)
 

@@ -154,9 +154,10 @@ def plans(draw: st.DrawFn) -> tuple[Plan, Chain]:
     layers = []
     for i in range(plan.layers):
         inputs, core, rest, forward = (draw(number) for _ in range(4))
-        part = draw(st.integers(0, forward))
+        part, tail = (draw(st.integers(0, forward)) for _ in range(2))
+        parts = core, part, tail, draw(st.integers(0, part))
         saved = inputs + core + rest
-        layers.append(Layer(str(i), inputs, saved, forward, draw(number), core, part, part))
+        layers.append(Layer(str(i), inputs, saved, forward, draw(number), *parts))
     return plan, Chain(tuple(layers))
 
 
@@ -366,6 +367,10 @@ def test_a_byte_costs_the_width_of_the_product_that_makes_it():
     core = [one for one in by_name.values() if "probabilities" in one.name]
     assert sum(one.flops for one in core) / sum(one.nbytes for one in core) == 2 * d / 5
     assert sum(one.nbytes for one in by_name.values()) == activations(GPT3, 1).per_layer
+    stream = 2 * 2048 * h  # bytes of what is read and of what is written
+    assert by_name["attention.input"].moved_bytes == 2 * stream
+    assert by_name["ffn.down_input"].moved_bytes == 8 * stream
+    assert by_name["attention.input"].seconds(H100) == 2 * stream / H100.memory_bandwidth
 
 
 def test_the_order_of_tensors_is_not_ffn_first():
@@ -434,6 +439,9 @@ def test_with_room_for_one_layer_nothing_is_hidden():
     chain = uniform(10, Layer("", 1, 3, 1, 2))
     step = offload_price(chain, Link("host", 0.0, 3.0), 1.0, room=1)
     assert step.seconds == 30 + 2 * 9
+    # Copies of 5 s, out and back, of the first of two layers alone: 1 + 5 + 1 + 2 + 5 + 2.
+    two = uniform(2, Layer("", 1, 5, 1, 2))
+    assert offload_price(two, Link("host", 0.0, 1.0), 1.0, room=1).seconds == 16
     assert offload_price(chain, FREE, 1.0).exposed_seconds == pytest.approx(0)
     assert offload_price(chain, Link("host", 0.0, 3.0), 1.0, room=99).link_bytes == 0
 
