@@ -407,7 +407,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     },
     "recomputation.Chain": {"layers": CHAIN.layers},
     "recomputation.Layer": {"name": "a", "input_bytes": 1, "saved_bytes": 2},
-    "recomputation.Plan.run": {"modules": [torch.nn.Linear(4, 4)] * 4},
+    "recomputation.Plan.[dp]*": {"chain": recomputation.uniform(1)},
     "recomputation.Remade.seconds": {"number_format": "bf16"},
     "recomputation.against_tensor_parallel": {"tensor_parallel": 2},
     "recomputation.draw_front": {"points": recomputation.front(CHAIN)},
@@ -555,8 +555,6 @@ OBJECTS: dict[str, Any] = {
     "precision.PowerOfTwo": precision.E8M0,
     "precision.AdaptedLinear": precision.AdaptedLinear(torch.nn.Linear(4, 4), rank=2),
     "precision.Packed": precision.Packed(torch.ones(4, 4), precision.NVFP4),
-    "recomputation.Plan": SEGMENTS,
-    "recomputation.Remade": REMADE,
     "precision.QuantizedLinear": precision.QuantizedLinear(
         torch.nn.Linear(4, 4), precision.LINEAR_RECIPES["mxfp8"]
     ),
@@ -576,6 +574,7 @@ OBJECTS: dict[str, Any] = {
     "world.Timeline": RUN.timeline,
     "world.Traffic": RUN.traffic,
 }
+OBJECTS |= {"recomputation.Plan": recomputation.keep_all(1), "recomputation.Remade": REMADE}
 GIVEN = "functions of the package make it, out of what they have checked"
 INSIDE = "a part of what the package is built of, called by itself alone"
 # What is not called, and why; patterns of names.

@@ -266,6 +266,18 @@ def test_of_equal_linear_layers_each_that_fits_is_one_that_is_not_run_again(n):
         assert found.exact
 
 
+@pytest.mark.parametrize("n", [3, 6, 7, 12])
+def test_the_table_itself_gives_the_cost_of_the_plan_that_is_read_from_it(n):
+    """Long segments alone fit: layers whose input is small, and that early stop does not shorten."""
+    rng = random.Random(n)
+    cost = [rng.randint(1, 9) for _ in range(n)]
+    chain = Chain(tuple(Layer("", 2, 3, one, 2 * one, tail=one / 2) for one in cost))
+    least = int(smallest(chain).price(chain).peak_bytes)
+    for budget in range(least, 3 * n):
+        table = _Table(chain, float(budget), 1.0, True, round)
+        assert table.least() == pytest.approx(table.plan().price(chain).recomputed)
+
+
 def test_unequal_sizes_are_rounded_and_the_bound_says_what_that_may_lose():
     rng = random.Random(0)
     chain = Chain(

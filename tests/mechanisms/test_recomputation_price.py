@@ -273,17 +273,15 @@ def test_what_is_saved_depends_on_layers_and_segments():
 
 # -- the chain of a transformer ------------------------------------------------------------------
 
-CUTS: list[dict[str, Any]] = [{}, {"tensor_parallel": 8}, {"tensor_parallel": 8, "flash": True}]
+CUTS: list[dict[str, Any]] = [{}, {"tensor_parallel": 4}, {"tensor_parallel": 4, "flash": True}]
 
 
-@pytest.mark.parametrize("name", ["gpt3-175b", "llama2-7b", "gpt2-xl"])
+@pytest.mark.parametrize("name", ["gpt3-175b", "llama2-7b", "gpt2-small"])
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 @pytest.mark.parametrize("dropout", [False, True])
 @pytest.mark.parametrize("cut", CUTS, ids=str)
 def test_the_chain_keeps_what_the_memory_formulas_say(name, sequence_parallel, dropout, cut):
     spec = CATALOGUE[name]
-    if spec.heads % cut.get("tensor_parallel", 1):
-        pytest.skip("heads do not divide")
     options = cut | {"sequence_parallel": sequence_parallel, "dropout": dropout}
     chain = chain_of(spec, 2, **options)
     n = spec.layers
