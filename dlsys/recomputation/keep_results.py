@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from dlsys.annotated import checked
 from dlsys.checks import refuse
@@ -138,4 +138,7 @@ class _Take(_Places):
                 f"Operation {self.place} was {then} in forward, and is {func} when it runs again "
                 "in backward: the function must do the same both times."
             )
-        return func(*args, **kwargs) if self.place not in self._results else result
+        if self.place not in self._results:
+            return func(*args, **kwargs)
+        # What is given back gets the second run's graph, which is not to stay with what is saved.
+        return tree_map(Tensor.detach, result)

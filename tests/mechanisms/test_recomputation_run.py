@@ -607,12 +607,15 @@ def test_what_the_autograd_function_cannot_do():
 
 def test_results_that_stay_are_saved_and_counted():
     x, w = torch.randn(6, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+    gc.disable()  # what is freed is freed at once
     kept = []
     for keep in ((), LINEAR, lambda operation, *args: operation is torch.ops.aten.gelu.default):
         measured = measure(
             lambda keep=keep: keeping_results(keep)(function_of, x, w).sum().backward()
         )
         kept.append(measured.kept_bytes)
+        assert measured.left_bytes == x.nbytes + w.nbytes
+    gc.enable()
     size = x.nbytes
     # Three products: x and w; and their results, the last of which is the result itself.
     assert kept == [size + w.nbytes, 4 * size + w.nbytes, 2 * size + w.nbytes]
