@@ -7,9 +7,13 @@ from dlsys import lazy
 if TYPE_CHECKING:
     from dlsys.recomputation.chain import chain_of, uniform
     from dlsys.recomputation.checkpointing import RecomputationError, checkpoint
+    from dlsys.recomputation.draw import draw_front
+    from dlsys.recomputation.explorer import explore
     from dlsys.recomputation.keep_results import LINEAR, keeping_results
     from dlsys.recomputation.measure import Instant, Measured, measure
     from dlsys.recomputation.offload import Offload
+    from dlsys.recomputation.offload_price import OffloadPrice, offload_price
+    from dlsys.recomputation.optimal import Best, Optimum, front, optimal, smallest
     from dlsys.recomputation.plan import (
         MODES,
         Chain,
@@ -27,5 +31,20 @@ if TYPE_CHECKING:
     from dlsys.recomputation.price import Moment, Price, closed_form, moments, price
     from dlsys.recomputation.rerun import Rerun
     from dlsys.recomputation.run import Checkpointed, Recomputing, run
+    from dlsys.recomputation.scaling import (
+        Law,
+        Remade,
+        against_tensor_parallel,
+        core_bytes_share,
+        core_flops_share,
+        full_share,
+        least_peak,
+        micro_batch_overhead,
+        recompute_beats_offload,
+        remade,
+        square_root_peak,
+        stage_layers,
+        width_to_offload,
+    )
 
 lazy.exports(__name__)

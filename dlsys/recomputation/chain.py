@@ -42,10 +42,10 @@ def chain_of(
 
     Raises as `activations` does.
     """
-    t, extra = tensor_parallel, {"dropout": dropout}
-    kept = activations(spec, batch, t, sequence_parallel, flash=flash, **extra)
-    bare = activations(spec, batch, t, sequence_parallel, "selective", flash, **extra)
-    ends = activations(spec, batch, t, sequence_parallel, "full", flash, **extra)
+    t, cut = tensor_parallel, sequence_parallel
+    kept = activations(spec, batch, t, cut, flash=flash, dropout=dropout)
+    bare = activations(spec, batch, t, cut, "selective", flash, dropout=dropout)
+    ends = activations(spec, batch, t, cut, "full", flash, dropout=dropout)
     saved = kept.per_layer + sum(kept.statistics.values())
     core_bytes = kept.per_layer - bare.per_layer
     made = []

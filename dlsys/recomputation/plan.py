@@ -5,7 +5,7 @@ A chain is what there is to keep; a plan cuts it into segments, and says what ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +16,7 @@ from dlsys.plain_data import plain_data
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from dlsys.recomputation.price import Price
 
@@ -192,11 +192,11 @@ class Plan:
         return price(self, chain, early_stop)
 
     @checked
-    def run(self, modules: Sequence[nn.Module], x: Tensor) -> Any:
+    def run(self, modules: Sequence[Callable[..., Any]], x: Tensor, *shared: Any) -> Any:
         """What the modules, one a layer, make of x one after another; see `run.run`."""
         from dlsys.recomputation.run import run
 
-        return run(self, modules, x)
+        return run(self, modules, x, *shared)
 
     @checked
     def draw(self, chain: Chain, early_stop: bool = True) -> Figure:

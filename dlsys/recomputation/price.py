@@ -34,8 +34,8 @@ class Price:
     - saved_bytes: what would be held with everything kept
     - curve: all moments of the step, in order
 
-    Counted is what is saved for backward. Gradients, and what an operation needs while it runs, come
-    on top, with recomputation as without.
+    Counted is what is saved for backward. Gradients, and what an operation needs while it runs,
+    come on top, with recomputation as without.
     """
 
     kept_bytes: float

@@ -100,7 +100,7 @@ def count_step(
     parameters = [p for module in modules for p in module.parameters()]
     buffers = [b for module in modules for b in module.buffers()]
     held = Held([*parameters, *buffers])
-    contexts = dict(context_fn=lambda: (nullcontext(), held.running_again()))
+    contexts = {"context_fn": lambda: (nullcontext(), held.running_again())}
 
     def again(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args: checkpoint(function, *args, use_reentrant=False, **contexts)
