@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dlsys.recomputation.measure import Instant, Measured, measure
     from dlsys.recomputation.offload import Offload
     from dlsys.recomputation.offload_price import OffloadPrice, offload_price
-    from dlsys.recomputation.optimal import Best, Optimum, front, optimal, smallest
+    from dlsys.recomputation.optimum import Best, Optimum, front, optimal, smallest
     from dlsys.recomputation.plan import (
         MODES,
         Chain,

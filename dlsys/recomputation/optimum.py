@@ -16,7 +16,7 @@ import numpy as np
 
 from dlsys.annotated import checked
 from dlsys.checks import count, positive
-from dlsys.recomputation.plan import KEEP, RECOMPUTE, SELECTIVE, Chain, Plan, Segment
+from dlsys.recomputation.plan import KEEP, RECOMPUTE, SELECTIVE, Chain, Plan, Segment, keep_all
 from dlsys.recomputation.price import Price, price
 from dlsys.units import format_bytes
 
@@ -84,7 +84,9 @@ def optimal(chain: Chain, budget: float, early_stop: bool = True) -> Optimum:
             f"is {needed:,.0f} ({format_bytes(needed)}): give that, or make the chain keep less, "
             "with a smaller micro-batch or a model that is cut into more parts."
         )
-    budget = min(budget, chain.saved_bytes)  # with that everything can be kept
+    if budget >= chain.saved_bytes:
+        plan = keep_all(len(chain))
+        return Optimum(plan, price(plan, chain, early_stop), 0.0, budget)
     step = _step(chain, budget)
     plan = _fitting(_Table(chain, budget, step, early_stop, round), tightest, chain, budget)
     bound = _Table(chain, budget, step, early_stop, math.floor).least()
@@ -151,8 +153,8 @@ def front(chain: Chain, points: int = 50, early_stop: bool = True) -> tuple[Best
     About as many `points` of it, all of one table, so that each is as exact as its steps are.
     """
     points = count("points", points, least=2, most=1000)
-    tightest = smallest(chain)
-    table = _Table(chain, chain.saved_bytes, _step(chain, chain.saved_bytes), early_stop, round)
+    tightest, whole = smallest(chain), chain.saved_bytes or 1.0
+    table = _Table(chain, whole, _step(chain, whole), early_stop, round)
     edges = table.edges()
     chosen = {edges[i * (len(edges) - 1) // (points - 1)] for i in range(points)} if edges else ()
     plans = [tightest, *(table.plan(steps) for steps in sorted(chosen))]
