@@ -29,6 +29,7 @@ from dlsys import (
     memory_wall,
     pipeline_parallel,
     precision,
+    recomputation,
     tensor_parallel,
     world,
     zero,
@@ -489,6 +490,27 @@ WORLDS: dict[str, dict[str, Any]] = {
     "world.measure_plan": {"plan": RING},
 }
 ARGUMENTS |= WORLDS
+RERUNS: dict[str, dict[str, Any]] = {
+    "recomputation.Checkpointed": {"module": torch.nn.Identity()},
+    "recomputation.Instant": {"action": "forward", "flops": 0, "nbytes": 8},
+    "recomputation.Measured": {
+        "curve": (),
+        "forwards": {},
+        "forward_flops": 0,
+        "backward_flops": 0,
+        "recomputed_flops": 0,
+    },
+    "recomputation.Plan.run": {"modules": [torch.nn.Identity()]},
+    "recomputation.Recomputing": {"module": MODEL, "plan": recomputation.keep_all(2)},
+    "recomputation.Recomputing.forward": {"tokens": TOKENS},
+    "recomputation.keeping_results": {"keep": recomputation.LINEAR},
+    "recomputation.measure": {"step": lambda: None},
+    "recomputation.run": {
+        "plan": recomputation.keep_all(1),
+        "modules": [torch.nn.Identity()],
+    },
+}
+ARGUMENTS |= RERUNS
 # What is called in another way than by its name.
 INSTEAD: dict[str, Callable[..., Any]] = {
     f"world.{name}": unlaunched(getattr(world, name))
@@ -542,6 +564,8 @@ OBJECTS: dict[str, Any] = {
     "precision.QuantizedLinear": precision.QuantizedLinear(
         torch.nn.Linear(4, 4), precision.LINEAR_RECIPES["mxfp8"]
     ),
+    "recomputation.Checkpointed": recomputation.Checkpointed(torch.nn.Identity()),
+    "recomputation.Recomputing": recomputation.Recomputing(MODEL, recomputation.keep_all(2)),
     "transformer.TransformerSpec": TINY,
     "pipeline_parallel.Pipeline": of_part(pipeline_parallel.Pipeline),
     "tensor_parallel.ColumnParallelLinear": of_part(tensor_parallel.ColumnParallelLinear),
