@@ -492,18 +492,11 @@ WORLDS: dict[str, dict[str, Any]] = {
 ARGUMENTS |= WORLDS
 RERUNS: dict[str, dict[str, Any]] = {
     "recomputation.Checkpointed": {"module": torch.nn.Identity()},
-    "recomputation.Instant": {"action": "forward", "flops": 0, "nbytes": 8},
-    "recomputation.Measured": {
-        "curve": (),
-        "forwards": {},
-        "forward_flops": 0,
-        "backward_flops": 0,
-        "recomputed_flops": 0,
-    },
     "recomputation.Plan.run": {"modules": [torch.nn.Identity()]},
     "recomputation.Recomputing": {"module": MODEL, "plan": recomputation.keep_all(2)},
     "recomputation.Recomputing.forward": {"tokens": TOKENS},
     "recomputation.keeping_results": {"keep": recomputation.LINEAR},
+    "recomputation.checkpoint": {"function": lambda: None},
     "recomputation.measure": {"step": lambda: None},
     "recomputation.run": {
         "plan": recomputation.keep_all(1),
@@ -528,6 +521,12 @@ def recut(name: str) -> Any:
     return LAYOUT.recut(name)
 
 
+def checkpointed(function: Callable[..., Any]) -> Any:
+    """`checkpoint`, whose `function` has no name."""
+    return recomputation.checkpoint(function)
+
+
+INSTEAD["recomputation.checkpoint"] = checkpointed
 INSTEAD["data_parallel.draw_overlap"] = functools.wraps(data_parallel.draw_overlap)(draw_a_step)
 INSTEAD["tensor_parallel.Layout.recut"] = recut
 # Whose methods are called.
@@ -597,6 +596,7 @@ NOT_CALLED = {
             *("pipeline_parallel.DeferredWeights.*", "model.[!G]*", "*GPT.embed", "*GPT.initial"),
             *("*GPT.positions_of", "*GPT.read_out", "*GPT.rotation", "*GPT.stream_shape"),
             *("pipeline_parallel.Stage.forward", "pipeline_parallel.Stage.message"),
+            *("recomputation.Rerun.forward", "recomputation.Rerun.backward"),
         ),
         INSIDE,
     ),
@@ -609,6 +609,8 @@ NOT_CALLED = {
             *("notebook.quiz.Quiz", "notebook.show.Table", "pipeline_parallel.Price"),
             *(
                 "pipeline_parallel.Span",
+                "recomputation.Instant",
+                "recomputation.Measured",
                 "precision.MixedState",
                 "precision.Quantized",
                 "tensor_parallel.Kept",

@@ -114,6 +114,7 @@ class Recomputing(nn.Module):
             )
         self.module, self.plan = module, plan
 
+    @checked
     def forward(
         self, tokens: Tensor, targets: Tensor | None = None, positions: Tensor | None = None
     ) -> Tensor:
