@@ -563,6 +563,7 @@ OBJECTS: dict[str, Any] = {
     "precision.QuantizedLinear": precision.QuantizedLinear(
         torch.nn.Linear(4, 4), precision.LINEAR_RECIPES["mxfp8"]
     ),
+    "recomputation.Plan": recomputation.keep_all(1),
     "recomputation.Checkpointed": recomputation.Checkpointed(torch.nn.Identity()),
     "recomputation.Recomputing": recomputation.Recomputing(MODEL, recomputation.keep_all(2)),
     "transformer.TransformerSpec": TINY,
