@@ -121,8 +121,10 @@ class Region:
         def catch(x: Tensor) -> Tensor:
             nonlocal number
             number += 1
-            self._compare(number, x)
             alone = x.detach()  # without the second run's graph
+            if number > needed[-1]:
+                return alone
+            self._compare(number, x)
             if self._saved[number].place() is not None:
                 caught[number] = alone, x._version
             if number == needed[-1]:
@@ -138,7 +140,7 @@ class Region:
         except _Ended as end:
             if end.region is not self:  # of a checkpoint around this one
                 raise
-        else:
+        if number < needed[-1]:
             raise RecomputationError(
                 f"{_name(self._function)} saved {len(self._saved)} tensors in forward, and "
                 f"{number + 1} when it ran again in backward. {_ADVICE}"
@@ -184,8 +186,12 @@ class _Saved(NamedTuple):
     look: Look
 
 
-class _Ended(BaseException):
-    """Ends a region's second run, which no `except Exception` of the function should stop."""
+class _Ended(Exception):  # noqa: N818  (it is no error)
+    """Ends a region's second run.
+
+    An Exception, for after others torch would leave out the forward hooks that are to run always.
+    A function that stops it goes on for nothing.
+    """
 
     def __init__(self, region: Region) -> None:
         super().__init__()
