@@ -128,7 +128,7 @@ class Region:
             if self._saved[number].place() is not None:
                 caught[number] = alone, x._version
             if number == needed[-1]:
-                raise _Ended(self)
+                raise _Ended
             return alone
 
         args, kwargs = self._arguments()
@@ -137,9 +137,8 @@ class Region:
             hooks = saved_tensors_hooks(catch, lambda x: x)
             with self._state.restored(), torch.enable_grad(), around, hooks:
                 self._function(*args, **kwargs)
-        except _Ended as end:
-            if end.region is not self:  # of a checkpoint around this one
-                raise
+        except _Ended:  # this region's: another's hooks see nothing of what is saved in here
+            pass
         if number < needed[-1]:
             raise RecomputationError(
                 f"{_name(self._function)} saved {len(self._saved)} tensors in forward, and "
@@ -192,10 +191,6 @@ class _Ended(Exception):  # noqa: N818  (it is no error)
     An Exception, for after others torch would leave out the forward hooks that are to run always.
     A function that stops it goes on for nothing.
     """
-
-    def __init__(self, region: Region) -> None:
-        super().__init__()
-        self.region = region
 
 
 _ADVICE = "It must do the same both times: look for what it reads beside its arguments."

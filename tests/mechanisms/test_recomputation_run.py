@@ -708,3 +708,29 @@ def test_offload_leaves_parameters_and_small_tensors_and_keeps_what_was_saved():
         with pytest.raises(ValueError, match="prefetch is"):
             Offload(prefetch=wrong)
     assert y.requires_grad
+
+
+def test_offload_brings_back_ahead_what_backward_needs_next():
+    for prefetch in (0, 1, 2):
+        with Offload(prefetch=prefetch) as offload:
+            x = torch.randn(8, requires_grad=True)
+            first = (x * 1).sin()
+            last = (first * 1).sin().cos().cos()
+        torch.autograd.grad(last.sum(), first, retain_graph=True)
+        # sin, cos and cos saved what they read; the first sine's is needed for x alone.
+        assert offload.returned_bytes == 3 * x.nbytes + (prefetch > 0) * x.nbytes
+        assert offload.moved_bytes == 4 * x.nbytes
+
+
+def test_offload_brings_parts_of_a_storage_back_to_their_place():
+    x = torch.arange(12.0).reshape(4, 3).requires_grad_()
+
+    def gradient(hooks):
+        with hooks:
+            z = x * 1
+            y = z[1:].sin().sum() + z.t()[1].cos().sum()
+        return torch.autograd.grad(y, x)[0]
+
+    offload = Offload()
+    assert torch.equal(gradient(offload), gradient(nullcontext()))
+    assert offload.moved_bytes == x.nbytes
