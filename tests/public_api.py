@@ -520,6 +520,20 @@ WORLDS: dict[str, dict[str, Any]] = {
     "world.measure_plan": {"plan": RING},
 }
 ARGUMENTS |= WORLDS
+RERUNS: dict[str, dict[str, Any]] = {
+    "recomputation.Checkpointed": {"module": torch.nn.Identity()},
+    "recomputation.Plan.run": {"modules": [torch.nn.Identity()]},
+    "recomputation.Recomputing": {"module": MODEL, "plan": recomputation.keep_all(2)},
+    "recomputation.Recomputing.forward": {"tokens": TOKENS},
+    "recomputation.keeping_results": {"keep": recomputation.LINEAR},
+    "recomputation.checkpoint": {"function": lambda: None},
+    "recomputation.measure": {"step": lambda: None},
+    "recomputation.run": {
+        "plan": recomputation.keep_all(1),
+        "modules": [torch.nn.Identity()],
+    },
+}
+ARGUMENTS |= RERUNS
 # What is called in another way than by its name.
 INSTEAD: dict[str, Callable[..., Any]] = {
     f"world.{name}": unlaunched(getattr(world, name))
@@ -537,6 +551,12 @@ def recut(name: str) -> Any:
     return LAYOUT.recut(name)
 
 
+def checkpointed(function: Callable[..., Any]) -> Any:
+    """`checkpoint`, whose `function` has no name."""
+    return recomputation.checkpoint(function)
+
+
+INSTEAD["recomputation.checkpoint"] = checkpointed
 INSTEAD["data_parallel.draw_overlap"] = functools.wraps(data_parallel.draw_overlap)(draw_a_step)
 INSTEAD["tensor_parallel.Layout.recut"] = recut
 # Whose methods are called.
@@ -573,6 +593,9 @@ OBJECTS: dict[str, Any] = {
     "precision.QuantizedLinear": precision.QuantizedLinear(
         torch.nn.Linear(4, 4), precision.LINEAR_RECIPES["mxfp8"]
     ),
+    "recomputation.Plan": recomputation.keep_all(1),
+    "recomputation.Checkpointed": recomputation.Checkpointed(torch.nn.Identity()),
+    "recomputation.Recomputing": recomputation.Recomputing(MODEL, recomputation.keep_all(2)),
     "transformer.TransformerSpec": TINY,
     "pipeline_parallel.Pipeline": of_part(pipeline_parallel.Pipeline),
     "tensor_parallel.ColumnParallelLinear": of_part(tensor_parallel.ColumnParallelLinear),
@@ -605,6 +628,7 @@ NOT_CALLED = {
             *("pipeline_parallel.DeferredWeights.*", "model.[!G]*", "*GPT.embed", "*GPT.initial"),
             *("*GPT.positions_of", "*GPT.read_out", "*GPT.rotation", "*GPT.stream_shape"),
             *("pipeline_parallel.Stage.forward", "pipeline_parallel.Stage.message"),
+            *("recomputation.Rerun.forward", "recomputation.Rerun.backward"),
         ),
         INSIDE,
     ),
@@ -617,6 +641,8 @@ NOT_CALLED = {
             *("notebook.quiz.Quiz", "notebook.show.Table", "pipeline_parallel.Price"),
             *(
                 "pipeline_parallel.Span",
+                "recomputation.Instant",
+                "recomputation.Measured",
                 "precision.MixedState",
                 "precision.Quantized",
                 "tensor_parallel.Kept",
