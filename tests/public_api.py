@@ -528,10 +528,6 @@ RERUNS: dict[str, dict[str, Any]] = {
     "recomputation.keeping_results": {"keep": recomputation.LINEAR},
     "recomputation.checkpoint": {"function": lambda: None},
     "recomputation.measure": {"step": lambda: None},
-    "recomputation.run": {
-        "plan": recomputation.keep_all(1),
-        "modules": [torch.nn.Identity()],
-    },
 }
 ARGUMENTS |= RERUNS
 # What is called in another way than by its name.

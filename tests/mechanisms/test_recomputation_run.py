@@ -33,10 +33,10 @@ from dlsys.recomputation import (
     keep_all,
     keeping_results,
     measure,
-    run,
     segments,
     selective,
 )
+from dlsys.recomputation.run import run
 from dlsys.transformer import TransformerSpec
 
 SPEC = TransformerSpec(layers=5, hidden=16, heads=4, vocab=32, sequence=8)
