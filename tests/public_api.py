@@ -49,6 +49,8 @@ ENERGY = memory_wall.energy(3600.0, 8, 500.0, pue=1.1)
 UNITS = {"a": 8, "b": 16}
 MODEL = GPT(TINY)
 STEPS = zero.step_plan(3, UNITS, 4)
+CHAIN, SEGMENTS = recomputation.uniform(4), recomputation.segments(4, 2)
+REMADE = recomputation.remade(TINY)[0]
 ALONE = pipeline_parallel.gpipe(1, 2)
 TOKENS = torch.zeros(2, 4, dtype=torch.long)
 
@@ -400,6 +402,19 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "spec": BYTES,
     },
     "precision.train_on": {"model": Later(lambda: GPT(BYTES)), "text": "a page " * 9, "steps": 1},
+    "recomputation.*": {
+        **{"plan": SEGMENTS, "chain": CHAIN, "k": 2, "layer": CHAIN.layers[0], "link": LINK}
+    },
+    "recomputation.Chain": {"layers": CHAIN.layers},
+    "recomputation.Layer": {"name": "a", "input_bytes": 1, "saved_bytes": 2},
+    "recomputation.Plan.[dp]*": {"chain": recomputation.uniform(1)},
+    "recomputation.Remade.seconds": {"number_format": "bf16"},
+    "recomputation.against_tensor_parallel": {"tensor_parallel": 2},
+    "recomputation.draw_front": {"points": recomputation.front(CHAIN)},
+    "recomputation.micro_batch_overhead": {"share": 0.3, "parts": 2},
+    "recomputation.stage_layers": {"stages": 2, "micro_batches": 4},
+    "recomputation.uniform": {"layer": CHAIN.layers[0]},
+    "recomputation.width_to_offload": {"bandwidth": 1e9},
     "tensor_parallel.Collective.*": {},
     "tensor_parallel.Layout.recut": {"name": "norm.weight"},
     "tensor_parallel.Layout.times": {"parameter": LAYOUT.parameters[0]},
@@ -582,6 +597,7 @@ OBJECTS: dict[str, Any] = {
     "world.Timeline": RUN.timeline,
     "world.Traffic": RUN.traffic,
 }
+OBJECTS |= {"recomputation.Plan": recomputation.keep_all(1), "recomputation.Remade": REMADE}
 GIVEN = "functions of the package make it, out of what they have checked"
 INSIDE = "a part of what the package is built of, called by itself alone"
 # What is not called, and why; patterns of names.
@@ -623,6 +639,9 @@ NOT_CALLED = {
                 "transformer.Matrix",
                 "exercises.Sealed",
             ),
+            *("recomputation.Best", "recomputation.Law", "recomputation.Moment"),
+            *("recomputation.OffloadPrice", "recomputation.Optimum", "recomputation.Price"),
+            "recomputation.Remade",
             *("world.CallRecord", "world.Fit", "world.Message", "world.Run", "world.Span"),
             *("world.Timeline", "world.TorchCommunicator", "world.Traffic"),
             *(
@@ -645,7 +664,7 @@ NOT_CALLED = {
     **dict.fromkeys(
         (
             *("data_parallel.Bucket", "data_parallel.BucketPlan", "tensor_parallel.Layout"),
-            *("zero.Action", "zero.StepPlan"),
+            *("recomputation.Plan", "recomputation.Segment", "zero.Action", "zero.StepPlan"),
         ),
         "its check() proves it right",
     ),

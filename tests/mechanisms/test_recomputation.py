@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 import random
 import re
 import sys
@@ -85,7 +86,7 @@ def test_parts_of_a_model_are_joined_in_order():
         *((0, 1, "keep"), (1, 4, "recompute"), (4, 6, "recompute"), (6, 8, "selective"))
     ]
     with pytest.raises(TypeError):
-        plan + [Segment(0, 1, "keep")]
+        operator.add(plan, [Segment(0, 1, "keep")])
 
 
 # -- what is refused -----------------------------------------------------------------------------
@@ -115,20 +116,20 @@ def test_a_plan_that_does_not_cover_every_layer_once_is_refused_by_the_layer(cut
 @pytest.mark.parametrize("build", [keep_all, selective, every_layer, square_root])
 def test_a_number_of_layers_is_a_count(build):
     for bad in COUNT.refused:
-        with pytest.raises(ValueError, match="^layers is "):
+        with pytest.raises(ValueError, match=r"^layers is "):
             build(bad)
 
 
 @pytest.mark.parametrize("bad", COUNT.refused)
 def test_a_number_of_segments_is_a_count(bad):
     for build in (every, segments):
-        with pytest.raises(ValueError, match="^k is "):
+        with pytest.raises(ValueError, match=r"^k is "):
             build(4, bad)
 
 
 @pytest.mark.parametrize("bad", [*COUNT_FROM_0.refused, 5])
 def test_a_number_of_first_layers_is_at_most_all(bad):
-    with pytest.raises(ValueError, match="^n is "):
+    with pytest.raises(ValueError, match=r"^n is "):
         first_layers(4, bad)
 
 
@@ -235,7 +236,7 @@ def test_a_budget_that_is_too_small_is_told_the_smallest_that_works():
 
 @pytest.mark.parametrize("bad", [0, -1, math.nan, math.inf, "4", None, True])
 def test_a_budget_is_a_number_of_bytes(bad):
-    with pytest.raises(ValueError, match="^budget is "):
+    with pytest.raises(ValueError, match=r"^budget is "):
         optimal(uniform(3), bad)
 
 
@@ -254,6 +255,35 @@ def test_with_room_for_everything_nothing_is_run_again():
 def test_equal_layers_fit_in_the_square_root_of_twice_their_number(n):
     chain = uniform(n)
     assert smallest(chain).price(chain).peak_bytes == least_peak(n)
+
+
+@pytest.mark.parametrize("n", [11, 48])
+def test_of_equal_linear_layers_each_that_fits_is_one_that_is_not_run_again(n):
+    """What is kept is at most the budget, and all else is run again: the bound is reached."""
+    for budget in range(least_peak(n), n + 1):
+        found = optimal(uniform(n), budget)
+        assert found.price.recomputed == found.least == n - budget
+        assert found.exact
+
+
+def test_equal_layers_that_no_step_divides_are_nearly_best():
+    """2, 34 and 114 bytes in steps of some 28: rounded one by one, they would all err one way."""
+    chain = uniform(1000, Layer("", 2, 114, 1, 2, 80, 0.03, 0.3, 0.015))
+    found = optimal(chain, 30_000)
+    assert not found.exact
+    assert found.error < 0.001
+
+
+@pytest.mark.parametrize("n", [3, 6, 7, 12])
+def test_the_table_itself_gives_the_cost_of_the_plan_that_is_read_from_it(n):
+    """Long segments alone fit: layers whose input is small, and that early stop does not shorten."""
+    rng = random.Random(n)
+    cost = [rng.randint(1, 9) for _ in range(n)]
+    chain = Chain(tuple(Layer("", 2, 3, one, 2 * one, tail=one / 2) for one in cost))
+    least = int(smallest(chain).price(chain).peak_bytes)
+    for budget in range(least, 3 * n):
+        table = _Table(chain, float(budget), 1.0, True, down=False)
+        assert table.least() == pytest.approx(table.plan().price(chain).recomputed)
 
 
 def test_unequal_sizes_are_rounded_and_the_bound_says_what_that_may_lose():
@@ -293,7 +323,7 @@ def test_a_thousand_layers_have_a_table_of_a_million_cells():
     found = optimal(chain, 64)
     assert found.exact
     assert found.price.recomputed == 1000 - 64
-    table = _Table(chain, 900.0, 1.0, True, round)
+    table = _Table(chain, 900.0, 1.0, True, down=False)
     assert table.cost.size <= 2**20
 
 

@@ -154,9 +154,10 @@ def plans(draw: st.DrawFn) -> tuple[Plan, Chain]:
     layers = []
     for i in range(plan.layers):
         inputs, core, rest, forward = (draw(number) for _ in range(4))
-        part = draw(st.integers(0, forward))
+        part, tail = (draw(st.integers(0, forward)) for _ in range(2))
+        parts = core, part, tail, draw(st.integers(0, part))
         saved = inputs + core + rest
-        layers.append(Layer(str(i), inputs, saved, forward, draw(number), core, part, part))
+        layers.append(Layer(str(i), inputs, saved, forward, draw(number), *parts))
     return plan, Chain(tuple(layers))
 
 
@@ -272,17 +273,15 @@ def test_what_is_saved_depends_on_layers_and_segments():
 
 # -- the chain of a transformer ------------------------------------------------------------------
 
-CUTS: list[dict[str, Any]] = [{}, {"tensor_parallel": 8}, {"tensor_parallel": 8, "flash": True}]
+CUTS: list[dict[str, Any]] = [{}, {"tensor_parallel": 4}, {"tensor_parallel": 4, "flash": True}]
 
 
-@pytest.mark.parametrize("name", ["gpt3-175b", "llama2-7b", "gpt2-xl"])
+@pytest.mark.parametrize("name", ["gpt3-175b", "llama2-7b", "gpt2-small"])
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 @pytest.mark.parametrize("dropout", [False, True])
 @pytest.mark.parametrize("cut", CUTS, ids=str)
 def test_the_chain_keeps_what_the_memory_formulas_say(name, sequence_parallel, dropout, cut):
     spec = CATALOGUE[name]
-    if spec.heads % cut.get("tensor_parallel", 1):
-        pytest.skip("heads do not divide")
     options = cut | {"sequence_parallel": sequence_parallel, "dropout": dropout}
     chain = chain_of(spec, 2, **options)
     n = spec.layers
@@ -301,7 +300,7 @@ def test_the_chain_keeps_what_the_memory_formulas_say(name, sequence_parallel, d
 
 
 def test_a_batch_that_is_none_is_refused_by_its_name():
-    with pytest.raises(ValueError, match="^batch is 0"):
+    with pytest.raises(ValueError, match=r"^batch is 0"):
         chain_of(SMALL, 0)
     with pytest.raises(ValueError, match="3"):
         chain_of(SMALL, 1, 3)
@@ -309,15 +308,10 @@ def test_a_batch_that_is_none_is_refused_by_its_name():
 
 # -- laws ----------------------------------------------------------------------------------------
 
-KORTHIKANTI = {
-    "22B": TransformerSpec(48, 6144, 64, 51200, 2048),
-    "175B": TransformerSpec(96, 12288, 96, 51200, 2048),
-    "530B": TransformerSpec(105, 20480, 128, 51200, 2048),
-    "1T": TransformerSpec(128, 25600, 160, 51200, 2048),
-}
+KORTHIKANTI = {name: CATALOGUE[f"megatron-{name}"] for name in ("22b", "175b", "530b", "1t")}
 
 
-@pytest.mark.parametrize(("name", "saved", "flops"), [("175B", 0.70, 0.027), ("530B", 0.65, 0.016)])
+@pytest.mark.parametrize(("name", "saved", "flops"), [("175b", 0.70, 0.027), ("530b", 0.65, 0.016)])
 def test_dropping_the_core_saves_and_costs_what_its_paper_prints(name, saved, flops):
     """Korthikanti et al. 2022, section 5: 70 % and 65 % of the bytes for 2.7 % and 1.6 % of FLOPs,
     which are those of a forward pass: of a step it is a third of that."""
@@ -341,7 +335,7 @@ def test_full_recomputation_takes_a_third_more_and_was_measured_to_take_39_perce
     """Korthikanti et al. 2022, table 4, a layer of the 22B model: 39 % and, of the core with
     sequence parallelism, 4 %. FLOPs say less of both: the core's softmax and dropout are bound by
     memory, and backward is not twice as long as forward."""
-    full, core = full_share(KORTHIKANTI["22B"]), core_flops_share(KORTHIKANTI["22B"])
+    full, core = full_share(KORTHIKANTI["22b"]), core_flops_share(KORTHIKANTI["22b"])
     assert full.exact == pytest.approx(0.329, abs=5e-4)
     assert abs(full.error) < 0.015
     assert 0.39 / full.exact == pytest.approx(1.19, abs=0.01)
@@ -371,6 +365,10 @@ def test_a_byte_costs_the_width_of_the_product_that_makes_it():
     core = [one for one in by_name.values() if "probabilities" in one.name]
     assert sum(one.flops for one in core) / sum(one.nbytes for one in core) == 2 * d / 5
     assert sum(one.nbytes for one in by_name.values()) == activations(GPT3, 1).per_layer
+    stream = 2 * 2048 * h  # bytes of what is read and of what is written
+    assert by_name["attention.input"].moved_bytes == 2 * stream
+    assert by_name["ffn.down_input"].moved_bytes == 8 * stream
+    assert by_name["attention.input"].seconds(H100) == 2 * stream / H100.memory_bandwidth
 
 
 def test_the_order_of_tensors_is_not_ffn_first():
@@ -439,6 +437,9 @@ def test_with_room_for_one_layer_nothing_is_hidden():
     chain = uniform(10, Layer("", 1, 3, 1, 2))
     step = offload_price(chain, Link("host", 0.0, 3.0), 1.0, room=1)
     assert step.seconds == 30 + 2 * 9
+    # Copies of 5 s, out and back, of the first of two layers alone: 1 + 5 + 1 + 2 + 5 + 2.
+    two = uniform(2, Layer("", 1, 5, 1, 2))
+    assert offload_price(two, Link("host", 0.0, 1.0), 1.0, room=1).seconds == 16
     assert offload_price(chain, FREE, 1.0).exposed_seconds == pytest.approx(0)
     assert offload_price(chain, Link("host", 0.0, 3.0), 1.0, room=99).link_bytes == 0
 
