@@ -29,6 +29,7 @@ from dlsys import (
     memory_wall,
     pipeline_parallel,
     precision,
+    recomputation,
     tensor_parallel,
     world,
     zero,
@@ -48,8 +49,15 @@ ENERGY = memory_wall.energy(3600.0, 8, 500.0, pue=1.1)
 UNITS = {"a": 8, "b": 16}
 MODEL = GPT(TINY)
 STEPS = zero.step_plan(3, UNITS, 4)
+CHAIN, SEGMENTS = recomputation.uniform(4), recomputation.segments(4, 2)
+REMADE = recomputation.remade(TINY)[0]
 ALONE = pipeline_parallel.gpipe(1, 2)
 TOKENS = torch.zeros(2, 4, dtype=torch.long)
+DOUBLE = recomputation.Graph(
+    (recomputation.Operation("double", ("x",), (recomputation.Value("y", 8),)),),
+    (recomputation.Value("x", 8),),
+    ("y",),
+)
 
 
 RUN = world.simulate(lambda comm: comm.all_reduce(torch.ones(2)), 2)
@@ -399,6 +407,29 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "spec": BYTES,
     },
     "precision.train_on": {"model": Later(lambda: GPT(BYTES)), "text": "a page " * 9, "steps": 1},
+    "recomputation.Graph": {"operations": DOUBLE.operations, "inputs": DOUBLE.inputs},
+    "recomputation.KeepTensors": {},
+    "recomputation.execute": {
+        "graph": DOUBLE,
+        "functions": {"double": lambda x: 2 * x},
+        "inputs": {"x": torch.ones(2)},
+    },
+    "recomputation.keep_in_layer": {"block": MODEL.layers[0], "keep": ["ffn.input"]},
+    "recomputation.keeping_of": {"graph": DOUBLE, "keep": ["y"]},
+    "recomputation.*[a-z_]": {"graph": DOUBLE},
+    "recomputation.*": {
+        **{"plan": SEGMENTS, "chain": CHAIN, "k": 2, "layer": CHAIN.layers[0], "link": LINK}
+    },
+    "recomputation.Chain": {"layers": CHAIN.layers},
+    "recomputation.Layer": {"name": "a", "input_bytes": 1, "saved_bytes": 2},
+    "recomputation.Plan.[dp]*": {"chain": recomputation.uniform(1)},
+    "recomputation.Remade.seconds": {"number_format": "bf16"},
+    "recomputation.against_tensor_parallel": {"tensor_parallel": 2},
+    "recomputation.draw_front": {"points": recomputation.front(CHAIN)},
+    "recomputation.micro_batch_overhead": {"share": 0.3, "parts": 2},
+    "recomputation.stage_layers": {"stages": 2, "micro_batches": 4},
+    "recomputation.uniform": {"layer": CHAIN.layers[0]},
+    "recomputation.width_to_offload": {"bandwidth": 1e9},
     "tensor_parallel.Collective.*": {},
     "tensor_parallel.Layout.recut": {"name": "norm.weight"},
     "tensor_parallel.Layout.times": {"parameter": LAYOUT.parameters[0]},
@@ -489,6 +520,16 @@ WORLDS: dict[str, dict[str, Any]] = {
     "world.measure_plan": {"plan": RING},
 }
 ARGUMENTS |= WORLDS
+RERUNS: dict[str, dict[str, Any]] = {
+    "recomputation.Checkpointed": {"module": torch.nn.Identity()},
+    "recomputation.Plan.run": {"modules": [torch.nn.Identity()]},
+    "recomputation.Recomputing": {"module": MODEL, "plan": recomputation.keep_all(2)},
+    "recomputation.Recomputing.forward": {"tokens": TOKENS},
+    "recomputation.keeping_results": {"keep": recomputation.LINEAR},
+    "recomputation.checkpoint": {"function": lambda: None},
+    "recomputation.measure": {"step": lambda: None},
+}
+ARGUMENTS |= RERUNS
 # What is called in another way than by its name.
 INSTEAD: dict[str, Callable[..., Any]] = {
     f"world.{name}": unlaunched(getattr(world, name))
@@ -506,6 +547,12 @@ def recut(name: str) -> Any:
     return LAYOUT.recut(name)
 
 
+def checkpointed(function: Callable[..., Any]) -> Any:
+    """`checkpoint`, whose `function` has no name."""
+    return recomputation.checkpoint(function)
+
+
+INSTEAD["recomputation.checkpoint"] = checkpointed
 INSTEAD["data_parallel.draw_overlap"] = functools.wraps(data_parallel.draw_overlap)(draw_a_step)
 INSTEAD["tensor_parallel.Layout.recut"] = recut
 # Whose methods are called.
@@ -542,6 +589,9 @@ OBJECTS: dict[str, Any] = {
     "precision.QuantizedLinear": precision.QuantizedLinear(
         torch.nn.Linear(4, 4), precision.LINEAR_RECIPES["mxfp8"]
     ),
+    "recomputation.Plan": recomputation.keep_all(1),
+    "recomputation.Checkpointed": recomputation.Checkpointed(torch.nn.Identity()),
+    "recomputation.Recomputing": recomputation.Recomputing(MODEL, recomputation.keep_all(2)),
     "transformer.TransformerSpec": TINY,
     "pipeline_parallel.Pipeline": of_part(pipeline_parallel.Pipeline),
     "tensor_parallel.ColumnParallelLinear": of_part(tensor_parallel.ColumnParallelLinear),
@@ -558,6 +608,7 @@ OBJECTS: dict[str, Any] = {
     "world.Timeline": RUN.timeline,
     "world.Traffic": RUN.traffic,
 }
+OBJECTS |= {"recomputation.Plan": recomputation.keep_all(1), "recomputation.Remade": REMADE}
 GIVEN = "functions of the package make it, out of what they have checked"
 INSIDE = "a part of what the package is built of, called by itself alone"
 # What is not called, and why; patterns of names.
@@ -573,6 +624,7 @@ NOT_CALLED = {
             *("pipeline_parallel.DeferredWeights.*", "model.[!G]*", "*GPT.embed", "*GPT.initial"),
             *("*GPT.positions_of", "*GPT.read_out", "*GPT.rotation", "*GPT.stream_shape"),
             *("pipeline_parallel.Stage.forward", "pipeline_parallel.Stage.message"),
+            *("recomputation.Rerun.forward", "recomputation.Rerun.backward"),
         ),
         INSIDE,
     ),
@@ -585,6 +637,8 @@ NOT_CALLED = {
             *("notebook.quiz.Quiz", "notebook.show.Table", "pipeline_parallel.Price"),
             *(
                 "pipeline_parallel.Span",
+                "recomputation.Instant",
+                "recomputation.Measured",
                 "precision.MixedState",
                 "precision.Quantized",
                 "tensor_parallel.Kept",
@@ -596,6 +650,10 @@ NOT_CALLED = {
                 "transformer.Matrix",
                 "exercises.Sealed",
             ),
+            *("recomputation.Execution", "recomputation.Keeping", "recomputation.Lifetime*"),
+            *("recomputation.Best", "recomputation.Law", "recomputation.Moment"),
+            *("recomputation.OffloadPrice", "recomputation.Optimum", "recomputation.Price"),
+            "recomputation.Remade",
             *("world.CallRecord", "world.Fit", "world.Message", "world.Run", "world.Span"),
             *("world.Timeline", "world.TorchCommunicator", "world.Traffic"),
             *(
@@ -618,7 +676,7 @@ NOT_CALLED = {
     **dict.fromkeys(
         (
             *("data_parallel.Bucket", "data_parallel.BucketPlan", "tensor_parallel.Layout"),
-            *("zero.Action", "zero.StepPlan"),
+            *("recomputation.Plan", "recomputation.Segment", "zero.Action", "zero.StepPlan"),
         ),
         "its check() proves it right",
     ),
@@ -626,6 +684,11 @@ NOT_CALLED = {
         ("pipeline_parallel.Plan.in_flight", "pipeline_parallel.Plan.needs"),
         "check and price call it for action after action, which the Plan has proved right",
     ),
+    **dict.fromkeys(
+        ("recomputation.Operation", "recomputation.Value"),
+        "the Graph that holds it proves it right",
+    ),
+    "recomputation.Graph.total": INSIDE,
     "pipeline_parallel.Action": "the Plan that holds it proves it right",
 }
 

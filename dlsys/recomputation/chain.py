@@ -1,0 +1,74 @@
+"""The chain of a transformer: its embedding, its layers and its head, in bytes and FLOPs."""
+
+from __future__ import annotations
+
+from dlsys.annotated import checked
+from dlsys.checks import count
+from dlsys.recomputation.plan import MOST_LAYERS, Chain, Layer
+from dlsys.transformer import TransformerSpec
+from dlsys.transformer.activations import activations
+
+UNIT = Layer("unit", 1, 1, 1, 2, tail=1)
+"""A layer of one byte that keeps its input alone, as a linear layer does; backward costs twice."""
+
+
+@checked
+def uniform(layers: int, layer: Layer = UNIT) -> Chain:
+    """A chain of as many equal layers."""
+    return Chain((layer,) * count("layers", layers, most=MOST_LAYERS))
+
+
+@checked
+def chain_of(
+    spec: TransformerSpec,
+    batch: int,
+    tensor_parallel: int = 1,
+    sequence_parallel: bool = False,
+    flash: bool = False,
+    *,
+    dropout: bool = True,
+) -> Chain:
+    """The chain of a model on one device: bytes of `activations` in 16 bits, FLOPs of the spec.
+
+    `spec.layers` layers between an embedding, which keeps its dropout's mask, and a head, which is
+    the last norm, the product with the vocabulary and the loss. The arguments are those of
+    `dlsys.transformer.activations.activations`, and what is kept is what it says: its
+    `everything` where all is kept, its selective sum where the core's s x s tensors are dropped,
+    its full sum where each layer is recomputed. A device has 1/t of the FLOPs, a product's backward
+    is twice its forward, and flash attention has no core to drop.
+
+    A core's tail is its weighted sum. A layer's tail is its last product (down) where no dropout
+    stands behind it, and the head's tail is nothing: the loss keeps its last tensor.
+
+    Raises as `activations` does.
+    """
+    t, cut = tensor_parallel, sequence_parallel
+    kept = activations(spec, batch, t, cut, flash=flash, dropout=dropout)
+    bare = activations(spec, batch, t, cut, "selective", flash, dropout=dropout)
+    ends = activations(spec, batch, t, cut, "full", flash, dropout=dropout)
+    saved = kept.per_layer + sum(kept.statistics.values())
+    core_bytes = kept.per_layer - bare.per_layer
+    made = []
+    for i in range(spec.layers):
+        flops = {name: n / t for name, n in spec.operations(batch, i).items()}
+        core = flops["scores"] + flops["weighted_sum"] if core_bytes else 0.0
+        forward = sum(flops.values())
+        made.append(
+            Layer(
+                f"layer {i}",
+                ends.per_layer,
+                saved,
+                forward,
+                2 * forward,
+                core_bytes,
+                core,
+                0.0 if dropout else flops["ffn_down"],
+                flops["weighted_sum"] if core_bytes else 0.0,
+            )
+        )
+    parts = kept.outside
+    mask = parts.get("embedding.dropout_mask", 0)
+    rest = sum(parts.values()) - mask
+    product = spec.operations(batch)["head"] / t
+    head = Layer("head", parts["final.norm_input"], rest, product, 2 * product)
+    return Chain((Layer("embedding", 0, mask, 0.0, 0.0), *made, head))
