@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
+    from dlsys.resilience.background import AsyncSaver
     from dlsys.resilience.plan import FileEntry, Manifest, Read, Region, TensorEntry
     from dlsys.resilience.refused import CheckpointError
     from dlsys.resilience.restoring import restore
+    from dlsys.resilience.rotation import rotate
     from dlsys.resilience.saving import save
     from dlsys.resilience.state import PerRank, Shard
     from dlsys.resilience.verifying import Checkpoint, latest, verify

@@ -1,9 +1,9 @@
 """Boxes of indices: `offsets[k]` to `offsets[k] + sizes[k]` on each axis k.
 
 Whether boxes cover a tensor exactly once is told by their corners alone: give each box +1 at its
-first corner, and a change of sign for each axis along which one goes to its far side. Summed up over
-all indices below a point, this gives how many boxes hold the point (inclusion and exclusion), so the
-boxes cover what one large box covers exactly where the sums of corners are those of the large box.
+first corner, and a change of sign for each axis along which one goes to its far side. Summed up
+over all indices below a point, this gives how many boxes hold the point (inclusion and exclusion),
+so the boxes cover what one large box covers just where the sums of corners are the large box's.
 """
 
 from __future__ import annotations

@@ -61,6 +61,6 @@ def _check_cover(entry: TensorEntry, held: Sequence[tuple[Region, int]]) -> None
     (one, first), (two, second) = [pair for pair in held if pair[0].box.holds(index)][:2]
     both = one.box.common(two.box)
     raise ValueError(
-        f"{entry.name}{both if shape else ''} lies in file {first} (with {one}) and in file {second} "
-        f"(with {two})."
+        f"{entry.name}{both if shape else ''} lies in file {first} (with {one}) and in file "
+        f"{second} (with {two})."
     )

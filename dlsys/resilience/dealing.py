@@ -1,9 +1,10 @@
-"""Who writes what: each region once, though many ranks may hold it, and every rank about as much."""
+"""Who writes what: each region once, though many ranks hold it, and each rank about as much."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from dlsys.resilience.plan import BYTES, Region, TensorEntry
 
@@ -14,12 +15,12 @@ def deal(
     """The regions that each rank writes, of those that it holds.
 
     What one rank alone holds it writes. What several hold goes, the largest first, to the one of
-    them that has least to write (Graham 1969, "Bounds on multiprocessing timing anomalies"); of what
-    is more than a rank's fair share, each of these gets some rows.
+    them that has least to write (Graham 1969, "Bounds on multiprocessing timing anomalies"); of
+    what is more than a rank's fair share, each of these gets some rows.
     """
     holders: dict[Region, list[int]] = {}
-    for rank, regions in enumerate(held):
-        for region in dict.fromkeys(regions):
+    for rank, each in enumerate(held):
+        for region in dict.fromkeys(each):
             holders.setdefault(region, []).append(rank)
     width = {name: BYTES[entry.dtype] for name, entry in entries.items()}
     share = sum(region.elements * width[region.name] for region in holders) / len(held)
@@ -33,8 +34,8 @@ def deal(
         else:
             most = max(1, int(share / width[region.name]))
             shared.setdefault(tuple(ranks), []).extend(in_rows(region, len(ranks), most))
-    for ranks, regions in shared.items():
-        heap = [(load[rank], rank) for rank in ranks]
+    for several, regions in shared.items():
+        heap = [(load[rank], rank) for rank in several]
         heapq.heapify(heap)
         for region in sorted(regions, key=lambda r: (-r.elements * width[r.name], r)):
             loaded, rank = heapq.heappop(heap)
@@ -52,6 +53,6 @@ def in_rows(region: Region, parts: int, most: int) -> Iterator[Region]:
         yield region
         return
     cuts = [part * region.sizes[0] // parts for part in range(parts + 1)]
-    for first, end in zip(cuts, cuts[1:], strict=False):
+    for first, end in pairwise(cuts):
         offsets = (region.offsets[0] + first, *region.offsets[1:])
         yield Region(region.name, offsets, (end - first, *region.sizes[1:]))

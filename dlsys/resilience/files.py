@@ -52,7 +52,7 @@ def header(manifest: Manifest, file: int) -> bytes:
 def as_bytes(tensor: Tensor) -> memoryview:
     """The numbers of a tensor, as they lie in memory one after the other."""
     flat = tensor.detach().to("cpu").contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy())
+    return memoryview(flat.view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
 def write(path: Path, parts: Iterable[bytes | memoryview]) -> tuple[int, str]:
@@ -82,7 +82,7 @@ def fsync_folder(folder: Path) -> None:
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """A regular file to read from, by its descriptor; a link is not followed, a pipe not waited for.
+    """A regular file to read from, by its descriptor; no link is followed, no pipe waited for.
 
     Raises CheckpointError for anything else.
     """
@@ -108,8 +108,8 @@ def kind_of(mode: int) -> str:
 def read_into(target: Tensor, fd: int, data: int, each: Read) -> None:
     """Fill `target` with the part that a read asks for; numbers begin at byte `data` of the file.
 
-    What lies together in the file is read in one piece (a run). Nothing between runs is read, unless
-    they are less than a page apart. Raises EOFError where the file ends before.
+    What lies together in the file is read in one piece (a run). Nothing between runs is read,
+    unless they are less than a page apart. Raises EOFError where the file ends before.
     """
     if not target.numel():
         return

@@ -28,7 +28,10 @@ class Gathered(NamedTuple):
 
 
 def gather(state: Any, step: int, ranks: Together) -> Gathered:
-    """What all ranks agree to write; CheckpointError on every rank where their states do not fit."""
+    """What all ranks agree to write.
+
+    Raises CheckpointError on every rank where their states do not fit together.
+    """
     doing = f"the state of step {step} cannot be saved"
     mine, error = None, None
     try:
@@ -63,8 +66,8 @@ def _join(entries: dict[str, TensorEntry], listed: Iterable[Any], rank: int) -> 
         other = entries.setdefault(name, entry)
         if other != entry:
             raise ValueError(
-                f"{name} is of shape {entry.shape} and {dtype} on rank {rank}, and of {other.shape} "
-                f"and {other.dtype} on another"
+                f"{name} is of shape {entry.shape} and {dtype} on rank {rank}, and of "
+                f"{other.shape} and {other.dtype} on another"
             )
 
 
@@ -96,8 +99,8 @@ def _check_replicas(
         other = next((rank for rank, each in known if each != right), None)
         if other is not None:
             raise ValueError(
-                f"{region} has other numbers on rank {other} than on rank {first}: a tensor that is "
-                "no Shard is the same everywhere; wrap in PerRank what every rank has of its own"
+                f"{region} has other numbers on rank {other} than on rank {first}: a tensor that "
+                "is no Shard is the same everywhere; wrap in PerRank what every rank has of its own"
             )
 
 

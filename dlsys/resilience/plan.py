@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dlsys.annotated import checked
 from dlsys.checks import refuse
 from dlsys.plain_data import plain_data
 from dlsys.resilience.boxes import Box, Index
@@ -33,7 +32,7 @@ class TensorEntry(NamedTuple):
 
 @plain_data
 class Region(NamedTuple):
-    """Of the tensor `name` the indices from `offsets[k]` to `offsets[k] + sizes[k]` on each axis k."""
+    """Of a tensor the indices from `offsets[k]` to `offsets[k] + sizes[k]` on each axis k."""
 
     name: str
     offsets: tuple[int, ...]
@@ -140,7 +139,7 @@ def _within(region: Region, entries: Mapping[str, TensorEntry]) -> None:
         refuse("regions", str(region), "of tensors that the checkpoint has")
     box = Box((0,) * len(entry.shape), entry.shape)
     inside = len(region.offsets) == len(region.sizes) == len(entry.shape) and all(
-        0 <= o and 0 <= s and o + s <= n
+        o >= 0 and s >= 0 and o + s <= n
         for o, s, n in zip(region.offsets, region.sizes, entry.shape, strict=True)
     )
     if not inside:

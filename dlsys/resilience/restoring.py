@@ -38,8 +38,8 @@ def restore(
     - comm: the ranks that restore together; None is the world that the caller is in, or this
       process alone.
 
-    Tensors are new, nothing in `like` changes. What was saved as a `PerRank` comes back as one: that
-    of the rank of the same number, holding None where there was no such rank.
+    Tensors are new, nothing in `like` changes. What was saved as a `PerRank` comes back as one:
+    that of the rank of the same number, holding None where there was no such rank.
     Raises CheckpointError for a checkpoint that is not good, ValueError where `like` asks for what
     is not in it, or in another shape or type.
     """
@@ -108,9 +108,7 @@ class _Wanted:
         whole = Region(name, (0,) * len(entry.shape), entry.shape)
         return self._want(whole, torch.device("cpu"), lambda x: x.numpy() if kind == "array" else x)
 
-    def _want(
-        self, region: Region, device: torch.device, made: Callable[[Tensor], Any]
-    ) -> _Place:
+    def _want(self, region: Region, device: torch.device, made: Callable[[Tensor], Any]) -> _Place:
         self.regions.append(region)
         return _Place(len(self.regions) - 1, device, made)
 

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 from torch import Tensor
 
@@ -16,12 +16,34 @@ from dlsys.checks import count, refuse
 from dlsys.resilience import files, manifest_file
 from dlsys.resilience.gathering import Gathered, gather
 from dlsys.resilience.plan import FileEntry, Manifest
+from dlsys.resilience.refused import CheckpointError
 from dlsys.resilience.together import Together
 from dlsys.world import Communicator
 
-SAVING, DELETING = ".saving-", ".deleting-"
-"""What the names of folders begin with that are no checkpoints yet, and no longer."""
+SAVING, DELETING, RECEIPTS = ".saving-", ".deleting-", ".receipts-"
+"""What the names of folders begin with that are no checkpoints yet, no longer, or not at all."""
 MOST_STEPS = 10**12 - 1
+
+
+Entry = tuple[int, str]
+"""Size and SHA-256 of a file."""
+
+
+class Target(NamedTuple):
+    """Where a checkpoint is written, and what it is to be called."""
+
+    root: Path
+    name: str
+
+    @property
+    def temporary(self) -> Path:
+        """The folder as long as it is no checkpoint."""
+        return self.root / f"{SAVING}{self.name}"
+
+    @property
+    def final(self) -> Path:
+        """The folder of the checkpoint."""
+        return self.root / self.name
 
 
 @checked
@@ -30,9 +52,9 @@ def save(
 ) -> Path:
     """Write a checkpoint of `step` into a new folder below `folder`; returns where it lies.
 
-    - state: nested dictionaries, lists and tuples. A tensor is the same on every rank and is written
+    - state: nested dictionaries, lists and tuples. A tensor is the same on every rank and written
       once, a `Shard` is this rank's part of one, a `PerRank` is every rank's own; numbers, text and
-      None are the same on every rank.
+      None are the same on every rank. A key of a dictionary may be on some ranks alone.
     - comm: the ranks that save together, all of which call this; None is the world that the caller
       is in, or this process alone.
 
@@ -51,29 +73,34 @@ def save(
         entry = write_mine(target, gathered, ranks.rank)
     except Exception as found:
         error = found
-    doing = f"no checkpoint of step {number} was written"
-    try:
-        entries = ranks.agree(doing, error, entry)
-        error = None
-        if ranks.rank == 0:
-            try:
-                commit(target, with_entries(gathered.manifest, entries))
-            except Exception as found:
-                error = found
-        ranks.agree(doing, error)
-    except Exception:
-        if ranks.rank == 0:
-            shutil.rmtree(target.temporary, ignore_errors=True)
-        raise
+    finish(target, gathered.manifest, ranks, error, entry)
     return target.final
 
 
-class Target:
-    """Where a checkpoint is written, and what it is to be called."""
+def finish(
+    target: Target,
+    manifest: Manifest,
+    ranks: Together,
+    error: Exception | None,
+    entry: Entry | None,
+) -> None:
+    """Make a checkpoint of what all ranks have written, unless one of them has an error.
 
-    def __init__(self, root: Path, name: str) -> None:
-        self.root, self.final = root, root / name
-        self.temporary = root / f"{SAVING}{name}"
+    Raises CheckpointError on all of them then, and nothing is left of what was written.
+    """
+    doing = f"the save of step {manifest.step} failed"
+    try:
+        entries = ranks.agree(doing, error, entry)
+        if ranks.rank == 0 and not target.final.exists():
+            try:
+                commit(target, with_entries(manifest, entries))
+            except Exception as found:
+                error = found
+        ranks.agree(doing, error)
+    except CheckpointError:
+        if ranks.rank == 0:
+            shutil.rmtree(target.temporary, ignore_errors=True)
+        raise
 
 
 def folder_of(folder: str | PathLike[str]) -> Path:
@@ -101,7 +128,7 @@ def open_target(root: Path, step: int, ranks: Together) -> Target:
             Target(root, name).temporary.mkdir()
         except Exception as found:
             error = found
-    heard = ranks.agree(f"no checkpoint of step {step} was written", error, name)
+    heard = ranks.agree(f"the save of step {step} failed", error, name)
     return Target(root, heard[0])
 
 
@@ -120,11 +147,11 @@ def _new_name(root: Path, step: int) -> str:
 def clean(root: Path) -> None:
     """Delete what saves and deletions that were cut short have left."""
     for path in root.iterdir():
-        if path.name.startswith((SAVING, DELETING)):
+        if path.name.startswith((SAVING, DELETING, RECEIPTS)):
             shutil.rmtree(path)
 
 
-def write_mine(target: Target, gathered: Gathered, rank: int) -> tuple[int, str]:
+def write_mine(target: Target, gathered: Gathered, rank: int) -> Entry:
     """Write this rank's file; returns its size and hash."""
     parts: Sequence[Tensor] = gathered.parts
     head = files.header(gathered.manifest, rank)

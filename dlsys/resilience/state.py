@@ -75,7 +75,7 @@ class PerRank:
 
 
 class State:
-    """A state taken apart: `tree` as JSON text, and tensors by name with the region held of each."""
+    """A state taken apart: `tree` is JSON, `entries` are tensors by name, `parts` what is held."""
 
     def __init__(self, state: Any, rank: int) -> None:
         self.entries: dict[str, TensorEntry] = {}
@@ -99,7 +99,9 @@ class State:
         if isinstance(value, bytes):
             return ["bytes", value.hex()]
         if isinstance(value, Mapping):
-            pairs = [[_key(key, path), self._take(v, (*path, str(key)))] for key, v in value.items()]
+            pairs = [
+                [_key(key, path), self._take(v, (*path, str(key)))] for key, v in value.items()
+            ]
             return ["dict", pairs]
         if isinstance(value, list | tuple):
             kind = "list" if isinstance(value, list) else "tuple"
@@ -118,7 +120,11 @@ class State:
         return ["per rank", len(self.private) - 1]
 
     def _keep(
-        self, path: tuple[str, ...], tensor: Tensor, offsets: tuple[int, ...], shape: tuple[int, ...]
+        self,
+        path: tuple[str, ...],
+        tensor: Tensor,
+        offsets: tuple[int, ...],
+        shape: tuple[int, ...],
     ) -> str:
         name = "/".join(part.replace("~", "~0").replace("/", "~1") for part in path)
         where = f"state{_at(path)}"
@@ -159,8 +165,8 @@ def text_of(tree: Any) -> str:
 
 
 def merged(trees: Sequence[Any]) -> Any:
-    """One tree of what all ranks have: a dictionary's keys may be on some ranks alone, as the layers
-    of a pipeline's stage are; raises ValueError where ranks have different values."""
+    """One tree of what all ranks have: a dictionary's keys may be on some ranks alone, as the
+    layers of a pipeline's stage are; raises ValueError where ranks have different values."""
     whole, *others = trees
     for rank, tree in enumerate(others, start=1):
         whole = _joined(whole, tree, rank, ())
@@ -200,7 +206,7 @@ def _told(tree: Any) -> str:
 
 
 def built(tree: Any, tensor: Callable[[str, str], Any], rank: int) -> Any:
-    """The state of a tree, with `tensor(kind, name)` where tensors were; raises ValueError for no tree."""
+    """The state of a tree, with `tensor(kind, name)` where tensors were; ValueError for no tree."""
     if type(tree) in _PLAIN:
         return tree
     kind, *rest = tree if isinstance(tree, list) and tree else (None,)

@@ -141,8 +141,8 @@ def check_file(path: Path, manifest: Manifest, number: int) -> None:
         size = os.fstat(fd).st_size
         if size != entry.nbytes:
             raise CheckpointError(
-                f"{where} has {size:,} bytes and the manifest says {entry.nbytes:,}: it is torn, or "
-                "another checkpoint's."
+                f"{where} has {size:,} bytes and the manifest says {entry.nbytes:,}: it is torn, "
+                "or another checkpoint's."
             )
         head = files.header(manifest, number)
         if os.read(fd, len(head)) != head:
