@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import FileIO
 from itertools import accumulate, product
 from operator import mul
 from pathlib import Path
@@ -57,17 +58,25 @@ def as_bytes(tensor: Tensor) -> memoryview:
 
 def write(path: Path, parts: Iterable[bytes | memoryview]) -> tuple[int, str]:
     """Write a new file and have it on the disk; returns its bytes and their SHA-256."""
+    try:
+        with open(path, "xb", buffering=0) as file:
+            written = _write(file, parts)
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    return written
+
+
+def _write(file: FileIO, parts: Iterable[bytes | memoryview]) -> tuple[int, str]:
     digest, nbytes = hashlib.sha256(), 0
-    with open(path, "xb", buffering=0) as file:
-        for part in parts:
-            view = memoryview(part)
-            for begin in range(0, len(view), _CHUNK):
-                chunk = view[begin : begin + _CHUNK]
-                digest.update(chunk)
-                while chunk:  # a disk that is nearly full takes a part
-                    chunk = chunk[file.write(chunk) :]
-            nbytes += len(view)
-        os.fsync(file.fileno())
+    for part in parts:
+        view = memoryview(part)
+        for begin in range(0, len(view), _CHUNK):
+            chunk = view[begin : begin + _CHUNK]
+            digest.update(chunk)
+            while chunk:  # a disk that is nearly full takes a part
+                chunk = chunk[file.write(chunk) :]
+        nbytes += len(view)
     return nbytes, digest.hexdigest()
 
 
