@@ -8,6 +8,8 @@ from itertools import pairwise
 
 from dlsys.resilience.plan import BYTES, Region, TensorEntry
 
+_LEAST = 4096  # bytes, a page: nothing smaller is cut
+
 
 def deal(
     entries: Mapping[str, TensorEntry], held: Sequence[Sequence[Region]]
@@ -32,7 +34,7 @@ def deal(
             written[ranks[0]].append(region)
             load[ranks[0]] += region.elements * width[region.name]
         else:
-            most = max(1, int(share / 8 / width[region.name]))
+            most = int(max(share / 8, _LEAST) / width[region.name])
             shared.setdefault(tuple(ranks), []).extend(in_rows(region, most))
     for several, regions in shared.items():
         heap = [(load[rank], rank) for rank in several]

@@ -58,5 +58,5 @@ def from_bytes(data: bytes) -> Manifest:
     except KeyError as missing:
         raise ValueError(f"has no {missing}") from None
     except (Unfit, ValueError) as error:
-        raise ValueError(f"does not hold together: {error}") from None
+        raise ValueError(f"does not hold together: {str(error).rstrip('.')}") from None
     return manifest

@@ -26,7 +26,7 @@ from dlsys.world import Communicator
 
 @checked
 def restore(
-    checkpoint: str | PathLike[str] | Checkpoint,
+    checkpoint: str | PathLike | Checkpoint,
     like: Any = None,
     comm: Communicator | None = None,
 ) -> Any:
@@ -48,7 +48,7 @@ def restore(
     if isinstance(checkpoint, Checkpoint):
         folder, manifest = checkpoint.folder, checkpoint.manifest
     else:
-        folder = folder_of(checkpoint)
+        folder = folder_of(checkpoint, "checkpoint")
         manifest = verified_together(folder, ranks)
     wanted = _Wanted(manifest, ranks.rank)
     plan = wanted.plan(like, json.loads(manifest.state), ())

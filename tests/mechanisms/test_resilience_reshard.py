@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -111,9 +111,10 @@ def test_a_mesh_restores_what_another_mesh_has_saved(before, copies, after, tmp_
 
 
 def meshes(axes: int) -> st.SearchStrategy[tuple[int, ...]]:
-    return st.lists(st.integers(1, 3), min_size=axes, max_size=axes).map(tuple)
+    return st.lists(st.integers(1, 2 if axes > 2 else 3), min_size=axes, max_size=axes).map(tuple)
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_any_part_is_read_from_any_mesh_bit_for_bit(tmp_path_factory, data):
     shape = data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=4))
@@ -135,7 +136,7 @@ def test_any_part_is_read_from_any_mesh_bit_for_bit(tmp_path_factory, data):
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), itertools.product([(4, 1), (1, 4), (2, 3)], [(3, 1), (1, 8), (2, 2)])
+    ("before", "after"), [*itertools.product([(4, 1), (1, 4), (2, 3)], [(3, 1), (1, 8), (2, 2)])]
 )
 def test_together_the_ranks_read_every_number_once_and_each_no_other_than_its_own(before, after):
     whole = torch.empty(24, 48)
@@ -171,7 +172,7 @@ def bytes_read(program: Callable[[], Any]) -> tuple[Any, int]:
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_rank_of_a_real_world_reads_the_bytes_of_its_part_and_no_others(axis, tmp_path):
-    whole = torch.arange(96.0 * 40_000).view(96, 40_000)
+    whole = torch.arange(96.0 * 8_000).view(96, 8_000)
     found = verify(saved(tmp_path, whole, (4, 1)))
 
     def program(comm: world.Communicator) -> tuple[int, int, bool]:
@@ -179,7 +180,7 @@ def test_a_rank_of_a_real_world_reads_the_bytes_of_its_part_and_no_others(axis, 
         place = (comm.rank, 0) if axis == 0 else (0, comm.rank)
         like = shard(torch.empty_like(whole, device="meta"), mesh, place)
         back, nbytes = bytes_read(lambda: restore(Checkpoint(*found), {"w": like}, comm))
-        right = torch.arange(96.0 * 40_000).view(96, 40_000)
+        right = torch.arange(96.0 * 8_000).view(96, 8_000)
         return nbytes, like.tensor.nbytes, back["w"].tensor.equal(shard(right, mesh, place).tensor)
 
     for nbytes, needed, is_right in world.launch(program, 3).results:
@@ -218,7 +219,7 @@ def test_proof_and_reads_take_time_in_proportion_to_the_pieces():
         random.Random(0).shuffle(wanted)
         return calls(lambda: (manifest.check(), manifest.reads(wanted)))
 
-    assert of(32) < 4.8 * of(16)  # 4 times as many pieces, and the logarithm
+    assert of(32) < 5.2 * of(16)  # 4 times as many pieces, and the logarithm
 
 
 # -- the proof that pieces are a tensor ------------------------------------------------------------
@@ -303,7 +304,7 @@ def test_scalars_and_empty_tensors_are_proved_too():
     manifest_with([Region("w", (), ())], ()).check()
     manifest_with([], (0, 3)).check()
     manifest_with([Region("w", (0, 0), (0, 3))], (0, 3)).check()
-    with pytest.raises(ValueError, match="^w lies in no file"):
+    with pytest.raises(ValueError, match=r"^w lies in no file"):
         manifest_with([], ()).check()
     with pytest.raises(ValueError, match=r"^w lies in file 0 \(with w\) and in file 1"):
         manifest_with([Region("w", (), ())] * 2, ()).check()
@@ -323,17 +324,194 @@ def test_what_no_tensor_has_is_not_read():
 
 # -- those who save like this ----------------------------------------------------------------------
 
-SPEC = TransformerSpec(layers=2, hidden=8, heads=2, vocab=11, sequence=4)
+SPEC = TransformerSpec(layers=2, hidden=8, heads=2, vocab=11, sequence=4, tied=False)
+MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def of_flat(module: FullyShardedDataParallel) -> dict[str, Shard]:
-    """Every parameter of this rank, which is a piece of the parameter laid out flat."""
+def of_pieces(model: FullyShardedDataParallel) -> dict[str, tuple[nn.Parameter, Shard]]:
+    """This rank's parameters, each a piece of the whole one laid out flat."""
     found = {}
-    for unit in module.units:
-        for flat in unit.flats:
-            pieces = flat.layout.pieces(flat.ranks.shard.rank)
-            for piece, shape, parameter in zip(pieces, flat.shapes, flat.parameters, strict=True):
-                found[piece.name] = Shard(
-                    parameter.detach().reshape(-1), (piece.start,), (shape.numel(),)
-                )
+    for flat in itertools.chain.from_iterable(unit.flats for unit in model._units):
+        pieces = flat.layout.pieces(flat.ranks.shard.rank)
+        for piece, shape, mine in zip(pieces, flat.shapes, flat.parameters, strict=True):
+            part = Shard(mine.detach().reshape(-1), (piece.start,), (shape.numel(),))
+            found[piece.name] = mine, part
     return found
+
+
+def fully_sharded(comm: world.Communicator) -> tuple[FullyShardedDataParallel, Any]:
+    torch.manual_seed(3)
+    model = FullyShardedDataParallel(GPT(SPEC), comm)
+    return model, torch.optim.AdamW(model.parameters(), 0.1)
+
+
+def trained(model: Any, optimizer: torch.optim.Optimizer, steps: range) -> list[float]:
+    """Every rank has the same batch, so that means over 1, 2, 4 or 8 ranks are exact."""
+    losses = []
+    for step in steps:
+        words = torch.randint(11, (2, 5), generator=torch.Generator().manual_seed(step))
+        loss = model(words[:, :-1].contiguous(), words[:, 1:].contiguous())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_a_fully_sharded_model_goes_on_with_another_number_of_ranks(tmp_path):
+    torch.manual_seed(3)
+    plain = GPT(SPEC)
+    losses = trained(plain, torch.optim.AdamW(plain.parameters(), 0.1), range(4))
+
+    def before(comm: world.Communicator) -> str:
+        model, optimizer = fully_sharded(comm)
+        assert trained(model, optimizer, range(2)) == pytest.approx(losses[:2], rel=1e-6)
+        state: dict[str, Any] = {}
+        for name, (mine, part) in of_pieces(model).items():
+            moments = optimizer.state.get(mine, {})
+            state[name] = {
+                "weight": part,
+                **{k: Shard(moments[k], part.offsets, part.shape) for k in MOMENTS if moments},
+            }
+        return str(save({"model": state, "step": 2}, tmp_path, 2, comm))
+
+    def after(comm: world.Communicator) -> list[Any]:
+        model, optimizer = fully_sharded(comm)
+        pieces = of_pieces(model)
+        names = ("weight", *MOMENTS)
+        like = {name: dict.fromkeys(names, part) for name, (_, part) in pieces.items()}
+        back = restore(path, {"model": like, "step": None}, comm)
+        for name, (mine, _) in pieces.items():
+            found = {key: each.tensor for key, each in back["model"][name].items()}
+            with torch.no_grad():
+                mine.copy_(found.pop("weight"))
+            optimizer.state[mine] = {**found, "step": torch.tensor(float(back["step"]))}
+        whole = model.full_parameters()
+        return [whole, trained(model, optimizer, range(2, 4))]
+
+    path = world.simulate(before, 4).results[0]
+    first: dict[str, Tensor] | None = None
+    for ranks in (1, 2, 8):
+        for whole, went_on in world.simulate(after, ranks).results:
+            first = first or whole
+            assert all(whole[name].equal(each) for name, each in first.items())
+            assert went_on == pytest.approx(losses[2:], rel=1e-6)
+
+
+def test_a_sharded_optimizer_is_restored_by_other_ranks_and_by_one_device(tmp_path):
+    def optimizer(comm: world.Communicator) -> tuple[nn.Module, ShardedOptimizer]:
+        torch.manual_seed(4)
+        model = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3))
+        return model, ShardedOptimizer(model.parameters(), torch.optim.AdamW, comm, lr=0.1)
+
+    def before(comm: world.Communicator) -> list[Any]:
+        model, sharded = optimizer(comm)
+        model(torch.ones(2, 5)).square().sum().backward()
+        sharded.step()
+        state: dict[int, Any] = {}
+        for index, each in sharded.sharded_state_dict()["state"].items():
+            (piece,) = [
+                part.piece
+                for part in sharded._layout.parts
+                if part.parameter is sharded.param_groups[0]["params"][index]
+            ]
+            cut = {
+                key: Shard(value.reshape(-1), (piece.start,), (math.prod(each["shape"]),))
+                for key, value in each["values"].items()
+                if value.dim()
+            }
+            state[index] = each["values"] | cut
+        return [str(save(state, tmp_path, 1, comm)), sharded.state_dict()["state"]]
+
+    def after(comm: world.Communicator) -> list[Any]:
+        model, sharded = optimizer(comm)
+        state = {
+            index: {k: v.view(p.shape) if v.dim() else v for k, v in each.items()}
+            for (index, each), p in zip(
+                sorted(restore(path).items()), model.parameters(), strict=True
+            )
+        }
+        sharded.load_state_dict(
+            {"state": state, "param_groups": sharded.state_dict()["param_groups"]}
+        )
+        return [sharded.state_dict()["state"]]
+
+    path, right = world.simulate(before, 4).results[0]
+    for ranks in (1, 3):
+        for (found,) in world.simulate(after, ranks).results:
+            assert found.keys() == right.keys()
+            for index, values in right.items():
+                assert all(found[index][key].equal(value) for key, value in values.items())
+
+
+def of_layer(layer: ColumnParallelLinear | RowParallelLinear) -> dict[str, Any]:
+    """The parameters of a layer as shards."""
+    found = {}
+    for name, cut in layer.cuts.items():
+        offsets = [0] * len(cut.shape)
+        if cut.dimension is not None:
+            offsets[cut.dimension] = cut.bounds(layer.comm.rank)[0]
+        mine = layer.get_parameter(name).detach()
+        found[name] = Shard(mine, tuple(offsets), cut.shape)
+    return found
+
+
+def test_tensor_parallel_layers_of_two_groups_of_two_are_restored_by_four(tmp_path):
+    def layers(comm: world.Communicator) -> tuple[ColumnParallelLinear, RowParallelLinear]:
+        torch.manual_seed(5)
+        return ColumnParallelLinear(6, 12, comm=comm), RowParallelLinear(12, 6, comm=comm)
+
+    def before(comm: world.Communicator) -> str:
+        tp = comm.split(comm.rank // 2, axis="tp")
+        state = {str(i): of_layer(layer) for i, layer in enumerate(layers(tp))}
+        return str(save(state, tmp_path, 1, comm))
+
+    def after(comm: world.Communicator) -> list[bool]:
+        found = []
+        for i, layer in enumerate(layers(comm)):
+            back = restore(path, {str(i): of_layer(layer)}, comm)[str(i)]
+            right = of_layer(layer)  # drawn from the same seed
+            found += [each.tensor.equal(right[name].tensor) for name, each in back.items()]
+        return found
+
+    path = world.simulate(before, 4).results[0]
+    assert world.simulate(after, 4).results == [[True] * 4] * 4
+    torch.manual_seed(5)
+    plain = nn.Sequential(nn.Linear(6, 12), nn.Linear(12, 6))
+    back = restore(path)
+    assert all(each.equal(back[k[0]][k[2:]]) for k, each in plain.state_dict().items())
+
+
+# -- a second opinion --------------------------------------------------------------------------------
+
+
+def both_ways(comm: world.Communicator, root: Path) -> list[bool]:
+    """The same state through torch's own checkpoints and through ours."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, distribute_tensor
+    from torch.distributed.tensor import Shard as CutAlong
+
+    mesh = init_device_mesh("cpu", (comm.size,))
+    whole = torch.randn(7, 5, generator=torch.Generator().manual_seed(6))
+    rest = {"same": torch.arange(100), "half": torch.ones(3, dtype=torch.bfloat16), "n": 3}
+    cut: DTensor = distribute_tensor(whole, mesh, [CutAlong(0)])
+    dcp.save({"w": cut, **rest}, checkpoint_id=root / "torch")
+    first = 4 * comm.rank  # DTensor's parts have ceil(7 / 2) rows
+    path = save({"w": Shard(cut.to_local(), (first, 0), (7, 5)), **rest}, root / "ours", 1, comm)
+    found = []
+    for axis in (0, 1):  # as it was cut, and along the other axis
+        empty = distribute_tensor(torch.zeros(7, 5), mesh, [CutAlong(axis)])
+        theirs = {"w": empty, "same": torch.zeros(100).long(), "half": rest["half"] * 0, "n": 0}
+        dcp.load(theirs, checkpoint_id=root / "torch")
+        mine = theirs["w"].to_local()
+        offsets = (first, 0) if axis == 0 else (0, 3 * comm.rank)
+        like = {"w": Shard(torch.empty_like(mine), offsets, (7, 5)), "same": None, "half": None}
+        ours = restore(path, {**like, "n": None}, comm)
+        found += [ours["w"].tensor.equal(mine), ours["n"] == theirs["n"] == 3]
+        found += [ours[key].equal(theirs[key]) for key in ("same", "half")]
+    return found
+
+
+def test_what_torchs_own_checkpoints_give_back_is_what_ours_do(tmp_path):
+    assert world.launch(both_ways, 2, args=(tmp_path,)).results == [[True] * 8] * 2
