@@ -68,7 +68,7 @@ def waiting_share(spares: int, repair_seconds: float, mtbf_seconds: float) -> fl
     half at spares = repair/M, a fortieth two square roots above. It includes moments in which the
     run would be down anyway.
     """
-    spares = count("spares", spares, least=0, most=1_000_000)
+    spares = count("spares", spares, least=0, most=100_000)
     mean = _in_repair(repair_seconds, mtbf_seconds)
     head = math.fsum(_poisson(mean, k) for k in range(spares + 1))
     if head < 0.5:
@@ -80,19 +80,19 @@ def waiting_share(spares: int, repair_seconds: float, mtbf_seconds: float) -> fl
 
 
 def best_spares(devices: int, repair_seconds: float, mtbf_seconds: float) -> int:
-    """How many hot spares pay: the next one's gain, P(as many in repair + 1), against its cost.
+    """The number of hot spares s that gives most goodput for a device: the best P(N <= s) / (n + s).
 
-    One more spare lets the run go on in the share of time in which exactly that many more devices
-    are broken; it could have been a 1/devices of the run itself. Pays while P(N = s + 1) > 1/n.
+    N, devices in repair, is a Poisson number of mean a = repair/M. One more spare lets the run of n
+    devices go on in the share of time in which exactly s + 1 are broken, and could have been a
+    1/(n + s) of the run: it pays while P(N = s + 1) > P(N <= s) / (n + s). With thousands of devices
+    that ends three to four sqrt(a) above a.
     """
     n = count("devices", devices)
     mean = _in_repair(repair_seconds, mtbf_seconds)
-    # Above the mean the chances fall; below it every spare is worth more than the one before.
-    spares = math.floor(mean)
-    if _poisson(mean, spares) * n <= 1:
-        return 0 if mean < 1 else spares
-    while _poisson(mean, spares + 1) * n > 1:
+    spares, below = 0, 1.0  # below: P(N <= s) / P(N = s), whose terms may be too small for a float
+    while mean * (n + spares) > below * (spares + 1):
         spares += 1
+        below = 1 + below * spares / mean
     return spares
 
 
@@ -115,17 +115,23 @@ def _poisson(mean: float, k: int) -> float:
 def asynchronous_pays(snapshot_seconds: float, write_seconds: float) -> float:
     """The mean time between failures from which on saving behind the work pays, in seconds.
 
-    A stall of S instead of C saves sqrt(2C/M) - sqrt(2S/M), and what is not yet written is lost:
-    C/M. So from M = C / (2 (1 - sqrt(S/C))^2) on: a few writes, unless the snapshot takes almost as
-    long. Holds where the best interval of S is no shorter than a write; where it is, M < C^2/(2S),
-    the run saves once a write and gains less. Raises ValueError for a snapshot that is not shorter.
+    A stall of S for one of C saves sqrt(2C/M) - sqrt(2S/M), and what is not yet written is lost: C/M
+    more. So from M = C / (2 (1 - sqrt(S/C))^2) on where S is a quarter of C or more. Shorter ones
+    save as often as a write allows, each C: that wastes S/C + 3C/(2M), less than sqrt(2C/M) from
+    M = 9 C / (sqrt 2 + sqrt(2 - 6S/C))^2 on, one to two writes. It pays exactly from 0.5 to 1 times
+    this on. Raises ValueError for a snapshot that is not shorter than the write.
     """
     positive("write_seconds", write_seconds)
     at_least("snapshot_seconds", snapshot_seconds, 0)
     if snapshot_seconds >= write_seconds:
         refuse("snapshot_seconds", snapshot_seconds, f"less than the write, {write_seconds:g} s")
-    gain = (1 - math.sqrt(snapshot_seconds / write_seconds)) ** 2
-    return write_seconds / (2 * gain) if gain else math.inf
+    part = snapshot_seconds / write_seconds
+    if part < 0.25:
+        least = 9 / (math.sqrt(2) + math.sqrt(2 - 6 * part)) ** 2
+    else:
+        least = 1 / (2 * (1 - math.sqrt(part)) ** 2)
+    at_least("The time, by write_seconds,", write_seconds * least, 0)
+    return write_seconds * least
 
 
 def two_levels_pay(share: float) -> float:
