@@ -24,7 +24,9 @@ DEVIATIONS = 1.4826
 
 
 @checked
-def outliers(values: Sequence[float], threshold: float = 6.0, least: float = 0.0) -> tuple[int, ...]:
+def outliers(
+    values: Sequence[float], threshold: float = 6.0, least: float = 0.0
+) -> tuple[int, ...]:
     """The ranks whose value is far from the median of all: over `threshold` robust deviations.
 
     - values: one of each rank, such as the norm of its gradients; what is not finite is far.
@@ -128,9 +130,7 @@ def waited_for(waits: Sequence[Sequence[float]]) -> tuple[int | None, ...]:
     """
     _check_trace(waits, "waits")
     ranks = range(len(waits[0]))
-    return tuple(
-        min(ranks, key=row.__getitem__) if min(row) < max(row) else None for row in waits
-    )
+    return tuple(min(ranks, key=row.__getitem__) if min(row) < max(row) else None for row in waits)
 
 
 @checked

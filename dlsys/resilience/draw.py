@@ -86,6 +86,8 @@ def draw_intervals(
 
     - found: simulated cadences, drawn as points with two standard errors to each side.
     """
+    positive("write_seconds", write_seconds)
+    positive("mtbf_seconds", mtbf_seconds)
     best = best_cadence(write_seconds, mtbf_seconds).interval
     figure, (axes,) = closed_figure(7, 3.6)
     intervals = [best * 10 ** (k / 40) for k in range(-60, 61)]
@@ -116,7 +118,12 @@ def draw_waste(axes: Axes, intervals: Sequence[float], each: Sequence[Mapping[st
     low = [0.0] * len(minutes)
     for kind, (color, hatch, label) in WASTE.items():
         high = [below + row[kind] for below, row in zip(low, each, strict=True)]
-        drawn = {"facecolor": color, "hatch": hatch, "edgecolor": GROUND, "linewidth": 0.4}
+        drawn: dict[str, Any] = {
+            "facecolor": color,
+            "hatch": hatch,
+            "edgecolor": GROUND,
+            "linewidth": 0.4,
+        }
         axes.fill_between(minutes, low, high, label=label, **drawn)
         low = high
     axes.set_xscale("log")

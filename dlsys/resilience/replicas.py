@@ -1,4 +1,4 @@
-"""A check while a run goes on: whether what all ranks should have alike is alike, to the last bit."""
+"""A check while a run goes on: is what all ranks should have alike, alike to the last bit?"""
 
 from __future__ import annotations
 
@@ -66,5 +66,5 @@ def _hash(name: bytes, tensor: Tensor) -> int:
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     form = f"{tensor.dtype} {tuple(tensor.shape)}\n".encode()
     digest = hashlib.sha256(name + form)
-    digest.update(flat.view(torch.uint8).numpy())
+    digest.update(flat.view(torch.uint8).numpy().tobytes())
     return int.from_bytes(digest.digest()[:8], "big", signed=True)

@@ -80,12 +80,12 @@ def waiting_share(spares: int, repair_seconds: float, mtbf_seconds: float) -> fl
 
 
 def best_spares(devices: int, repair_seconds: float, mtbf_seconds: float) -> int:
-    """The number of hot spares s that gives most goodput for a device: the best P(N <= s) / (n + s).
+    """The number s of hot spares that gives most goodput a device: the best P(N <= s) / (n + s).
 
     N, devices in repair, is a Poisson number of mean a = repair/M. One more spare lets the run of n
     devices go on in the share of time in which exactly s + 1 are broken, and could have been a
-    1/(n + s) of the run: it pays while P(N = s + 1) > P(N <= s) / (n + s). With thousands of devices
-    that ends three to four sqrt(a) above a.
+    1/(n + s) of the run: it pays while P(N = s + 1) > P(N <= s) / (n + s). With thousands of
+    devices that ends three to four sqrt(a) above a.
     """
     n = count("devices", devices)
     mean = _in_repair(repair_seconds, mtbf_seconds)
@@ -115,16 +115,16 @@ def _poisson(mean: float, k: int) -> float:
 def asynchronous_pays(snapshot_seconds: float, write_seconds: float) -> float:
     """The mean time between failures from which on saving behind the work pays, in seconds.
 
-    A stall of S for one of C saves sqrt(2C/M) - sqrt(2S/M), and what is not yet written is lost: C/M
-    more. So from M = C / (2 (1 - sqrt(S/C))^2) on where S is a quarter of C or more. Shorter ones
-    save as often as a write allows, each C: that wastes S/C + 3C/(2M), less than sqrt(2C/M) from
-    M = 9 C / (sqrt 2 + sqrt(2 - 6S/C))^2 on, one to two writes. It pays exactly from 0.5 to 1 times
-    this on. Raises ValueError for a snapshot that is not shorter than the write.
+    A stall of S for one of C saves sqrt(2C/M) - sqrt(2S/M), and what is not yet written is lost,
+    C/M more. So from M = C / (2 (1 - sqrt(S/C))^2) on where S is a quarter of C or more. Shorter
+    ones save as often as a write allows, each C: that wastes S/C + 3C/(2M), less than sqrt(2C/M)
+    from M = 9 C / (sqrt 2 + sqrt(2 - 6S/C))^2 on, one to two writes. In truth it pays a little
+    sooner, from 0.5 to 1 times this on. Raises ValueError for a snapshot that is not shorter than the write.
     """
     positive("write_seconds", write_seconds)
     at_least("snapshot_seconds", snapshot_seconds, 0)
     if snapshot_seconds >= write_seconds:
-        refuse("snapshot_seconds", snapshot_seconds, f"less than the write, {write_seconds:g} s")
+        refuse("snapshot_seconds", snapshot_seconds, f"less than write_seconds, {write_seconds:g}")
     part = snapshot_seconds / write_seconds
     if part < 0.25:
         least = 9 / (math.sqrt(2) + math.sqrt(2 - 6 * part)) ** 2

@@ -98,7 +98,7 @@ class Maintenance:
         positive("every_seconds", self.every_seconds)
         at_least("lasts_seconds", self.lasts_seconds, 0)
         if self.lasts_seconds >= self.every_seconds:
-            allowed = f"less than the {self.every_seconds:g} s from one to the next"
+            allowed = f"less than every_seconds, {self.every_seconds:g}"
             refuse("lasts_seconds", self.lasts_seconds, allowed)
 
 
