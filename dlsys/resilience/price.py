@@ -221,11 +221,11 @@ def _two_levels(cadence: Cadence, m: float, restart: float, detect: float, disk:
         tried = tried.plus(failed * (1 - disk.share), from_memory)
         left = passed + failed * (disk.share + (1 - disk.share) * lost) or 1.0
         way = _Way(*(part / left for part in tried))
-    total = way.up + way.detecting + way.restarting
     useful = disk.every * cadence.interval * way.done
     writing = (disk.every * cadence.stall + disk.stall) * way.done
     redone = max(0.0, way.up - useful - writing)
-    return Shares(*(s / total for s in (useful, writing, redone, way.detecting, way.restarting)))
+    seconds_of = useful, writing, redone, way.detecting, way.restarting
+    return Shares(*(each / sum(seconds_of) for each in seconds_of))
 
 
 def _restarts(m: float, detect: float, restart: float, share: float) -> _Way:

@@ -118,8 +118,8 @@ def asynchronous_pays(snapshot_seconds: float, write_seconds: float) -> float:
     A stall of S for one of C saves sqrt(2C/M) - sqrt(2S/M), and what is not yet written is lost,
     C/M more. So from M = C / (2 (1 - sqrt(S/C))^2) on where S is a quarter of C or more. Shorter
     ones save as often as a write allows, each C: that wastes S/C + 3C/(2M), less than sqrt(2C/M)
-    from M = 9 C / (sqrt 2 + sqrt(2 - 6S/C))^2 on, one to two writes. In truth it pays a little
-    sooner, from 0.5 to 1 times this on. Raises ValueError for a snapshot that is not shorter than the write.
+    from M = 9 C / (sqrt 2 + sqrt(2 - 6S/C))^2 on, one to two writes. In truth it pays sooner, from
+    0.5 to 1 times this on. Raises ValueError for a snapshot that is not shorter than a write.
     """
     positive("write_seconds", write_seconds)
     at_least("snapshot_seconds", snapshot_seconds, 0)

@@ -178,13 +178,14 @@ class _Run(State):
         return replace
 
     def _wrong(self) -> Action:
-        if self.last_good is None:  # otherwise it is wrong already
-            self.last_good = self.on_disk if self.every else self.snapshot
-        good = self.last_good
+        if self.last_good is not None:  # it is wrong already, and goes back to before that
+            return lambda _: None
+        # A copy of its own, that none of an earlier time is taken for.
+        good = self.last_good = (self.on_disk if self.every else self.snapshot)._replace()
 
         def go_back(_: int) -> None:
             if self.last_good is not good:
-                return  # a failure went back behind it, or it was found with an earlier one
+                return  # a failure has gone back behind it, unseen
             durable = self.durable()
             self.back_to(durable if durable.useful < good.useful else good)
             if not self.come_up():

@@ -151,6 +151,8 @@ class State:
         self.undone.append((mark.at, self.now))
         self.snapshot = self.before = mark
         self.due = self.now
+        if mark.useful < self.on_disk.useful:
+            self.on_disk = mark
         if self.last_good and mark.useful <= self.last_good.useful:
             self.last_good = None  # whatever was wrong is gone, seen or unseen
         self.begin(mark.turn)
