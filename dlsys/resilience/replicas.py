@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dlsys.annotated import checked
-from dlsys.checks import refuse, refuse_what, some
+from dlsys.checks import refuse_what, some
 from dlsys.resilience.detect import Majority, majority
 from dlsys.tensors import strided
 from dlsys.world import Communicator, current
@@ -48,8 +48,6 @@ def _tensors(replicas: nn.Module | Mapping[str, Tensor]) -> dict[str, Tensor]:
         replicas = dict(_named(replicas))
     some("replicas", replicas)
     for name, tensor in replicas.items():
-        if not isinstance(tensor, Tensor):
-            refuse(f"replicas[{name!r}]", tensor, "a tensor")
         strided(f"replicas[{name!r}]", tensor)
         if tensor.is_meta:
             refuse_what(f"replicas[{name!r}]", "on the device meta", "on a device that holds bytes")

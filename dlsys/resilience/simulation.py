@@ -187,7 +187,7 @@ class _Run(State):
             if self.last_good is not good:
                 return  # a failure has gone back behind it, unseen
             durable = self.durable()
-            self.back_to(durable if durable.useful < good.useful else good)
+            self.back_to(durable if durable.at < good.at else good)
             if not self.come_up():
                 self.recover()
 

@@ -151,9 +151,9 @@ class State:
         self.undone.append((mark.at, self.now))
         self.snapshot = self.before = mark
         self.due = self.now
-        if mark.useful < self.on_disk.useful:
+        if mark.at < self.on_disk.at:
             self.on_disk = mark
-        if self.last_good and mark.useful <= self.last_good.useful:
+        if self.last_good and mark.at <= self.last_good.at:
             self.last_good = None  # whatever was wrong is gone, seen or unseen
         self.begin(mark.turn)
 

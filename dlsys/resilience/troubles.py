@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 import random
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -107,19 +107,19 @@ class Pool:
 
     def __init__(self, spares: Spares) -> None:
         self.idle, self.repair = spares.count, ticks("repair_seconds", spares.repair_seconds)
-        self.broken: list[int] = []
+        self.broken = deque[int]()  # when each is back, in order: all repairs take as long
 
     def lose(self, now: int) -> None:
         """A device of the run breaks."""
         self.idle -= 1
-        heapq.heappush(self.broken, now + self.repair)
+        self.broken.append(now + self.repair)
 
     def ready(self, now: int) -> int:
         """The first tick from `now` on at which the run has all its devices."""
         while self.broken and self.broken[0] <= now:
-            heapq.heappop(self.broken)
+            self.broken.popleft()
             self.idle += 1
-        return now if self.idle >= 0 else heapq.nsmallest(-self.idle, self.broken)[-1]
+        return now if self.idle >= 0 else self.broken[-self.idle - 1]
 
 
 def ticks(name: str, seconds: float) -> int:
