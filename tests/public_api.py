@@ -511,6 +511,59 @@ WORLDS: dict[str, dict[str, Any]] = {
     "world.measure_plan": {"plan": RING},
 }
 ARGUMENTS |= WORLDS
+SAVING = resilience.Cadence(1e3, 10.0)
+FAILING = resilience.simulate_run(SAVING, 1e5, 1e4)
+DISK = resilience.Disk(4, 30.0, 0.1)
+CADENCE: dict[str, dict[str, Any]] = {
+    **{
+        f"resilience.{name}": {
+            "write_seconds": 60.0,
+            "mtbf_seconds": 1e4,
+            "stall": 10.0,
+            "repair_seconds": 1e4,
+            "failures_a_year": 0.2,
+        }
+        for name in ("*_interval", "*_share", "*_spares", "*_cadence", "*_pay*", "devices_*", "sh*")
+    },
+    "resilience.Cadence": {"interval": 100.0, "stall": 1.0},
+    "resilience.Corruption": {"mtbf_seconds": 1e6, "found_seconds": 1e3},
+    "resilience.Disk": {"every": 4, "stall": 10.0, "share": 0.1},
+    "resilience.Maintenance": {"every_seconds": 1e6, "lasts_seconds": 1e3},
+    "resilience.Part": {"name": "device", "count": 8, "failures_a_year": 0.2},
+    "resilience.PublishedRun": {"name": "a run", "days": 2.0, "causes": {"x": 3}, "source": "us"},
+    "resilience.PublishedRun.share": {"cause": "CPU"},
+    "resilience.SimulatedRun.share": {"kind": "useful"},
+    "resilience.Spares": {"count": 4, "repair_seconds": 1e4},
+    "resilience.Stragglers": {"mtbf_seconds": 1e5, "slowdown": 1.5, "found_seconds": 1e3},
+    "resilience.Weibull": {"mtbf_seconds": 1e4, "shape": 0.7},
+    "resilience.asynchronous_pays": {"snapshot_seconds": 5.0, "write_seconds": 60.0},
+    "resilience.compare_replicas": {"replicas": {"w": torch.ones(2)}},
+    "resilience.corruption_pays": {"corruption_seconds": 1e6},
+    "resilience.devices_at_waste": {"share": 0.1},
+    "resilience.two_levels_pay": {"share": 0.1},
+    "resilience.draw_devices": {
+        "devices": [64, 128],
+        "failures_a_year": 0.2,
+        "write_seconds": [60.0],
+    },
+    "resilience.draw_intervals": {"write_seconds": 60.0, "mtbf_seconds": 1e4},
+    "resilience.draw_month": {"run": FAILING},
+    "resilience.failures_a_year": {"mttf_seconds": 1e8},
+    "resilience.false_alarms": {"ranks": 64, "windows": 100, "threshold": 3.0},
+    "resilience.m*": {"values": [1, 1, 2]},
+    "resilience.mtbf": {"parts": [resilience.Part("device", 8, 0.2)]},
+    "resilience.outliers": {"values": [1.0, 1.1, 1.2]},
+    "resilience.search": {"cadences": [SAVING], "runs": 2},
+    "resilience.shares": {"cadence": SAVING},
+    "resilience.simulate_run": {"cadence": SAVING, "seconds": 1e5, "failures": 1e4},
+    "resilience.state_bytes": {},
+    "resilience.step_times": {"timeline": world.simulate(lambda c: c.compute(1.0), 3).timeline},
+    "resilience.stragglers": {"times": [[1.0, 1.1, 1.2]] * 20},
+    "resilience.waiting_share": {"spares": 4},
+    "resilience.waited_for": {"waits": [[1.0, 0.0, 1.2]] * 20},
+    "resilience.yearly_failures": {"parts": [resilience.Part("device", 8, 0.2)]},
+}
+ARGUMENTS |= CADENCE
 # What is called in another way than by its name.
 INSTEAD: dict[str, Callable[..., Any]] = {
     f"world.{name}": unlaunched(getattr(world, name))
@@ -523,12 +576,18 @@ def draw_a_step(**options: Any) -> Any:
     return data_parallel.draw_overlap(STEP, **options)
 
 
+def search_a_day(**options: Any) -> Any:
+    """`search`, which hands on what is simulated."""
+    return resilience.search(seconds=1e5, failures=1e4, **options)
+
+
 def recut(name: str) -> Any:
     """`Layout.recut`, whose `name` has no name."""
     return LAYOUT.recut(name)
 
 
 INSTEAD["data_parallel.draw_overlap"] = functools.wraps(data_parallel.draw_overlap)(draw_a_step)
+INSTEAD["resilience.search"] = functools.wraps(resilience.search)(search_a_day)
 INSTEAD["tensor_parallel.Layout.recut"] = recut
 # Whose methods are called.
 METER = data_parallel.NoiseMeter()
@@ -570,6 +629,8 @@ OBJECTS: dict[str, Any] = {
         (resilience.TensorEntry("w", (2,), "F32"),),
         (resilience.FileEntry((resilience.Region("w", (0,), (2,)),)),),
     ),
+    "resilience.PublishedRun": resilience.RUNS["llama3-405b"],
+    "resilience.SimulatedRun": FAILING,
     "transformer.TransformerSpec": TINY,
     "pipeline_parallel.Pipeline": of_part(pipeline_parallel.Pipeline),
     "tensor_parallel.ColumnParallelLinear": of_part(tensor_parallel.ColumnParallelLinear),
@@ -624,6 +685,8 @@ NOT_CALLED = {
                 "transformer.Matrix",
                 "exercises.Sealed",
             ),
+            *("resilience.Found", "resilience.Majority", "resilience.Shares", "resilience.Slow"),
+            *("resilience.SimulatedRun", "resilience.Stretch"),
             *("world.CallRecord", "world.Fit", "world.Message", "world.Run", "world.Span"),
             *("world.Timeline", "world.TorchCommunicator", "world.Traffic"),
             *(
@@ -741,6 +804,7 @@ IN_A_WORLD = (
     "collectives.Plan.run",
     "pipeline_parallel.Pipeline*",
     "precision.LossScaler",
+    "resilience.compare_replicas",
     "tensor_parallel.*Linear.forward",
     "tensor_parallel.*Embedding.forward",
     "tensor_parallel.TensorParallelGPT.*",
