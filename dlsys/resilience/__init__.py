@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         wasted_share,
     )
     from dlsys.resilience.simulation import Found, SimulatedRun, Stretch, search, simulate_run
-    from dlsys.resilience.state import SPENT_ON
+    from dlsys.resilience.running import SPENT_ON
     from dlsys.resilience.troubles import (
         Corruption,
         Maintenance,

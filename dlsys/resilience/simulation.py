@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from dlsys.annotated import checked
 from dlsys.checks import count, positive, refuse, some
 from dlsys.resilience.price import Cadence, Disk
-from dlsys.resilience.state import REDONE, RUNNING, SPENT_ON, USEFUL, WRITING, State
+from dlsys.resilience.running import REDONE, RUNNING, SPENT_ON, USEFUL, WRITING, State
 from dlsys.resilience.troubles import (
     TICKS,
     Corruption,
