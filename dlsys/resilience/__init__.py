@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         state_bytes,
     )
     from dlsys.resilience.replicas import compare_replicas
+    from dlsys.resilience.running import SPENT_ON
     from dlsys.resilience.scaling import (
         asynchronous_pays,
         best_share,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
         wasted_share,
     )
     from dlsys.resilience.simulation import Found, SimulatedRun, Stretch, search, simulate_run
-    from dlsys.resilience.running import SPENT_ON
     from dlsys.resilience.troubles import (
         Corruption,
         Maintenance,

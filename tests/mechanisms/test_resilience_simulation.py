@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import mean, stdev
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dlsys.resilience import (
@@ -167,6 +167,13 @@ SECONDS = st.floats(0.1, 300)
     st.none() | st.builds(Corruption, SECONDS, SECONDS),
     st.none() | st.builds(Maintenance, st.floats(301, 900), SECONDS),
     st.integers(0, 100),
+)
+@example(  # back to a disk's checkpoint that lies before the last one
+    *(Cadence(1, 0), 20.0, (0, 0), Disk(1, 1, 0, 1), None, None, Corruption(1, 1), None, 0)
+)
+@example(  # checkpoints of which one has no more work than the one before
+    *(Cadence(1, 0), 20.0, (0, 0), Disk(1, 1, 0, 1), None, Stragglers(1, 1, 1)),
+    *(Corruption(1, 1), None, 0),
 )
 @settings(max_examples=40, deadline=None)
 def test_whatever_befalls_a_run_its_seconds_add_up_to_the_last_one(
