@@ -146,6 +146,21 @@ def test_maintenance_is_saved_for_and_restarted_from():
     assert spent(run)["writing"] == 4 + 1 + 4 + 1
 
 
+@pytest.mark.parametrize(
+    ("cadence", "disk"), [(Cadence(10, 1, 5), None), (Cadence(10, 1), Disk(4, 5, 0))]
+)
+def test_a_planned_save_is_written_to_its_end_and_to_every_level(cadence, disk):
+    # Saved at 11, 22 and 33; from 34 to 40 once more, with what would have come later.
+    stop = Maintenance(every_seconds=34, lasts_seconds=2)
+    run = simulate_run(cadence, 60, [42.5], disk=disk, maintenance=stop)
+    assert spent(run) == {
+        "useful": 31 + 16.5,
+        "writing": 3 + 6 + 1,
+        "redone": 0.5,
+        "maintenance": 2,
+    }
+
+
 def test_a_save_before_maintenance_may_fail_like_any_other():
     stop = Maintenance(every_seconds=50, lasts_seconds=5)
     run = simulate_run(Cadence(100, 4), 60, [52], 1, 1, maintenance=stop)
@@ -357,6 +372,10 @@ SAVING = Cadence(100, 1)
         (lambda: simulate_run(SAVING, 0, 1e4), "seconds is 0; it must be at least a nanosecond"),
         (lambda: simulate_run(SAVING, 1e16, 1e15), r"seconds is 1e\+16; it must be at most 1e\+15"),
         (lambda: simulate_run(SAVING, 1e9, 1.0), r"so few that of failures and other troubles"),
+        (
+            lambda: simulate_run(Cadence(1e-3, 0), 1e4, 1e3, disk=Disk(1, 0, 0)),
+            r"seconds is 10000\.0; it must be so few that at most 1,000,000 checkpoints go to disk",
+        ),
         (lambda: simulate_run(SAVING, 1e3, [5, 4]), "failures is .5, 4.; .* in their order"),
         (lambda: simulate_run(SAVING, 1e3, [-1]), "An instant of failures is -1"),
         (lambda: simulate_run(SAVING, 1e3, 0), "failures is 0"),
