@@ -10,9 +10,9 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from io import FileIO
 from itertools import accumulate, product
 from operator import mul
@@ -70,18 +70,27 @@ def write(path: Path, parts: Iterable[bytes | memoryview]) -> tuple[int, str]:
 
 def _write(file: FileIO, parts: Iterable[bytes | memoryview]) -> tuple[int, str]:
     digest, nbytes = hashlib.sha256(), 0
-    with ThreadPoolExecutor(1) as beside:  # hashes while the system copies
+    with ThreadPoolExecutor(1) as beside:
         for part in parts:
             view = memoryview(part)
-            hashed = beside.submit(digest.update, view) if len(view) > _LARGE else None
-            if hashed is None:
-                digest.update(view)
             nbytes += len(view)
+            hashed = _hashing(beside, digest.update, view)  # while the system copies
             while view:  # a disk that is nearly full takes a part
                 view = view[file.write(view) :]
             if hashed is not None:
                 hashed.result()
     return nbytes, digest.hexdigest()
+
+
+def _hashing(
+    beside: ThreadPoolExecutor, update: Callable[[memoryview], None], view: memoryview
+) -> Future | None:
+    """Begin to hash in another thread; None where it is done at once."""
+    if len(view) > _LARGE:
+        with suppress(RuntimeError):  # a process that ends begins nothing in threads
+            return beside.submit(update, view)
+    update(view)
+    return None
 
 
 def fsync_folder(folder: Path) -> None:
