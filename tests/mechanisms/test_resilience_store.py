@@ -305,12 +305,17 @@ def test_a_shard_lies_within_its_tensor():
 
 
 def test_like_names_what_is_wanted_and_what_is_not_there_is_said(tmp_path):
-    path = save({"a": {"w": torch.ones(2), "n": [1]}, "b": np.ones(3)}, tmp_path, 1)
+    listed = [torch.arange(4), (torch.ones(1), 5)]
+    path = save({"a": {"w": torch.ones(2), "n": [1]}, "b": np.ones(3), "c": listed}, tmp_path, 1)
     like = {"a": {"w": torch.zeros(2, device="meta")}}
     assert same(restore(path, like), {"a": {"w": torch.ones(2)}})
-    assert same(restore(path, {"b": 0}), {"b": np.ones(3)})
+    assert same(restore(path, {"b": 0, "c": []}), {"b": np.ones(3), "c": listed})
+    some = restore(path, {"c": [Shard(torch.zeros(2).long(), (1,), (4,)), None]})["c"]
+    assert same([some[0].tensor, some[1]], [torch.tensor([1, 2]), listed[1]])
     for wrong, sentence in [
-        ({"c": None}, r"like\['c'\] is not in the checkpoint, which has there \['a', 'b'\]"),
+        ({"d": None}, r"like\['d'\] is not in the checkpoint, which has there \['a', 'b', 'c'\]"),
+        ({"c": [torch.ones(1)]}, r"like\['c'\] has 1 values; the checkpoint has 2"),
+        ({"b": [torch.ones(1)]}, r"there is no list in the checkpoint"),
         ({"a": {"w": torch.ones(3)}}, r"like\['a'\]\['w'\] is of shape \(3,\) and torch.float32; "),
         ({"a": {"w": torch.ones(2).int()}}, "the checkpoint has .2,. and torch.float32"),
         ({"a": {"w": {}}}, "there is no dictionary in the checkpoint"),
