@@ -57,6 +57,7 @@ def main(folder, steps, killed):
     while run.step < steps:
         run.advance()
         if (life, comm.rank, run.step) == (0, comm.size - 1, killed):
+            print(f"rank {comm.rank} of {comm.size} dies after step {run.step}", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
         if run.step % 3 == 0:
             save(run.state(), folder / "saved", run.step, comm)
