@@ -29,6 +29,7 @@ from dlsys import (
     memory_wall,
     pipeline_parallel,
     precision,
+    resilience,
     tensor_parallel,
     world,
     zero,
@@ -168,6 +169,18 @@ def parts(comm: world.Communicator) -> dict[str, Any]:
 def of_part(cls: type) -> Methods:
     """The methods of a class whose objects need a communicator."""
     return Methods(cls, lambda program: program(parts(world.current())[cls.__name__]))
+
+
+@functools.lru_cache(1)
+def saved() -> str:
+    """A checkpoint."""
+    return str(resilience.save({"w": torch.ones(2)}, "saved", 0))
+
+
+def saver(program: Callable[[resilience.AsyncSaver], Any]) -> Any:
+    """What a program does with a saver, whose thread has ended before another one begins."""
+    with resilience.AsyncSaver("saved beside", keep=2) as one:
+        return program(one)
 
 
 def fail() -> None:
@@ -473,6 +486,15 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     },
     "zero.tokens_to_*": {"bandwidth": 1e9},
     "zero.step_plan": {"stage": 3, "units": UNITS},
+    "resilience.AsyncSaver*": {"folder": "saved beside", "state": {"w": torch.ones(2)}, "step": 1},
+    "resilience.Manifest.*": {"file": 0, "regions": [resilience.Region("w", (0,), (2,))]},
+    "resilience.PerRank": {"value": 1},
+    "resilience.Shard": {"tensor": torch.ones(2), "offsets": (0,), "shape": (4,)},
+    "resilience.latest": {"folder": "saved"},
+    "resilience.rotate": {"folder": "saved beside", "keep": 2},
+    "resilience.restore": {"checkpoint": Later(lambda: saved())},
+    "resilience.save": {"state": {"w": torch.ones(2)}, "folder": "saved", "step": 1},
+    "resilience.verify": {"folder": Later(lambda: saved())},
     "units.Catalogue": {"kind": "thing", "entries": {"a": 1}},
     "units.parse_bytes": {"text": "80 GB"},
     "units.parse_seconds": {"text": "3 ms"},
@@ -542,6 +564,12 @@ OBJECTS: dict[str, Any] = {
     "precision.QuantizedLinear": precision.QuantizedLinear(
         torch.nn.Linear(4, 4), precision.LINEAR_RECIPES["mxfp8"]
     ),
+    "resilience.AsyncSaver": Methods(resilience.AsyncSaver, saver),
+    "resilience.Manifest": resilience.Manifest(
+        1,
+        (resilience.TensorEntry("w", (2,), "F32"),),
+        (resilience.FileEntry((resilience.Region("w", (0,), (2,)),)),),
+    ),
     "transformer.TransformerSpec": TINY,
     "pipeline_parallel.Pipeline": of_part(pipeline_parallel.Pipeline),
     "tensor_parallel.ColumnParallelLinear": of_part(tensor_parallel.ColumnParallelLinear),
@@ -599,6 +627,12 @@ NOT_CALLED = {
             *("world.CallRecord", "world.Fit", "world.Message", "world.Run", "world.Span"),
             *("world.Timeline", "world.TorchCommunicator", "world.Traffic"),
             *(
+                "resilience.Checkpoint",
+                "resilience.FileEntry",
+                "resilience.Manifest",
+                "resilience.Read",
+                "resilience.Region",
+                "resilience.TensorEntry",
                 "zero.Flat",
                 "zero.Held",
                 "zero.Piece",
@@ -634,6 +668,10 @@ NOT_CALLED = {
 FREE = {
     "units.Catalogue.kind",
     "exercises.plain.where",
+    "folder",
+    "resilience.AsyncSaver.save.state",
+    "resilience.restore.like",
+    "resilience.save.state",
     "expression",
     "expected",
     "value",
@@ -650,11 +688,13 @@ FREE = {
     "title",
 }
 # What is given back as it came, finite or not.
-PASSED_ON = {"exercises.plain.value", "precision.Format.round.x"}
+PASSED_ON = {"exercises.plain.value", "resilience.PerRank.value", "precision.Format.round.x"}
 # Other words under which a sentence may speak of an argument.
 WORDS: dict[str, tuple[str, ...]] = {
     "kind": ("collective",),
     "losses": ("loss",),
+    "folder": ("it is no checkpoint", "is missing"),
+    "checkpoint": ("is missing",),
     "tp": ("tensor-parallel degree",),
     "degrees": ("tensor-parallel degree",),
     "tensor_parallel": ("tensor-parallel degree",),

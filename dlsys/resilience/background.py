@@ -53,14 +53,14 @@ class AsyncSaver:
 
     def __init__(
         self,
-        folder: str | PathLike[str],
+        folder: str | PathLike,
         comm: Communicator | None = None,
         keep: SupportsIndex | None = None,
         every: SupportsIndex | None = None,
     ) -> None:
         self._root, self._ranks = folder_of(folder), Together(comm)
-        rotates = keep is not None or every is not None
-        self._rules: Rules | None = rules(keep, every) if rotates else None
+        checked_rules = rules(1 if keep is None else keep, every)
+        self._rules = None if keep is None else checked_rules
         self._flight: _Flight | None = None
         self._memory: dict[tuple[Region, torch.dtype], Tensor] = {}
 

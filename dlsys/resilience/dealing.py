@@ -8,6 +8,8 @@ from itertools import pairwise
 
 from dlsys.resilience.plan import BYTES, Region, TensorEntry
 
+_LEAST = 4096  # bytes, a page: nothing smaller is cut
+
 
 def deal(
     entries: Mapping[str, TensorEntry], held: Sequence[Sequence[Region]]
@@ -15,8 +17,8 @@ def deal(
     """The regions that each rank writes, of those that it holds.
 
     What one rank alone holds it writes. What several hold goes, the largest first, to the one of
-    them that has least to write (Graham 1969, "Bounds on multiprocessing timing anomalies"); of
-    what is more than a rank's fair share, each of these gets some rows.
+    them that has least to write (Graham 1969, "Bounds on multiprocessing timing anomalies"). What
+    is more than an eighth of a rank's fair share is cut into rows, so that none gets much more.
     """
     holders: dict[Region, list[int]] = {}
     for rank, each in enumerate(held):
@@ -32,8 +34,8 @@ def deal(
             written[ranks[0]].append(region)
             load[ranks[0]] += region.elements * width[region.name]
         else:
-            most = max(1, int(share / width[region.name]))
-            shared.setdefault(tuple(ranks), []).extend(in_rows(region, len(ranks), most))
+            most = int(max(share / 8, _LEAST) / width[region.name])
+            shared.setdefault(tuple(ranks), []).extend(in_rows(region, most))
     for several, regions in shared.items():
         heap = [(load[rank], rank) for rank in several]
         heapq.heapify(heap)
@@ -46,9 +48,9 @@ def deal(
     return [sorted(regions, key=lambda r: (-width[r.name], r)) for regions in written]
 
 
-def in_rows(region: Region, parts: int, most: int) -> Iterator[Region]:
-    """A region of more than `most` elements in as even parts, `parts` at most, along its axis 0."""
-    parts = min(parts, -(-region.elements // most), region.sizes[0] if region.sizes else 1)
+def in_rows(region: Region, most: int) -> Iterator[Region]:
+    """A region in even parts along axis 0, of `most` elements at most where rows are that small."""
+    parts = min(-(-region.elements // most), region.sizes[0] if region.sizes else 1)
     if parts <= 1:
         yield region
         return

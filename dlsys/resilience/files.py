@@ -10,8 +10,10 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from io import FileIO
 from itertools import accumulate, product
 from operator import mul
 from pathlib import Path
@@ -23,7 +25,7 @@ from dlsys.resilience.plan import BYTES, Manifest, Read
 from dlsys.resilience.refused import CheckpointError
 
 MANIFEST = "manifest.json"
-_CHUNK = 2**22  # bytes that are hashed and written while they are in the cache
+_LARGE = 2**16  # bytes that take longer to hash than to hand to a thread
 _PAGE = 4096  # bytes that a disk gives at least: a smaller gap is read over
 
 
@@ -57,18 +59,38 @@ def as_bytes(tensor: Tensor) -> memoryview:
 
 def write(path: Path, parts: Iterable[bytes | memoryview]) -> tuple[int, str]:
     """Write a new file and have it on the disk; returns its bytes and their SHA-256."""
+    try:
+        with open(path, "xb", buffering=0) as file:
+            written = _write(file, parts)
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    return written
+
+
+def _write(file: FileIO, parts: Iterable[bytes | memoryview]) -> tuple[int, str]:
     digest, nbytes = hashlib.sha256(), 0
-    with open(path, "xb", buffering=0) as file:
+    with ThreadPoolExecutor(1) as beside:
         for part in parts:
             view = memoryview(part)
-            for begin in range(0, len(view), _CHUNK):
-                chunk = view[begin : begin + _CHUNK]
-                digest.update(chunk)
-                while chunk:  # a disk that is nearly full takes a part
-                    chunk = chunk[file.write(chunk) :]
             nbytes += len(view)
-        os.fsync(file.fileno())
+            hashed = _hashing(beside, digest.update, view)  # while the system copies
+            while view:  # a disk that is nearly full takes a part
+                view = view[file.write(view) :]
+            if hashed is not None:
+                hashed.result()
     return nbytes, digest.hexdigest()
+
+
+def _hashing(
+    beside: ThreadPoolExecutor, update: Callable[[memoryview], None], view: memoryview
+) -> Future | None:
+    """Begin to hash in another thread; None where it is done at once."""
+    if len(view) > _LARGE:
+        with suppress(RuntimeError):  # a process that ends begins nothing in threads
+            return beside.submit(update, view)
+    update(view)
+    return None
 
 
 def fsync_folder(folder: Path) -> None:

@@ -13,8 +13,9 @@ from dlsys.resilience.dealing import deal
 from dlsys.resilience.files import as_bytes
 from dlsys.resilience.plan import FileEntry, Manifest, Region, TensorEntry
 from dlsys.resilience.refused import CheckpointError
-from dlsys.resilience.state import State, merged, text_of
+from dlsys.resilience.state import State
 from dlsys.resilience.together import Together
+from dlsys.resilience.tree import merged, text_of, with_private
 
 _WORDS = 512  # numbers of 8 bytes of which one is made, of a tensor too large to be hashed at once
 _SMALL = 2**20  # bytes
@@ -49,7 +50,7 @@ def gather(state: Any, step: int, ranks: Together) -> Gathered:
         for rank, (_, _, listed, _) in enumerate(heard):
             _join(entries, listed, rank)
         tree = merged([tree for tree, *_ in heard])
-        text = text_of(_with_private(tree, [own for _, own, *_ in heard]))
+        text = text_of(with_private(tree, [own for _, own, *_ in heard]))
         _check_replicas(mine.parts, held, ranks)
         dealt = deal(entries, held)
         files = tuple(FileEntry(tuple(regions)) for regions in dealt)
@@ -69,15 +70,6 @@ def _join(entries: dict[str, TensorEntry], listed: Iterable[Any], rank: int) -> 
                 f"{name} is of shape {entry.shape} and {dtype} on rank {rank}, and of "
                 f"{other.shape} and {other.dtype} on another"
             )
-
-
-def _with_private(tree: Any, own: list[list[Any]]) -> Any:
-    """The tree with every rank's own where `PerRank` stood."""
-    if not isinstance(tree, list):
-        return tree
-    if tree[:1] == ["per rank"]:
-        return ["per rank", [each[tree[1]] for each in own]]
-    return [_with_private(each, own) for each in tree]
 
 
 def _check_replicas(

@@ -8,6 +8,7 @@ from typing import Any
 
 from dlsys.plain_data import Unfit, as_data, from_data
 from dlsys.resilience.plan import VERSION, Manifest
+from dlsys.resilience.tree import check_tree, text_of
 
 FORMAT = "dlsys.resilience checkpoint"
 _NAME = f"{Manifest.__module__}.{Manifest.__qualname__}"
@@ -50,12 +51,12 @@ def from_bytes(data: bytes) -> Manifest:
     if fields.get("version") != VERSION:
         raise ValueError(f"is of version {fields.get('version')!r:.20}; this code reads {VERSION}")
     try:
-        state = json.dumps(fields["state"], separators=(",", ":"))
-        values = [fields["step"], fields["tensors"], fields["files"], state, VERSION]
-        manifest: Manifest = from_data(_NAME, values)
+        values = [fields["step"], fields["tensors"], fields["files"], text_of(fields["state"])]
+        manifest: Manifest = from_data(_NAME, [*values, VERSION])
         manifest.check()
+        check_tree(fields["state"], {t.name for t in manifest.tensors}, len(manifest.files))
     except KeyError as missing:
         raise ValueError(f"has no {missing}") from None
     except (Unfit, ValueError) as error:
-        raise ValueError(f"does not hold together: {error}") from None
+        raise ValueError(f"does not hold together: {str(error).rstrip('.')}") from None
     return manifest

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
-from dlsys.checks import refuse
+from dlsys.annotated import checked
+from dlsys.checks import count, refuse
 from dlsys.plain_data import plain_data
 from dlsys.resilience.boxes import Box, Index
 
@@ -100,23 +102,24 @@ class Manifest:
         """Bytes of all tensors' numbers."""
         return sum(math.prod(t.shape) * BYTES[t.dtype] for t in self.tensors)
 
-    def begins(self, file: int) -> Iterator[tuple[Region, int]]:
+    def begins(self, file: int) -> list[tuple[Region, int]]:
         """The regions of a file, each with the byte behind the header at which it begins."""
-        dtypes, begin = {t.name: t.dtype for t in self.tensors}, 0
-        for region in self.files[file].regions:
-            yield region, begin
-            begin += region.elements * BYTES[dtypes[region.name]]
+        regions = self.files[count("file", file, 0, len(self.files) - 1)].regions
+        width = {t.name: BYTES[t.dtype] for t in self.tensors}
+        sizes = (region.elements * width[region.name] for region in regions)
+        return list(zip(regions, accumulate(sizes, initial=0), strict=False))
 
+    @checked
     def reads(self, regions: Sequence[Region]) -> list[Read]:
         """What a rank that wants these regions has to read, in the order of files.
 
         Takes time in proportion to the regions asked for and stored, times the logarithm of these,
         and to what is found. Raises ValueError for what no tensor has.
         """
-        names = {region.name for region in regions}
         entries = {t.name: t for t in self.tensors}
         for region in regions:
-            _within(region, entries)
+            _check_within(region, entries)
+        names = {region.name for region in regions}
         stored: dict[str, list[tuple[Box, tuple[int, Region, int]]]] = {n: [] for n in names}
         for file in range(len(self.files)):
             for region, begin in self.begins(file):
@@ -132,8 +135,10 @@ class Manifest:
         return sorted(found, key=lambda read: (read.file, read.begin, read.part))
 
 
-def _within(region: Region, entries: Mapping[str, TensorEntry]) -> None:
+def _check_within(region: Region, entries: Mapping[str, TensorEntry]) -> None:
     """Raise ValueError where the checkpoint has no such region."""
+    if not isinstance(region, Region):
+        refuse("regions", region, "a Region each")
     entry = entries.get(region.name)
     if entry is None:
         refuse("regions", str(region), "of tensors that the checkpoint has")

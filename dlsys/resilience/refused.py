@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(RuntimeError, ValueError):
     """A checkpoint that was not written, or must not be read; the message names file and fault."""

@@ -17,15 +17,16 @@ from dlsys.resilience import files
 from dlsys.resilience.plan import Manifest, Read, Region, TensorEntry
 from dlsys.resilience.refused import CheckpointError
 from dlsys.resilience.saving import folder_of
-from dlsys.resilience.state import DTYPES, PerRank, Shard, built
+from dlsys.resilience.state import DTYPES, PerRank, Shard
 from dlsys.resilience.together import Together
+from dlsys.resilience.tree import at, built
 from dlsys.resilience.verifying import Checkpoint, verified_together
 from dlsys.world import Communicator
 
 
 @checked
 def restore(
-    checkpoint: str | PathLike[str] | Checkpoint,
+    checkpoint: str | PathLike | Checkpoint,
     like: Any = None,
     comm: Communicator | None = None,
 ) -> Any:
@@ -47,7 +48,7 @@ def restore(
     if isinstance(checkpoint, Checkpoint):
         folder, manifest = checkpoint.folder, checkpoint.manifest
     else:
-        folder = folder_of(checkpoint)
+        folder = folder_of(checkpoint, "checkpoint")
         manifest = verified_together(folder, ranks)
     wanted = _Wanted(manifest, ranks.rank)
     plan = wanted.plan(like, json.loads(manifest.state), ())
@@ -69,31 +70,33 @@ class _Wanted:
             return self._dictionary(like, tree, path)
         if isinstance(like, Shard | Tensor):
             return self._tensor(like, tree, path)
-        if isinstance(like, PerRank):
-            like = None
-        return built(tree, self._whole, self.rank)
+        return built(tree, self._whole, self._own)
+
+    def _own(self, trees: list[Any]) -> PerRank:
+        mine = trees[self.rank] if self.rank < len(trees) else None
+        return PerRank(built(mine, self._whole, self._own))
 
     def _dictionary(self, like: Mapping[Any, Any], tree: Any, path: tuple[Any, ...]) -> Any:
         if not isinstance(tree, list) or tree[:1] != ["dict"]:
-            refuse(f"like{_at(path)}", like, "None: there is no dictionary in the checkpoint")
+            refuse(f"like{at(path)}", like, "None: there is no dictionary in the checkpoint")
         there = dict(map(tuple, tree[1]))
         for key in like:
             if key not in there:
                 raise ValueError(
-                    f"like{_at((*path, key))} is not in the checkpoint, which has there "
+                    f"like{at((*path, key))} is not in the checkpoint, which has there "
                     f"{shown([*there])}."
                 )
         return {key: self.plan(value, there[key], (*path, key)) for key, value in like.items()}
 
     def _tensor(self, like: Shard | Tensor, tree: Any, path: tuple[Any, ...]) -> Any:
         if not isinstance(tree, list) or tree[:1] not in (["tensor"], ["shard"]):
-            refuse(f"like{_at(path)}", like, "None: there is no tensor in the checkpoint")
+            refuse(f"like{at(path)}", like, "None: there is no tensor in the checkpoint")
         entry: TensorEntry = self.entries[tree[1]]
         tensor = like.tensor if isinstance(like, Shard) else like
         shape = like.shape if isinstance(like, Shard) else tuple(like.shape)
         if shape != entry.shape or tensor.dtype != DTYPES[entry.dtype]:
             raise ValueError(
-                f"like{_at(path)} is of shape {shape} and {tensor.dtype}; the checkpoint has "
+                f"like{at(path)} is of shape {shape} and {tensor.dtype}; the checkpoint has "
                 f"{entry.shape} and {DTYPES[entry.dtype]}."
             )
         offsets = like.offsets if isinstance(like, Shard) else (0,) * len(shape)
@@ -159,7 +162,3 @@ def inside(region: Region, part: Region) -> tuple[slice, ...]:
         slice(p - r, p - r + size)
         for p, r, size in zip(part.offsets, region.offsets, part.sizes, strict=True)
     )
-
-
-def _at(path: tuple[Any, ...]) -> str:
-    return "".join(f"[{shown(part)}]" for part in path)

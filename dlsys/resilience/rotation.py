@@ -22,7 +22,7 @@ Rules = tuple[int, int | None]
 
 @checked
 def rotate(
-    folder: str | PathLike[str], keep: SupportsIndex, every: SupportsIndex | None = None
+    folder: str | PathLike, keep: SupportsIndex, every: SupportsIndex | None = None
 ) -> list[Path]:
     """Delete all checkpoints below `folder` but the last `keep`; returns what was deleted.
 
@@ -35,16 +35,16 @@ def rotate(
     return rotate_beside(folder_of(folder), rules(keep, every))
 
 
-def rules(keep: SupportsIndex | None, every: SupportsIndex | None) -> Rules:
+def rules(keep: SupportsIndex, every: SupportsIndex | None) -> Rules:
     """What to keep, checked."""
-    last = count("keep", keep)  # type: ignore[arg-type]
-    return last, None if every is None else count("every", every)
+    return count("keep", keep), None if every is None else count("every", every)
 
 
 def rotate_beside(root: Path, rules: Rules, good: str | None = None) -> list[Path]:
     """`rotate`, where the checkpoint named `good` is known to be."""
     names, (keep, every) = sorted_names(root), rules
-    stay = [name for place, name in enumerate(names) if place < keep or _periodic(name, every)]
+    last = {*names[:keep], good}  # after a step back, what was just saved is not the last by number
+    stay = [name for name in names if name in last or _periodic(name, every)]
     others = [name for name in names if name not in set(stay)]
     if others and good not in stay and not _any_good(root, stay):
         others = _without_newest_good(root, others)

@@ -48,7 +48,7 @@ class Target(NamedTuple):
 
 @checked
 def save(
-    state: Any, folder: str | PathLike[str], step: SupportsIndex, comm: Communicator | None = None
+    state: Any, folder: str | PathLike, step: SupportsIndex, comm: Communicator | None = None
 ) -> Path:
     """Write a checkpoint of `step` into a new folder below `folder`; returns where it lies.
 
@@ -103,13 +103,15 @@ def finish(
         raise
 
 
-def folder_of(folder: str | PathLike[str]) -> Path:
-    """The folder as a path; raises ValueError for an empty name, or what is a file."""
+def folder_of(folder: str | PathLike, name: str = "folder") -> Path:
+    """The folder as a path; raises ValueError for what names none."""
+    if not isinstance(folder, str | PathLike) or not os.fspath(folder):
+        refuse(name, folder, "the name of a folder")
     path = Path(os.fsdecode(folder))
-    if not os.fspath(folder) or "\0" in str(path):
-        refuse("folder", folder, "the name of a folder")
+    if "\0" in str(path):
+        refuse(name, folder, "the name of a folder")
     if path.exists() and not path.is_dir():
-        refuse("folder", str(path), "a folder; there is a file of that name")
+        refuse(name, str(path), "a folder; there is a file of that name")
     return path
 
 

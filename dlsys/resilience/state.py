@@ -6,8 +6,7 @@ is written holds no code, and nothing that is read is ever unpickled.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +15,9 @@ import torch
 from torch import Tensor
 
 from dlsys.annotated import checked
-from dlsys.checks import count, refuse, refuse_what, shown
+from dlsys.checks import count, refuse, refuse_what
 from dlsys.resilience.plan import Region, TensorEntry
+from dlsys.resilience.tree import PLAIN, at
 from dlsys.tensors import strided
 
 DTYPES = {
@@ -29,7 +29,6 @@ DTYPES = {
 }
 """torch's types by the names that safetensors has for them."""
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
-_PLAIN = (bool, int, float, str, type(None))
 _KINDS = (
     "a tensor, a Shard, a PerRank, a dictionary, a list, a tuple, a NumPy array, a number, text, "
     "bytes or None"
@@ -86,7 +85,7 @@ class State:
 
     def _take(self, value: Any, path: tuple[str, ...]) -> Any:
         """The tree of a value; every list in it begins with what it stands for."""
-        if type(value) in _PLAIN:
+        if type(value) in PLAIN:
             return value
         if isinstance(value, Shard):
             return ["shard", self._keep(path, value.tensor, value.offsets, value.shape)]
@@ -106,14 +105,14 @@ class State:
         if isinstance(value, list | tuple):
             kind = "list" if isinstance(value, list) else "tuple"
             return [kind, *(self._take(v, (*path, str(i))) for i, v in enumerate(value))]
-        if isinstance(value, np.generic) and type(value.item()) in _PLAIN:
+        if isinstance(value, np.generic) and type(value.item()) in PLAIN:
             return value.item()
-        refuse(f"state{_at(path)}", value, _KINDS)
+        refuse(f"state{at(path)}", value, _KINDS)
 
     def _own(self, value: Any, path: tuple[str, ...]) -> Any:
         """What is this rank's alone goes into a tree of its own, under names of its own."""
         if self._inside:
-            refuse_what(f"state{_at(path)}", "a PerRank within a PerRank", "within one alone")
+            refuse_what(f"state{at(path)}", "a PerRank within a PerRank", "within one alone")
         self._inside = True
         self.private.append(self._take(value, (*path, f"rank {self._rank}")))
         self._inside = False
@@ -127,7 +126,7 @@ class State:
         shape: tuple[int, ...],
     ) -> str:
         name = "/".join(part.replace("~", "~0").replace("/", "~1") for part in path)
-        where = f"state{_at(path)}"
+        where = f"state{at(path)}"
         strided(where, tensor)
         if tensor.is_meta:
             refuse_what(where, "on the device meta", "on a device that holds numbers")
@@ -146,92 +145,10 @@ def _of_array(array: np.ndarray, path: tuple[str, ...]) -> Tensor:
     try:
         return torch.from_numpy(np.ascontiguousarray(array)).reshape(array.shape)
     except TypeError:
-        refuse_what(f"state{_at(path)}", f"an array of {array.dtype}", "of a type that torch has")
+        refuse_what(f"state{at(path)}", f"an array of {array.dtype}", "of a type that torch has")
 
 
 def _key(key: Any, path: tuple[str, ...]) -> Any:
     if type(key) not in (str, int):
-        refuse(f"A key of state{_at(path)}", key, "text or a whole number", TypeError)
+        refuse(f"A key of state{at(path)}", key, "text or a whole number", TypeError)
     return key
-
-
-def _at(path: tuple[str, ...]) -> str:
-    return "".join(f"[{shown(part)}]" for part in path)
-
-
-def text_of(tree: Any) -> str:
-    """A tree as JSON text, always the same for the same tree."""
-    return json.dumps(tree, separators=(",", ":"))
-
-
-def merged(trees: Sequence[Any]) -> Any:
-    """One tree of what all ranks have: a dictionary's keys may be on some ranks alone, as the
-    layers of a pipeline's stage are; raises ValueError where ranks have different values."""
-    whole, *others = trees
-    for rank, tree in enumerate(others, start=1):
-        whole = _joined(whole, tree, rank, ())
-    return whole
-
-
-def _joined(whole: Any, mine: Any, rank: int, path: tuple[str, ...]) -> Any:
-    kinds = [each[:1] if isinstance(each, list) else None for each in (whole, mine)]
-    if kinds == [["dict"], ["dict"]]:
-        joined, new = dict(map(tuple, whole[1])), dict(map(tuple, mine[1]))
-        for key, value in new.items():
-            there = joined.get(key, value)
-            joined[key] = _joined(there, value, rank, (*path, str(key)))
-        return ["dict", [[key, value] for key, value in joined.items()]]
-    if kinds[0] in (["list"], ["tuple"]) and kinds[0] == kinds[1] and len(whole) == len(mine):
-        pairs = enumerate(zip(whole[1:], mine[1:], strict=True))
-        return [
-            *kinds[0],
-            *(_joined(there, here, rank, (*path, str(i))) for i, (there, here) in pairs),
-        ]
-    if text_of(whole) != text_of(mine):
-        raise ValueError(
-            f"state{_at(path)} is {_told(mine)} on rank {rank} and {_told(whole)} on another: wrap "
-            "in PerRank what every rank has of its own"
-        )
-    return whole
-
-
-def _told(tree: Any) -> str:
-    """What a tree stands for, in words."""
-    if not isinstance(tree, list):
-        return shown(tree)
-    if tree[0] in ("list", "tuple", "dict"):
-        values = tree[1] if tree[0] == "dict" else tree[1:]
-        return f"a {tree[0]} of {len(values)}"
-    return f"a {tree[0]}"
-
-
-def built(tree: Any, tensor: Callable[[str, str], Any], rank: int) -> Any:
-    """The state of a tree, with `tensor(kind, name)` where tensors were; ValueError for no tree."""
-    if type(tree) in _PLAIN:
-        return tree
-    kind, *rest = tree if isinstance(tree, list) and tree else (None,)
-    if kind in ("tensor", "shard", "array") and len(rest) == 1:
-        return tensor(*tree)
-    if kind == "bytes" and len(rest) == 1:
-        return bytes.fromhex(rest[0])
-    if kind == "dict" and len(rest) == 1:
-        return {key: built(value, tensor, rank) for key, value in rest[0]}
-    if kind in ("list", "tuple"):
-        values = [built(value, tensor, rank) for value in rest]
-        return values if kind == "list" else tuple(values)
-    if kind == "per rank" and len(rest) == 1:
-        own = rest[0]
-        return PerRank(built(own[rank], tensor, rank) if rank < len(own) else None)
-    raise ValueError(f"its state has {shown(tree)}, which stands for nothing")
-
-
-def leaves(tree: Any) -> Iterator[str]:
-    """The names of the tensors in a tree, those of all ranks among them."""
-    open_ = [tree]
-    while open_:
-        each = open_.pop()
-        if isinstance(each, list):
-            if each[:1] in (["tensor"], ["shard"], ["array"]):
-                yield each[1]
-            elif each[:1] != ["bytes"]:
-                open_ += each

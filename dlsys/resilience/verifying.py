@@ -38,7 +38,7 @@ class Checkpoint(NamedTuple):
 
 
 @checked
-def verify(folder: str | PathLike[str]) -> Checkpoint:
+def verify(folder: str | PathLike) -> Checkpoint:
     """Read all of a checkpoint, and prove that it is what was written.
 
     Raises CheckpointError, which names the file and says what is wrong: a file that is missing,
@@ -52,7 +52,7 @@ def verify(folder: str | PathLike[str]) -> Checkpoint:
 
 
 @checked
-def latest(folder: str | PathLike[str], comm: Communicator | None = None) -> Checkpoint | None:
+def latest(folder: str | PathLike, comm: Communicator | None = None) -> Checkpoint | None:
     """The last good checkpoint below `folder`; None where there never was one.
 
     comm: the ranks that ask together, each of which verifies some of the files; None is the world
