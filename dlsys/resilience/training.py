@@ -155,7 +155,7 @@ class Trainer:
         if found is None:
             return None
         for sentence in found.skipped if self._ranks.rank == 0 else ():
-            warnings.warn(f"skipped: {sentence}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"skipped: {sentence}", RuntimeWarning, stacklevel=3)
         like = {name: wanted(part.state_dict()) for name, part in self.parts.items()}
         self.load(restore(found, {"losses": None, **like}, self._ranks.comm))
         return found
