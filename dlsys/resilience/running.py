@@ -1,154 +1,209 @@
-"""A training state as data: nested dictionaries, lists and tuples of tensors and plain values.
+"""The state of a run that is simulated: it works, saves, fails, goes back, and comes up again.
 
-A state is taken apart into tensors by name and a tree of plain JSON that says where each was: what
-is written holds no code, and nothing that is read is ever unpickled.
+Between two events nothing surprises, so whole periods of work and saving are counted by a division
+instead of being stepped through: the time of a simulation grows with its events alone. All times
+are whole ticks, so that what was spent adds up exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+import random
+from collections.abc import Iterator
+from typing import NamedTuple
 
-import numpy as np
-import torch
-from torch import Tensor
+from dlsys.checks import refuse
+from dlsys.resilience.price import Cadence, Disk
+from dlsys.resilience.troubles import Pool, ticks
 
-from dlsys.annotated import checked
-from dlsys.checks import count, refuse, refuse_what
-from dlsys.resilience.plan import Region, TensorEntry
-from dlsys.resilience.tree import PLAIN, at
-from dlsys.tensors import strided
-
-DTYPES = {
-    **{"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16},
-    **{"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8},
-    **{"U64": torch.uint64, "U32": torch.uint32, "U16": torch.uint16, "U8": torch.uint8},
-    **{"C64": torch.complex64, "BOOL": torch.bool, "F8_E4M3": torch.float8_e4m3fn},
-    **{"F8_E5M2": torch.float8_e5m2, "F8_E8M0": torch.float8_e8m0fnu},
+USEFUL, WRITING, SLOWED, REDONE = "useful", "writing", "slowed", "redone"
+DETECTING, WAITING, RESTARTING, MAINTAINED = "detecting", "waiting", "restarting", "maintenance"
+SPENT_ON = {
+    USEFUL: "work that stays",
+    WRITING: "stalls for checkpoints that stay",
+    SLOWED: "what a slow device adds to work that stays",
+    REDONE: "work and stalls that a failure undid, to be done again",
+    DETECTING: "until a failure is noticed",
+    WAITING: "for a device, where no spare is left",
+    RESTARTING: "from a failure to the first step",
+    MAINTAINED: "scheduled maintenance",
 }
-"""torch's types by the names that safetensors has for them."""
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-_KINDS = (
-    "a tensor, a Shard, a PerRank, a dictionary, a list, a tuple, a NumPy array, a number, text, "
-    "bytes or None"
-)
+"""What the time of a run goes into."""
+RUNNING = "running"
 
 
-@checked
-@dataclass(frozen=True, eq=False)
-class Shard:
-    """This rank's part of a tensor that is cut over ranks, along one axis or several.
+class Mark(NamedTuple):
+    """A checkpoint: when it was taken, what had been spent by then, and which turn follows."""
 
-    tensor: the part; it lies at `offsets` in a tensor of the global `shape`. The same part may be
-    held by several ranks. `tensor` may be on the device meta where a shard only says what to read.
-    Raises ValueError where the part reaches beyond the shape.
-    """
-
-    tensor: Tensor
-    offsets: tuple[int, ...]
-    shape: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        for name in ("offsets", "shape"):
-            value = getattr(self, name)
-            if not isinstance(value, list | tuple):
-                refuse(name, value, "a sequence of whole numbers, one for each axis")
-            whole = tuple(count(f"A number of {name}", each, 0) for each in value)
-            object.__setattr__(self, name, whole)
-            if len(whole) != self.tensor.dim():
-                axes = f"of {self.tensor.dim()} numbers, as the tensor has axes"
-                refuse(name, whole, axes)
-        ends = [o + s for o, s in zip(self.offsets, self.tensor.shape, strict=True)]
-        if any(end > size for end, size in zip(ends, self.shape, strict=True)):
-            part = f"a tensor of shape {tuple(self.tensor.shape)}"
-            refuse("offsets", self.offsets, f"such that {part} lies within the shape {self.shape}")
-
-
-@checked
-@dataclass(frozen=True, eq=False)
-class PerRank:
-    """A value that every rank has of its own, such as the state of its random numbers."""
-
-    value: Any
+    at: int
+    useful: int
+    writing: int
+    slowed: int
+    turn: int
 
 
 class State:
-    """A state taken apart: `tree` is JSON, `entries` are tensors by name, `parts` what is held."""
+    """A run that may fail; all times in ticks.
 
-    def __init__(self, state: Any, rank: int) -> None:
-        self.entries: dict[str, TensorEntry] = {}
-        self.parts: dict[Region, Tensor] = {}
-        self._rank, self._inside = rank, False
-        self.private: list[Any] = []
-        self.tree = self._take(state, ())
+    failing: the instants of failures; which: random numbers that say which of them the checkpoint
+    in host memory does not survive; pool: the spares, None where there is always one.
+    """
 
-    def _take(self, value: Any, path: tuple[str, ...]) -> Any:
-        """The tree of a value; every list in it begins with what it stands for."""
-        if type(value) in PLAIN:
-            return value
-        if isinstance(value, Shard):
-            return ["shard", self._keep(path, value.tensor, value.offsets, value.shape)]
-        if isinstance(value, Tensor):
-            return ["tensor", self._keep(path, value, (0,) * value.dim(), tuple(value.shape))]
-        if isinstance(value, np.ndarray):
-            return ["array", self._take(_of_array(value, path), path)[1]]
-        if isinstance(value, PerRank):
-            return self._own(value.value, path)
-        if isinstance(value, bytes):
-            return ["bytes", value.hex()]
-        if isinstance(value, Mapping):
-            pairs = [
-                [_key(key, path), self._take(v, (*path, str(key)))] for key, v in value.items()
-            ]
-            return ["dict", pairs]
-        if isinstance(value, list | tuple):
-            kind = "list" if isinstance(value, list) else "tuple"
-            return [kind, *(self._take(v, (*path, str(i))) for i, v in enumerate(value))]
-        if isinstance(value, np.generic) and type(value.item()) in PLAIN:
-            return value.item()
-        refuse(f"state{at(path)}", value, _KINDS)
-
-    def _own(self, value: Any, path: tuple[str, ...]) -> Any:
-        """What is this rank's alone goes into a tree of its own, under names of its own."""
-        if self._inside:
-            refuse_what(f"state{at(path)}", "a PerRank within a PerRank", "within one alone")
-        self._inside = True
-        self.private.append(self._take(value, (*path, f"rank {self._rank}")))
-        self._inside = False
-        return ["per rank", len(self.private) - 1]
-
-    def _keep(
+    def __init__(
         self,
-        path: tuple[str, ...],
-        tensor: Tensor,
-        offsets: tuple[int, ...],
-        shape: tuple[int, ...],
-    ) -> str:
-        name = "/".join(part.replace("~", "~0").replace("/", "~1") for part in path)
-        where = f"state{at(path)}"
-        strided(where, tensor)
-        if tensor.is_meta:
-            refuse_what(where, "on the device meta", "on a device that holds numbers")
-        if tensor.dtype not in _NAMES:
-            view = "torch.view_as_real(it)" if tensor.is_complex() else "it in another type"
-            refuse_what(where, f"of {tensor.dtype}", f"of a type that safetensors has: pass {view}")
-        if name in self.entries:
-            refuse_what(where, "a key that another one equals as text", "a key of its own")
-        self.entries[name] = TensorEntry(name, shape, _NAMES[tensor.dtype])
-        region = Region(name, offsets, tuple(tensor.shape))
-        self.parts[region] = tensor.detach().resolve_conj().resolve_neg()
-        return name
+        cadence: Cadence,
+        disk: Disk | None,
+        end: int,
+        down: tuple[int, int],
+        failing: Iterator[int],
+        which: random.Random,
+        pool: Pool | None,
+    ) -> None:
+        if disk and cadence.behind:
+            refuse("behind", cadence.behind, "0 where every so many checkpoints go to disk")
+        self.work = max(1, ticks("interval", cadence.interval))
+        self.stall, self.behind = ticks("stall", cadence.stall), ticks("behind", cadence.behind)
+        self.every = disk.every if disk else 0
+        self.disk_share = disk.share if disk else 0.0
+        self.disk_stall = ticks("stall", disk.stall) if disk else 0
+        self.detection, self.restart = down
+        self.disk_restart = ticks("restart_seconds", disk.restart_seconds) if disk else 0
+        self.failing, self.which, self.pool = failing, which, pool
+        self.now, self.end, self.failure = 0, end, next(failing, end)
+        self.spent = dict.fromkeys(SPENT_ON, 0)
+        self.failures = 0
+        self.slow, self.slowdown = 0, 1.0  # how many devices are slow, and what that does to a step
+        self.memory_lost = False  # until the run is up again
+        self.spans: list[tuple[int, int, str]] = []
+        self.undone: list[tuple[int, int]] = []  # back to when, and when that was
+        # The last snapshot, written from `due` on; the last one before; the last one on disk.
+        self.snapshot = self.before = self.on_disk = Mark(0, 0, 0, 0, 1)
+        self.due = 0
+        self.last_good: Mark | None = None  # where what came later was computed wrongly
+        self.begin(1)
 
+    # -- work and checkpoints --------------------------------------------------------------------
 
-def _of_array(array: np.ndarray, path: tuple[str, ...]) -> Tensor:
-    try:
-        return torch.from_numpy(np.ascontiguousarray(array)).reshape(array.shape)
-    except TypeError:
-        refuse_what(f"state{at(path)}", f"an array of {array.dtype}", "of a type that torch has")
+    def begin(self, turn: int) -> None:
+        """A period of work and a stall, which every so many turns is that of the disk, too."""
+        self.turn, self.left = turn, self.work
+        self.stall_left = self.stall + (self.disk_stall if turn == self.every else 0)
 
+    def mark(self, turn: int) -> Mark:
+        """A checkpoint of now."""
+        spent = self.spent
+        return Mark(self.now, spent[USEFUL], spent[WRITING], spent[SLOWED], turn)
 
-def _key(key: Any, path: tuple[str, ...]) -> Any:
-    if type(key) not in (str, int):
-        refuse(f"A key of state{at(path)}", key, "text or a whole number", TypeError)
-    return key
+    def saved(self) -> None:
+        """A snapshot is complete; the one before has been written, as `behind` is in a period."""
+        to_disk = self.turn == self.every
+        mark = self.mark(1 if to_disk else self.turn + 1)
+        self.before, self.snapshot, self.due = self.snapshot, mark, self.now + self.behind
+        if to_disk:
+            self.on_disk = mark
+        self.begin(mark.turn)
+
+    def run_until(self, until: int) -> None:
+        """Work, and save when it is time to."""
+        start, spent = self.now, self.spent
+        while self.now < until:
+            if self.left == self.work:
+                self.run_periods(until)
+            if self.left:
+                wall = round(self.left * self.slowdown) if self.slow else self.left
+                passed = min(wall, until - self.now)
+                done = self.left if passed == wall else self.left * passed // wall
+                spent[USEFUL] += done
+                spent[SLOWED] += passed - done
+                self.left -= done
+            else:
+                passed = min(self.stall_left, until - self.now)
+                spent[WRITING] += passed
+                self.stall_left -= passed
+            self.now += passed
+            if not (self.left or self.stall_left):
+                self.saved()
+        if start < self.now:
+            self.spans.append((start, self.now, RUNNING))
+
+    def run_periods(self, until: int) -> None:
+        """As many whole periods as fit, at once: up to the next one that goes to disk."""
+        wall = round(self.work * self.slowdown) if self.slow else self.work
+        period, spent = wall + self.stall, self.spent
+        fit = (until - self.now) // period
+        if self.every:
+            fit = min(fit, self.every - self.turn)
+        if fit > 1:
+            spent[USEFUL] += (fit - 1) * self.work
+            spent[WRITING] += (fit - 1) * self.stall
+            spent[SLOWED] += (fit - 1) * (wall - self.work)
+            self.now += (fit - 1) * period
+            self.turn += fit - 2
+            self.saved()  # the last of them; one period more fits, in which it is written
+
+    # -- going back ------------------------------------------------------------------------------
+
+    def back_to(self, mark: Mark) -> None:
+        """Go back to a checkpoint: what was done since is to be done again."""
+        spent = self.spent
+        for kind, then in ((USEFUL, mark.useful), (WRITING, mark.writing), (SLOWED, mark.slowed)):
+            spent[REDONE] += spent[kind] - then
+            spent[kind] = then
+        self.undone.append((mark.at, self.now))
+        self.snapshot = self.before = mark
+        self.due = self.now
+        if mark.at < self.on_disk.at:
+            self.on_disk = mark
+        if self.last_good and mark.at <= self.last_good.at:
+            self.last_good = None  # whatever was wrong is gone, seen or unseen
+        self.begin(mark.turn)
+
+    def durable(self) -> Mark:
+        """The last checkpoint that has been written."""
+        return self.snapshot if self.now >= self.due else self.before
+
+    def fail(self) -> None:
+        """A device fails: the run goes back to where that leaves it a checkpoint."""
+        self.failures += 1
+        self.failure = next(self.failing, self.end)
+        if self.pool:
+            self.pool.lose(self.now)
+        if self.disk_share and self.which.random() < self.disk_share:
+            self.memory_lost = True
+        self.back_to(self.on_disk if self.memory_lost else self.durable())
+
+    # -- being down ------------------------------------------------------------------------------
+
+    def spend(self, kind: str, length: int) -> bool:
+        """Spend time on that; False where a failure, which then has happened, or the end came."""
+        start, stop = self.now, min(self.now + length, max(self.now, self.failure), self.end)
+        self.spent[kind] += stop - start
+        self.now = stop
+        if start < stop:
+            self.spans.append((start, stop, kind))
+        if stop < start + length and stop < self.end:
+            self.fail()
+        return stop == start + length
+
+    def come_up(self) -> bool:
+        """Restart; whether that succeeds."""
+        up = self.spend(RESTARTING, self.disk_restart if self.memory_lost else self.restart)
+        self.memory_lost = self.memory_lost and not up
+        return up
+
+    def recover(self) -> None:
+        """From a failure to the first step; a failure in between begins that anew."""
+        while self.now < self.end:
+            if self.spend(DETECTING, self.detection):
+                ready = self.pool.ready(self.now) if self.pool else self.now
+                if self.spend(WAITING, ready - self.now) and self.come_up():
+                    return
+
+    def stop(self, length: int) -> None:
+        """A stop that is planned: save first, at every level, so that nothing is lost."""
+        if self.spend(WRITING, self.stall + self.behind + self.disk_stall):
+            self.turn = self.every or self.turn
+            self.saved()
+            self.due = self.now
+            if self.spend(MAINTAINED, length) and self.come_up():
+                return
+        self.recover()
