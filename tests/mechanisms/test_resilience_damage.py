@@ -181,7 +181,18 @@ def test_a_manifest_with_a_right_hash_is_still_judged(copy, fields, sentence):
 
 
 def test_a_state_that_is_no_tree_is_refused_and_runs_nothing(copy):
-    for state in (["call", "os.system"], [], {"a": 1}, ["tensor", "nothing"], ["dict", 3], [["x"]]):
+    deep: Any = 1
+    for _ in range(200):
+        deep = ["list", deep]
+    for state in (
+        deep,
+        ["call", "os.system"],
+        [],
+        {"a": 1},
+        ["tensor", "nothing"],
+        ["dict", 3],
+        [["x"]],
+    ):
         forged(copy, state=state)
         assert "manifest.json does not hold together: " in refused(copy)
 
