@@ -72,7 +72,7 @@ def test_the_losses_are_those_of_a_run_that_was_never_killed(runs):
         run.train(MORE)
         return run.state()
 
-    before = world.launch(never, RANKS).results[0]
+    before = world.simulate(never, RANKS).results[0]
     found = latest(folder / "saved")
     assert (found.step, len(found.manifest.files)) == (MORE, FEWER)
     after = restore(found)
