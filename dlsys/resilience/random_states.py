@@ -32,7 +32,7 @@ class RandomStates:
 
     @contextmanager
     def own(self) -> Iterator[None]:
-        """Where simulated ranks draw by Python and NumPy; in a process of its own it does nothing."""
+        """Where a simulated rank draws by Python and NumPy; elsewhere it does nothing."""
         if here.comm is None:
             yield
             return

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -95,7 +96,8 @@ def touches_disk(called: Any) -> bool:
 def life(comm: Communicator, root: Path, job: Job, death: Death | None) -> tuple[int, Any]:
     """From the last checkpoint on to the end, or to a death before it; the step it began from."""
     run, mine = trainer(comm), death is not None and comm.rank in death.ranks
-    found = run.resume(root / "saved")
+    with warnings.catch_warnings(action="ignore"):  # of what is skipped, which is counted below
+        found = run.resume(root / "saved")
     if comm.rank == 0:
         skipped = len(found.skipped) if found else 0
         (root / "life").write_text(f"{run.step} {skipped}")
@@ -237,7 +239,7 @@ def end_life(root: Path, job: Job, death: Death | None, told: Told) -> None:
     """Launch a life, and note how it ended."""
     killer = Killer(root, len(death.ranks) if death and death.where == "outside" else 1)
     try:
-        told.state = world.launch(life, job.ranks, args=(root, job, death)).results
+        told.state = world.launch(life, job.ranks, args=(root, job, death), check=False).results
     except world.WorldError as error:
         if death is None or "SIGKILL" not in str(error):
             raise

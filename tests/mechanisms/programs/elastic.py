@@ -1,6 +1,6 @@
 """Training under torchrun, of whose first life the last rank kills itself.
 
-    elastic.py FOLDER STEPS KILLED: until STEPS are done; the rank dies after KILLED of them.
+elastic.py FOLDER STEPS KILLED: until STEPS are done; the rank dies after KILLED of them.
 """
 
 import os
