@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from dlsys.resilience.draw import draw_devices, draw_intervals, draw_month
     from dlsys.resilience.explorer import explore
     from dlsys.resilience.failures import (
+        RUNS,
         Part,
         PublishedRun,
-        RUNS,
         failures_a_year,
         mtbf,
         yearly_failures,
