@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import functools
 import importlib
+import itertools
 import math
 import re
 
@@ -154,7 +155,7 @@ def tables_without_caption(cells):
 def test_the_paragraph_that_tells_an_answer_follows_its_prediction_and_waits_with_it(path):
     """The page hides one paragraph behind a prediction: with a cell between it would stand in sight."""
     everything = notebook(path).cells
-    for cell, then in zip(everything, everything[1:], strict=False):
+    for cell, then in itertools.pairwise(everything):
         if "predict" in cell.metadata.get("tags", []):
             told = then.cell_type == "markdown" or "after-prediction" in then.metadata.get(
                 "tags", []
