@@ -38,6 +38,8 @@ LISTED = MECHANISMS / "mutants.toml"
 FILES = ("plan.py", "check.py", "price.py")
 MORE = {  # what else has formulas, by slug
     "precision": ("block_formats.py", "number_line.py", "recipe.py"),
+    "recomputation": ("chain.py", "keeping.py", "lifetimes.py", "scaling.py"),
+    "resilience": ("boxes.py", "failures.py", "scaling.py"),
     "zero": ("flat.py", "scaling.py"),
 }
 READ = ("LICENSE", "chapters/memory_wall.md")  # texts on which tests train
