@@ -6,7 +6,9 @@ BYTES = "peak_a = {}\npeak_b = {}\nagain = {}\nlonger = {}\nmfu = {}"
 RIGHT_BYTES = ["24.8e9", "33.7e9", "288e12", "25", "0.376"]
 LAW = "segments = {}\nheld = {}\ntwice = {}\ndeeper = {}\nkeeps_least = {}"
 RIGHT_LAW = ["36", "72", "25", "2", "144"]
-REPORTS = "run_a = {}\nrun_b = {}\nrun_c = {}\nrun_d = {}\nrun_e = {}\nrun_f = {}\nlonger = {}"
+REPORTS = (
+    "run_a = {}\nrun_b = {}\nrun_c = {}\nrun_d = {}\nrun_e = {}\nrun_f = {}\nnested_longer = {}"
+)
 RIGHT_REPORTS = ["2", "4", "7", "1", "6", "3", "66.7"]
 MFU = "mfu = {}\ntimes = {}"
 RIGHT_MFU = ["0.3273", "1.636"]
@@ -660,9 +662,9 @@ return min(plans, key=peak)""",
             0,
             (0.436364, "This is HFU"),
             (0.654545, "So the report says"),
-            (0.218182, "Backward is in MFU as well"),
+            (0.218182, "These are forward runs alone, all of them"),
             (0.4, "So it is in the plain run"),
-            (0.109091, "This is one forward pass"),
+            (0.109091, "This is forward alone, once"),
             (32.7, "A fraction is wanted, not a percentage"),
         ),
         *one_of(
