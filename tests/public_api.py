@@ -30,6 +30,7 @@ from dlsys import (
     pipeline_parallel,
     precision,
     recomputation,
+    resilience,
     tensor_parallel,
     world,
     zero,
@@ -49,6 +50,8 @@ ENERGY = memory_wall.energy(3600.0, 8, 500.0, pue=1.1)
 UNITS = {"a": 8, "b": 16}
 MODEL = GPT(TINY)
 STEPS = zero.step_plan(3, UNITS, 4)
+CHAIN, SEGMENTS = recomputation.uniform(4), recomputation.segments(4, 2)
+REMADE = recomputation.remade(TINY)[0]
 ALONE = pipeline_parallel.gpipe(1, 2)
 TOKENS = torch.zeros(2, 4, dtype=torch.long)
 DOUBLE = recomputation.Graph(
@@ -174,6 +177,31 @@ def parts(comm: world.Communicator) -> dict[str, Any]:
 def of_part(cls: type) -> Methods:
     """The methods of a class whose objects need a communicator."""
     return Methods(cls, lambda program: program(parts(world.current())[cls.__name__]))
+
+
+@functools.lru_cache(1)
+def saved() -> str:
+    """A checkpoint."""
+    return str(resilience.save({"w": torch.ones(2)}, "saved", 0))
+
+
+def saver(program: Callable[[resilience.AsyncSaver], Any]) -> Any:
+    """What a program does with a saver, whose thread has ended before another one begins."""
+    with resilience.AsyncSaver("saved beside", keep=2) as one:
+        return program(one)
+
+
+def training(comm: world.Communicator | None = None) -> resilience.Trainer:
+    """A run of one weight."""
+    model = torch.nn.Linear(1, 1)
+    order = resilience.SampleOrder(4, 2)
+    return resilience.Trainer(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        order,
+        lambda model, rows: model(rows[:, None].float()).mean(),
+        comm=comm,
+    )
 
 
 def fail() -> None:
@@ -415,6 +443,19 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "recomputation.keep_in_layer": {"block": MODEL.layers[0], "keep": ["ffn.input"]},
     "recomputation.keeping_of": {"graph": DOUBLE, "keep": ["y"]},
     "recomputation.*[a-z_]": {"graph": DOUBLE},
+    "recomputation.*": {
+        **{"plan": SEGMENTS, "chain": CHAIN, "k": 2, "layer": CHAIN.layers[0], "link": LINK}
+    },
+    "recomputation.Chain": {"layers": CHAIN.layers},
+    "recomputation.Layer": {"name": "a", "input_bytes": 1, "saved_bytes": 2},
+    "recomputation.Plan.[dp]*": {"chain": recomputation.uniform(1)},
+    "recomputation.Remade.seconds": {"number_format": "bf16"},
+    "recomputation.against_tensor_parallel": {"tensor_parallel": 2},
+    "recomputation.draw_front": {"points": recomputation.front(CHAIN)},
+    "recomputation.micro_batch_overhead": {"share": 0.3, "parts": 2},
+    "recomputation.stage_layers": {"stages": 2, "micro_batches": 4},
+    "recomputation.uniform": {"layer": CHAIN.layers[0]},
+    "recomputation.width_to_offload": {"bandwidth": 1e9},
     "tensor_parallel.Collective.*": {},
     "tensor_parallel.Layout.recut": {"name": "norm.weight"},
     "tensor_parallel.Layout.times": {"parameter": LAYOUT.parameters[0]},
@@ -489,6 +530,30 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     },
     "zero.tokens_to_*": {"bandwidth": 1e9},
     "zero.step_plan": {"stage": 3, "units": UNITS},
+    "resilience.AsyncSaver*": {"folder": "saved beside", "state": {"w": torch.ones(2)}, "step": 1},
+    "resilience.Manifest.*": {"file": 0, "regions": [resilience.Region("w", (0,), (2,))]},
+    "resilience.PerRank": {"value": 1},
+    "resilience.Shard": {"tensor": torch.ones(2), "offsets": (0,), "shape": (4,)},
+    "resilience.SampleOrder*": {
+        "samples": 4,
+        "state_dict": {"samples": 4, "seed": 0, "epoch": 1, "next": 2},
+    },
+    "resilience.Trainer": {
+        "model": Later(lambda: torch.nn.Linear(1, 1)),
+        "optimizer": Later(stepped_soon),
+        "order": resilience.SampleOrder(4, 2),
+        "loss": lambda model, rows: model(rows[:, None].float()).mean(),
+    },
+    "resilience.Trainer.*": {
+        "steps": 2,
+        "folder": "trained",
+        "state": Later(lambda: training().state()),
+    },
+    "resilience.latest": {"folder": "saved"},
+    "resilience.rotate": {"folder": "saved beside", "keep": 2},
+    "resilience.restore": {"checkpoint": Later(lambda: saved())},
+    "resilience.save*": {"state": {"w": torch.ones(2)}, "folder": "saved", "step": 1},
+    "resilience.verify": {"folder": Later(lambda: saved())},
     "units.Catalogue": {"kind": "thing", "entries": {"a": 1}},
     "units.parse_bytes": {"text": "80 GB"},
     "units.parse_seconds": {"text": "3 ms"},
@@ -505,6 +570,69 @@ WORLDS: dict[str, dict[str, Any]] = {
     "world.measure_plan": {"plan": RING},
 }
 ARGUMENTS |= WORLDS
+RERUNS: dict[str, dict[str, Any]] = {
+    "recomputation.Checkpointed": {"module": torch.nn.Identity()},
+    "recomputation.Plan.run": {"modules": [torch.nn.Identity()]},
+    "recomputation.Recomputing": {"module": MODEL, "plan": recomputation.keep_all(2)},
+    "recomputation.Recomputing.forward": {"tokens": TOKENS},
+    "recomputation.keeping_results": {"keep": recomputation.LINEAR},
+    "recomputation.checkpoint": {"function": lambda: None},
+    "recomputation.measure": {"step": lambda: None},
+}
+ARGUMENTS |= RERUNS
+SAVING = resilience.Cadence(1e3, 10.0)
+FAILING = resilience.simulate_run(SAVING, 1e5, 1e4)
+DISK = resilience.Disk(4, 30.0, 0.1)
+CADENCE: dict[str, dict[str, Any]] = {
+    **{
+        f"resilience.{name}": {
+            "write_seconds": 60.0,
+            "mtbf_seconds": 1e4,
+            "stall": 10.0,
+            "repair_seconds": 1e4,
+            "failures_a_year": 0.2,
+        }
+        for name in ("*_interval", "*_share", "*_spares", "*_cadence", "*_pay*", "devices_*", "sh*")
+    },
+    "resilience.Cadence": {"interval": 100.0, "stall": 1.0},
+    "resilience.Corruption": {"mtbf_seconds": 1e6, "found_seconds": 1e3},
+    "resilience.Disk": {"every": 4, "stall": 10.0, "share": 0.1},
+    "resilience.Maintenance": {"every_seconds": 1e6, "lasts_seconds": 1e3},
+    "resilience.Part": {"name": "device", "count": 8, "failures_a_year": 0.2},
+    "resilience.PublishedRun": {"name": "a run", "days": 2.0, "causes": {"x": 3}, "source": "us"},
+    "resilience.PublishedRun.share": {"cause": "CPU"},
+    "resilience.SimulatedRun.share": {"kind": "useful"},
+    "resilience.Spares": {"count": 4, "repair_seconds": 1e4},
+    "resilience.Stragglers": {"mtbf_seconds": 1e5, "slowdown": 1.5, "found_seconds": 1e3},
+    "resilience.Weibull": {"mtbf_seconds": 1e4, "shape": 0.7},
+    "resilience.asynchronous_pays": {"snapshot_seconds": 5.0, "write_seconds": 60.0},
+    "resilience.compare_replicas": {"replicas": {"w": torch.ones(2)}},
+    "resilience.corruption_pays": {"corruption_seconds": 1e6},
+    "resilience.devices_at_waste": {"share": 0.1},
+    "resilience.two_levels_pay": {"share": 0.1},
+    "resilience.draw_devices": {
+        "devices": [64, 128],
+        "failures_a_year": 0.2,
+        "write_seconds": [60.0],
+    },
+    "resilience.draw_intervals": {"write_seconds": 60.0, "mtbf_seconds": 1e4},
+    "resilience.draw_month": {"run": FAILING},
+    "resilience.failures_a_year": {"mttf_seconds": 1e8},
+    "resilience.false_alarms": {"ranks": 64, "windows": 100, "threshold": 3.0},
+    "resilience.m*": {"values": [1, 1, 2]},
+    "resilience.mtbf": {"parts": [resilience.Part("device", 8, 0.2)]},
+    "resilience.outliers": {"values": [1.0, 1.1, 1.2]},
+    "resilience.search": {"cadences": [SAVING], "runs": 2},
+    "resilience.shares": {"cadence": SAVING},
+    "resilience.simulate_run": {"cadence": SAVING, "seconds": 1e5, "failures": 1e4},
+    "resilience.state_bytes": {},
+    "resilience.step_times": {"timeline": world.simulate(lambda c: c.compute(1.0), 3).timeline},
+    "resilience.stragglers": {"times": [[1.0, 1.1, 1.2]] * 20},
+    "resilience.waiting_share": {"spares": 4},
+    "resilience.waited_for": {"waits": [[1.0, 0.0, 1.2]] * 20},
+    "resilience.yearly_failures": {"parts": [resilience.Part("device", 8, 0.2)]},
+}
+ARGUMENTS |= CADENCE
 # What is called in another way than by its name.
 INSTEAD: dict[str, Callable[..., Any]] = {
     f"world.{name}": unlaunched(getattr(world, name))
@@ -517,12 +645,24 @@ def draw_a_step(**options: Any) -> Any:
     return data_parallel.draw_overlap(STEP, **options)
 
 
+def search_a_day(**options: Any) -> Any:
+    """`search`, which hands on what is simulated."""
+    return resilience.search(seconds=1e5, failures=1e4, **options)
+
+
 def recut(name: str) -> Any:
     """`Layout.recut`, whose `name` has no name."""
     return LAYOUT.recut(name)
 
 
+def checkpointed(function: Callable[..., Any]) -> Any:
+    """`checkpoint`, whose `function` has no name."""
+    return recomputation.checkpoint(function)
+
+
+INSTEAD["recomputation.checkpoint"] = checkpointed
 INSTEAD["data_parallel.draw_overlap"] = functools.wraps(data_parallel.draw_overlap)(draw_a_step)
+INSTEAD["resilience.search"] = functools.wraps(resilience.search)(search_a_day)
 INSTEAD["tensor_parallel.Layout.recut"] = recut
 # Whose methods are called.
 METER = data_parallel.NoiseMeter()
@@ -558,6 +698,19 @@ OBJECTS: dict[str, Any] = {
     "precision.QuantizedLinear": precision.QuantizedLinear(
         torch.nn.Linear(4, 4), precision.LINEAR_RECIPES["mxfp8"]
     ),
+    "recomputation.Plan": recomputation.keep_all(1),
+    "recomputation.Checkpointed": recomputation.Checkpointed(torch.nn.Identity()),
+    "recomputation.Recomputing": recomputation.Recomputing(MODEL, recomputation.keep_all(2)),
+    "resilience.AsyncSaver": Methods(resilience.AsyncSaver, saver),
+    "resilience.SampleOrder": resilience.SampleOrder(4, 2),
+    "resilience.Trainer": Methods(resilience.Trainer, lambda program: program(training())),
+    "resilience.Manifest": resilience.Manifest(
+        1,
+        (resilience.TensorEntry("w", (2,), "F32"),),
+        (resilience.FileEntry((resilience.Region("w", (0,), (2,)),)),),
+    ),
+    "resilience.PublishedRun": resilience.RUNS["llama3-405b"],
+    "resilience.SimulatedRun": FAILING,
     "transformer.TransformerSpec": TINY,
     "pipeline_parallel.Pipeline": of_part(pipeline_parallel.Pipeline),
     "tensor_parallel.ColumnParallelLinear": of_part(tensor_parallel.ColumnParallelLinear),
@@ -574,6 +727,7 @@ OBJECTS: dict[str, Any] = {
     "world.Timeline": RUN.timeline,
     "world.Traffic": RUN.traffic,
 }
+OBJECTS |= {"recomputation.Plan": recomputation.keep_all(1), "recomputation.Remade": REMADE}
 GIVEN = "functions of the package make it, out of what they have checked"
 INSIDE = "a part of what the package is built of, called by itself alone"
 # What is not called, and why; patterns of names.
@@ -589,6 +743,7 @@ NOT_CALLED = {
             *("pipeline_parallel.DeferredWeights.*", "model.[!G]*", "*GPT.embed", "*GPT.initial"),
             *("*GPT.positions_of", "*GPT.read_out", "*GPT.rotation", "*GPT.stream_shape"),
             *("pipeline_parallel.Stage.forward", "pipeline_parallel.Stage.message"),
+            *("recomputation.Rerun.forward", "recomputation.Rerun.backward"),
         ),
         INSIDE,
     ),
@@ -601,6 +756,8 @@ NOT_CALLED = {
             *("notebook.quiz.Quiz", "notebook.show.Table", "pipeline_parallel.Price"),
             *(
                 "pipeline_parallel.Span",
+                "recomputation.Instant",
+                "recomputation.Measured",
                 "precision.MixedState",
                 "precision.Quantized",
                 "tensor_parallel.Kept",
@@ -613,9 +770,20 @@ NOT_CALLED = {
                 "exercises.Sealed",
             ),
             *("recomputation.Execution", "recomputation.Keeping", "recomputation.Lifetime*"),
+            *("recomputation.Best", "recomputation.Law", "recomputation.Moment"),
+            *("recomputation.OffloadPrice", "recomputation.Optimum", "recomputation.Price"),
+            "recomputation.Remade",
+            *("resilience.Found", "resilience.Majority", "resilience.Shares", "resilience.Slow"),
+            *("resilience.SimulatedRun", "resilience.Stretch"),
             *("world.CallRecord", "world.Fit", "world.Message", "world.Run", "world.Span"),
             *("world.Timeline", "world.TorchCommunicator", "world.Traffic"),
             *(
+                "resilience.Checkpoint",
+                "resilience.FileEntry",
+                "resilience.Manifest",
+                "resilience.Read",
+                "resilience.Region",
+                "resilience.TensorEntry",
                 "zero.Flat",
                 "zero.Held",
                 "zero.Piece",
@@ -635,7 +803,7 @@ NOT_CALLED = {
     **dict.fromkeys(
         (
             *("data_parallel.Bucket", "data_parallel.BucketPlan", "tensor_parallel.Layout"),
-            *("zero.Action", "zero.StepPlan"),
+            *("recomputation.Plan", "recomputation.Segment", "zero.Action", "zero.StepPlan"),
         ),
         "its check() proves it right",
     ),
@@ -656,6 +824,11 @@ NOT_CALLED = {
 FREE = {
     "units.Catalogue.kind",
     "exercises.plain.where",
+    "folder",
+    "resilience.AsyncSaver.save.state",
+    "resilience.restore.like",
+    "resilience.save.state",
+    "resilience.save_manifest_first.state",
     "expression",
     "expected",
     "value",
@@ -672,11 +845,13 @@ FREE = {
     "title",
 }
 # What is given back as it came, finite or not.
-PASSED_ON = {"exercises.plain.value", "precision.Format.round.x"}
+PASSED_ON = {"exercises.plain.value", "resilience.PerRank.value", "precision.Format.round.x"}
 # Other words under which a sentence may speak of an argument.
 WORDS: dict[str, tuple[str, ...]] = {
     "kind": ("collective",),
     "losses": ("loss",),
+    "folder": ("it is no checkpoint", "is missing"),
+    "checkpoint": ("is missing",),
     "tp": ("tensor-parallel degree",),
     "degrees": ("tensor-parallel degree",),
     "tensor_parallel": ("tensor-parallel degree",),
@@ -723,6 +898,7 @@ IN_A_WORLD = (
     "collectives.Plan.run",
     "pipeline_parallel.Pipeline*",
     "precision.LossScaler",
+    "resilience.compare_replicas",
     "tensor_parallel.*Linear.forward",
     "tensor_parallel.*Embedding.forward",
     "tensor_parallel.TensorParallelGPT.*",

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     )
     from dlsys.recomputation.layer_values import keep_in_layer
     from dlsys.recomputation.lifetimes import Lifetime, Lifetimes, lifetimes
-    from dlsys.recomputation.measure import Instant, Measured, measure
+    from dlsys.recomputation.measuring import Instant, Measured, measure
     from dlsys.recomputation.offload import Offload
     from dlsys.recomputation.offload_price import OffloadPrice, offload_price
-    from dlsys.recomputation.optimal import Best, Optimum, front, optimal, smallest
+    from dlsys.recomputation.optimum import Best, Optimum, front, optimal, smallest
     from dlsys.recomputation.orders import best_order, greedy_order
     from dlsys.recomputation.plan import (
+        MODES,
         Chain,
         Layer,
-        MODES,
         Plan,
         Segment,
         every,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
     from dlsys.recomputation.price import Moment, Price, closed_form, moments, price
     from dlsys.recomputation.rerun import Rerun
-    from dlsys.recomputation.run import Checkpointed, Recomputing, run
+    from dlsys.recomputation.run import Checkpointed, Recomputing
     from dlsys.recomputation.run_lifetimes import Execution, execute
     from dlsys.recomputation.scaling import (
         Law,

@@ -11,6 +11,8 @@ from dlsys.transformer.activations import activations
 UNIT = Layer("unit", 1, 1, 1, 2, tail=1)
 """A layer of one byte that keeps its input alone, as a linear layer does; backward costs twice."""
 
+BEHIND = ("attention.output_input", "attention.dropout_mask")
+
 
 @checked
 def uniform(layers: int, layer: Layer = UNIT) -> Chain:
@@ -37,7 +39,9 @@ def chain_of(
     its full sum where each layer is recomputed. A device has 1/t of the FLOPs, a product's backward
     is twice its forward, and flash attention has no core to drop.
 
-    A core's tail is its weighted sum. A layer's tail is its last product (down) where no dropout
+    Behind the core lie its output, the dropout after it and the feed-forward network. Run again it
+    computes with copies of queries, keys and values, which plain training keeps in their place.
+    Its tail is the weighted sum. A layer's tail is its last product (down) where no dropout
     stands behind it, and the head's tail is nothing: the loss keeps its last tensor.
 
     Raises as `activations` does.
@@ -48,6 +52,9 @@ def chain_of(
     ends = activations(spec, batch, t, cut, "full", flash, dropout=dropout)
     saved = kept.per_layer + sum(kept.statistics.values())
     core_bytes = kept.per_layer - bare.per_layer
+    parts = {**kept.terms, **kept.statistics}
+    behind = sum(n for name, n in parts.items() if name.startswith("ffn.") or name in BEHIND)
+    copied = sum(parts[f"attention.{name}"] for name in ("query", "key", "value"))
     made = []
     for i in range(spec.layers):
         flops = {name: n / t for name, n in spec.operations(batch, i).items()}
@@ -64,11 +71,13 @@ def chain_of(
                 core,
                 0.0 if dropout else flops["ffn_down"],
                 flops["weighted_sum"] if core_bytes else 0.0,
+                behind if core_bytes else 0,
+                copied if core_bytes else 0,
             )
         )
-    parts = kept.outside
-    mask = parts.get("embedding.dropout_mask", 0)
-    rest = sum(parts.values()) - mask
+    outside = kept.outside
+    mask = outside.get("embedding.dropout_mask", 0)
+    rest = sum(outside.values()) - mask
     product = spec.operations(batch)["head"] / t
-    head = Layer("head", parts["final.norm_input"], rest, product, 2 * product)
+    head = Layer("head", outside["final.norm_input"], rest, product, 2 * product)
     return Chain((Layer("embedding", 0, mask, 0.0, 0.0), *made, head))

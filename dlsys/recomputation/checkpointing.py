@@ -121,12 +121,14 @@ class Region:
         def catch(x: Tensor) -> Tensor:
             nonlocal number
             number += 1
-            self._compare(number, x)
             alone = x.detach()  # without the second run's graph
+            if number > needed[-1]:
+                return alone
+            self._compare(number, x)
             if self._saved[number].place() is not None:
                 caught[number] = alone, x._version
             if number == needed[-1]:
-                raise _Ended(self)
+                raise _Ended
             return alone
 
         args, kwargs = self._arguments()
@@ -135,10 +137,9 @@ class Region:
             hooks = saved_tensors_hooks(catch, lambda x: x)
             with self._state.restored(), torch.enable_grad(), around, hooks:
                 self._function(*args, **kwargs)
-        except _Ended as end:
-            if end.region is not self:  # of a checkpoint around this one
-                raise
-        else:
+        except _Ended:  # this region's: another's hooks see nothing of what is saved in here
+            pass
+        if number < needed[-1]:
             raise RecomputationError(
                 f"{_name(self._function)} saved {len(self._saved)} tensors in forward, and "
                 f"{number + 1} when it ran again in backward. {_ADVICE}"
@@ -184,12 +185,12 @@ class _Saved(NamedTuple):
     look: Look
 
 
-class _Ended(BaseException):
-    """Ends a region's second run, which no `except Exception` of the function should stop."""
+class _Ended(Exception):  # noqa: N818  (it is no error)
+    """Ends a region's second run.
 
-    def __init__(self, region: Region) -> None:
-        super().__init__()
-        self.region = region
+    An Exception, for after others torch would leave out the forward hooks that are to run always.
+    A function that stops it goes on for nothing.
+    """
 
 
 _ADVICE = "It must do the same both times: look for what it reads beside its arguments."

@@ -16,7 +16,7 @@ from dlsys.recomputation.plan import RECOMPUTE, Chain, Plan
 from dlsys.recomputation.price import BACKWARD, FORWARD, REBUILD, Moment, Price, kept, price
 
 if TYPE_CHECKING:
-    from dlsys.recomputation.optimal import Best
+    from dlsys.recomputation.optimum import Best
 
 # Okabe and Ito's palette; hatches tell the same things apart in grey.
 BYTES: Mapping[str, Mapping[str, Any]] = {

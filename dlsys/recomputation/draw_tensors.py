@@ -91,7 +91,7 @@ def draw_keepings(graph: Graph) -> Figure:
         cells.bar([x] * len(rows), 1, 1, [y - 0.5 for y in rows], color=color, edgecolor=GROUND)
     cells.set_xticks(range(0, len(front), 5))
     cells.set_yticks(range(len(names)), names, fontsize=6)
-    cells.set(xlim=(-0.5, len(front) - 0.5), ylim=(len(names) - 0.5, -0.5))
+    cells.set(xlim=(-0.5, len(front) - 0.5), ylim=(max(0.5, len(names) - 0.5), -0.5))
     cells.set_xlabel("points of the curve, from the right")
     return figure
 

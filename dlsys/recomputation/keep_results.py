@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from dlsys.annotated import checked
 from dlsys.checks import refuse
@@ -21,7 +21,7 @@ LINEAR = (torch.ops.aten.mm, torch.ops.aten.addmm)
 _SKIPPED = torch.ops.aten.detach  # checkpoints detach what they catch, in the second run alone
 
 
-def keeping_results(keep: Container[Any] | Policy) -> Callable[..., Any]:
+def keeping_results(keep: Sequence[Any] | Policy) -> Callable[..., Any]:
     """A function that is called as `checkpoint` is, and runs again all but what `keep` names.
 
     - keep: operations of torch (`torch.ops.aten.mm`), or `keep(operation, *args, **kwargs)`, which
@@ -34,7 +34,7 @@ def keeping_results(keep: Container[Any] | Policy) -> Callable[..., Any]:
     Source: the selective policy is that of PyTorch's `create_selective_checkpoint_contexts`; what
     pays, Korthikanti et al. 2022 (arXiv 2205.05198), section 5.
     """
-    if not callable(keep) and not (isinstance(keep, Container) and not isinstance(keep, str)):
+    if not callable(keep) and not isinstance(keep, list | tuple):
         refuse("keep", keep, "operations, such as (torch.ops.aten.mm,), or a function of one")
 
     def policy(operation: Any, *args: Any, **kwargs: Any) -> bool:
@@ -105,7 +105,7 @@ class _Places(TorchDispatchMode):
 
     def call(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The result of the operation, which is the one at `self.place`."""
-        raise NotImplementedError
+        return func(*args, **kwargs)
 
 
 class _Note(_Places):
@@ -138,4 +138,7 @@ class _Take(_Places):
                 f"Operation {self.place} was {then} in forward, and is {func} when it runs again "
                 "in backward: the function must do the same both times."
             )
-        return func(*args, **kwargs) if self.place not in self._results else result
+        if self.place not in self._results:
+            return func(*args, **kwargs)
+        # What is given back gets the second run's graph, which is not to stay with what is saved.
+        return tree_map(Tensor.detach, result)

@@ -43,6 +43,8 @@ class Layer:
     - core: the part of `forward` that makes these again; 0 with bytes that are free to remake
     - tail, core_tail: the parts of `forward` and `core` behind the last tensor that is saved, which
       early stop leaves out: nothing in backward needs their result
+    - behind_bytes: of `saved_bytes`, what lies behind the core: freed before that is made again
+    - copied_bytes: what the core saves, run again, beside `core_bytes`: copies of what it is given
 
     A layer's output is the next one's input and counted there. Raises ValueError for a number that
     is negative, or for a part that is more than what it is part of.
@@ -57,6 +59,8 @@ class Layer:
     core: float = 0.0
     tail: float = 0.0
     core_tail: float = 0.0
+    behind_bytes: float = 0
+    copied_bytes: float = 0
 
     def __post_init__(self) -> None:
         text("A layer's name", self.name)
@@ -67,6 +71,12 @@ class Layer:
         self._part("core", "forward")
         self._part("tail", "forward")
         self._part("core_tail", "core")
+        self._part("behind_bytes", "saved_bytes", less="core_bytes")
+
+    @property
+    def rebuilt_bytes(self) -> float:
+        """What it holds when its core has been run again."""
+        return self.saved_bytes - self.behind_bytes + self.copied_bytes
 
     def _part(self, part: str, whole: str, less: str = "") -> None:
         most = getattr(self, whole) - (getattr(self, less) if less else 0)

@@ -140,9 +140,11 @@ def _moments(plan: Plan, layers: tuple[Layer, ...], early_stop: bool) -> Iterato
             layer = layers[i]
             if segment.mode == SELECTIVE and layer.core_bytes:
                 cost += layer.core - (layer.core_tail if early_stop else 0)
-                held += layer.core_bytes
-                yield Moment(REBUILD, i, cost, held)
-            cost, held = cost + layer.backward, held - layer.saved_bytes
+                held -= kept(segment, i, layer)
+                yield Moment(REBUILD, i, cost, held + layer.rebuilt_bytes)
+            else:
+                held -= layer.saved_bytes
+            cost += layer.backward
             yield Moment(BACKWARD, i, cost, held)
 
 

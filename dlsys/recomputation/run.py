@@ -12,6 +12,7 @@ from dlsys.annotated import checked
 from dlsys.checks import refuse
 from dlsys.recomputation.checkpointing import checkpoint
 from dlsys.recomputation.plan import RECOMPUTE, SELECTIVE, Plan, Segment
+from dlsys.tensors import indices
 
 CORE = "core"
 """What the module is called, in every layer, that selective recomputation runs again."""
@@ -114,12 +115,15 @@ class Recomputing(nn.Module):
             )
         self.module, self.plan = module, plan
 
+    @checked
     def forward(
         self, tokens: Tensor, targets: Tensor | None = None, positions: Tensor | None = None
     ) -> Tensor:
         """tokens (b, s) -> logits (b, s, vocab), or the mean loss where targets are given."""
         model: Any = self.module
-        where = model.positions_of(tokens) if positions is None else positions
+        places = model.positions_of(tokens)
+        where = places if positions is None else positions
+        indices("positions", where, tuple(places.shape))
         layers = [*model.layers]
         if whole := self.plan.layers > len(layers):
             layers = [

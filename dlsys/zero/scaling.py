@@ -113,8 +113,9 @@ def tokens_to_offload(rate: float, bandwidth: float, itemsize: int = 2) -> float
     - rate: C, FLOP/s that the device achieves; bandwidth: W of the link to the host, one direction.
 
     For each parameter a gradient goes down and a weight comes up, in both directions at one time:
-    `itemsize`/W seconds against 6 T/C of computing, so C/(3W) at two bytes. The host's own update
-    must be as quick. Source: Ren et al. 2021 (ZeRO-Offload, arXiv 2101.06840), section 3.
+    `itemsize`/W seconds against 6 T/C of computing, so C/(3W) at two bytes. This takes an update
+    that lags by one step (their section 5.2), a host that is as quick, and a device that moves the
+    whole model. Source: Ren et al. 2021 (ZeRO-Offload, arXiv 2101.06840).
     """
     positive("rate", rate)
     positive("bandwidth", bandwidth)

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import functools
 import importlib
+import itertools
 import math
 import re
 
@@ -148,6 +149,18 @@ def tables_without_caption(cells):
         last = ast.unparse(tree.body[-1]) if tree.body else ""
         if last.startswith("table(") and not about.get("figure", {}).get("caption", "").strip():
             yield last
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_the_paragraph_that_tells_an_answer_follows_its_prediction_and_waits_with_it(path):
+    """The page hides one paragraph behind a prediction: with a cell between it would stand in sight."""
+    everything = notebook(path).cells
+    for cell, then in itertools.pairwise(everything):
+        if "predict" in cell.metadata.get("tags", []):
+            told = then.cell_type == "markdown" or "after-prediction" in then.metadata.get(
+                "tags", []
+            )
+            assert told, f"after the cell that ends in {cell.source.splitlines()[-1]}"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

@@ -23,7 +23,6 @@ from dlsys.recomputation import (
     Recomputing,
     chain_of,
     checkpoint,
-    every,
     every_layer,
     first_layers,
     keep_all,
@@ -33,7 +32,6 @@ from dlsys.recomputation import (
 )
 from dlsys.recomputation.price import BACKWARD, FORWARD, REBUILD
 from dlsys.transformer import TransformerSpec
-from dlsys.transformer.activations import activations
 
 SIZES = {"layers": 5, "hidden": 16, "heads": 4, "vocab": 32, "sequence": 8}
 GPT2 = {"norm": "layer", "positions": "learned"}
@@ -71,14 +69,13 @@ GRID = {
 
 
 def plans(n: int) -> dict[str, Plan]:
-    made = {
+    return {
         "keep_all": between_ends(keep_all(n)),
         "every_layer": between_ends(every_layer(n)),
-        "every 2": between_ends(every(n, 2)),
+        "segments": between_ends(segments(n, n // 2 + n % 2)),
         "first": between_ends(first_layers(n, n // 2)),
         "ends, too": segments(n + 2, min(n + 2, 3)),
     }
-    return made | {f"segments {k}": between_ends(segments(n, k)) for k in range(1, n + 1, 3)}
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
@@ -102,19 +99,8 @@ def test_a_selective_step_holds_what_it_is_priced_at(spec, batch, dropout):
     chain = chain_of(spec, batch, dropout=bool(dropout))
     counted, priced = of_plan(plan, spec, batch, dropout=dropout), plan.price(chain)
     assert counted.kept_bytes == priced.kept_bytes + SUM_OF_WEIGHTS
+    assert counted.peak_bytes - priced.peak_bytes in (0, SUM_OF_WEIGHTS)
     assert counted.recomputed_flops == priced.recomputed
-    # When the last core is rebuilt, the head and all behind that core is freed.
-    parts = activations(spec, batch, dropout=bool(dropout))
-    terms = {**parts.terms, **parts.statistics}
-    behind = [n for name, n in terms.items() if name.startswith("ffn") or name in BEHIND]
-    # The core computes with copies of what it is given, which plain training keeps in its place.
-    copies = sum(terms[f"attention.{name}"] for name in ("query", "key", "value"))
-    head = chain.layers[-1].saved_bytes
-    core = priced.kept_bytes - head - sum(behind) + chain.layers[1].core_bytes + copies
-    assert counted.peak_bytes == max(counted.kept_bytes, core)
-
-
-BEHIND = ("attention.output_input", "attention.dropout_mask")
 
 
 @pytest.mark.parametrize("options", [{}, {"dropout": 0.1}, {"flash": True}], ids=str)
@@ -225,6 +211,18 @@ def test_a_storage_counts_once_and_parameters_buffers_and_whole_numbers_do_not()
     assert measure(lambda: (weight * weight.view(2, 3).flatten()).sum().backward()).peak_bytes == 0
 
 
+def test_a_tensor_that_was_made_again_and_is_not_asked_for_counts():
+    x = torch.randn(8, requires_grad=True)
+
+    def some():
+        asked, other = checkpoint(lambda x: (x.exp(), x.tanh()), x)
+        torch.autograd.grad(asked.sum(), x)
+        return other
+
+    # The argument, what the exponential made again, and what the tangent did.
+    assert measure(some).peak_bytes == 3 * x.nbytes
+
+
 def test_a_step_that_saves_nothing_or_fails_leaves_no_trace():
     nothing = measure(lambda: None)
     assert (nothing.peak_bytes, nothing.left_bytes, nothing.kept_bytes) == (0, 0, 0)
@@ -253,15 +251,18 @@ def test_what_is_left_at_the_end_is_what_somebody_still_has():
 def test_ranks_measure_each_their_own_step():
     def program(comm):
         x = torch.randn(4 * (comm.rank + 1), requires_grad=True)
+        mine = nn.Identity()
 
         def step():
-            y = (x * 1).exp()
+            y = mine(x * 1).exp()
             comm.barrier()
             y = checkpoint(lambda y: y.sin().exp(), y)
             comm.barrier()
             y.sum().backward()
 
-        return measure(step)
+        counted = measure(step)
+        assert counted.forwards == {mine: 1}
+        return counted
 
     counted = world.simulate(program, 3).results
     for rank, each in enumerate(counted):

@@ -96,7 +96,7 @@ MISCONCEPTIONS = {
         "more than its compute": 4 * 5000 / 2000,
     },
     "zero-degree": {
-        "where is their sum least": best_degree(4096, TOKENS, 512) ** 2,
+        "One term falls": best_degree(4096, TOKENS, 512) ** 2,
         "for each element of the width": degree_of_few(2.25 * 4096),
         "that of all devices": best_degree(4096, 1152, 512),
         "How many gathers": best_degree(4096, 4.5 * TOKENS, 512),

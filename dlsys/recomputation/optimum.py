@@ -8,6 +8,7 @@ of all such numbers would grow with the layers; here they are counted in steps o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ import numpy as np
 
 from dlsys.annotated import checked
 from dlsys.checks import count, positive
-from dlsys.recomputation.plan import KEEP, RECOMPUTE, SELECTIVE, Chain, Plan, Segment
+from dlsys.recomputation.plan import KEEP, RECOMPUTE, SELECTIVE, Chain, Plan, Segment, keep_all
 from dlsys.recomputation.price import Price, price
 from dlsys.units import format_bytes
 
@@ -84,10 +85,12 @@ def optimal(chain: Chain, budget: float, early_stop: bool = True) -> Optimum:
             f"is {needed:,.0f} ({format_bytes(needed)}): give that, or make the chain keep less, "
             "with a smaller micro-batch or a model that is cut into more parts."
         )
-    budget = min(budget, chain.saved_bytes)  # with that everything can be kept
+    if budget >= chain.saved_bytes:
+        plan = keep_all(len(chain))
+        return Optimum(plan, price(plan, chain, early_stop), 0.0, budget)
     step = _step(chain, budget)
-    plan = _fitting(_Table(chain, budget, step, early_stop, round), tightest, chain, budget)
-    bound = _Table(chain, budget, step, early_stop, math.floor).least()
+    plan = _fitting(_Table(chain, budget, step, early_stop, down=False), tightest, chain, budget)
+    bound = _Table(chain, budget, step, early_stop, down=True).least()
     cost = price(plan, chain, early_stop)
     if cost.recomputed > bound:
         bound = max(bound, _priced_bytes(chain, budget, early_stop))
@@ -151,8 +154,8 @@ def front(chain: Chain, points: int = 50, early_stop: bool = True) -> tuple[Best
     About as many `points` of it, all of one table, so that each is as exact as its steps are.
     """
     points = count("points", points, least=2, most=1000)
-    tightest = smallest(chain)
-    table = _Table(chain, chain.saved_bytes, _step(chain, chain.saved_bytes), early_stop, round)
+    tightest, whole = smallest(chain), chain.saved_bytes or 1.0
+    table = _Table(chain, whole, _step(chain, whole), early_stop, down=False)
     edges = table.edges()
     chosen = {edges[i * (len(edges) - 1) // (points - 1)] for i in range(points)} if edges else ()
     plans = [tightest, *(table.plan(steps) for steps in sorted(chosen))]
@@ -178,7 +181,7 @@ def smallest(chain: Chain) -> Plan:
         options = [(layer.saved_bytes + peak[i + 1], KEEP)]
         if layer.core_bytes:
             rest = layer.saved_bytes - layer.core_bytes + peak[i + 1]
-            options.append((max(layer.saved_bytes, rest), SELECTIVE))
+            options.append((max(layer.rebuilt_bytes, rest), SELECTIVE))
         peak[i], mode = min(options)
         choice[i] = Segment(i, i + 1, mode)
         rebuilt = 0.0
@@ -219,19 +222,36 @@ def _step(chain: Chain, budget: float) -> float:
     return float(steps[int(np.argmin(waste))]) * (1 - 1e-12)
 
 
+def _whole(sizes: Sequence[float], step: float, down: bool) -> list[int]:
+    """Sizes in whole steps: rounded down, or equal ones so that their sum is to the nearest."""
+    if down:
+        return [math.floor(size / step) for size in sizes]
+    met: dict[float, int] = {}
+    whole = []
+    for size in sizes:
+        times = met[size] = met.get(size, 0) + 1
+        whole.append(round(times * size / step) - round((times - 1) * size / step))
+    return whole
+
+
 class _Table:
     """cost[i][b]: the least that layers i and on run again with b steps left for them.
 
-    Sizes are rounded the given way: down, and the costs are bounds; nearest, and errors cancel. A
-    segment that is run again keeps the same wherever it stops, so its best stop is a minimum over a
-    range of layers, as far as what is left reaches. `ranges` has the minima over 1, 2, 4, ...
-    layers; two of them, which may overlap, are any range.
+    Sizes are rounded down, and the costs are bounds, or so that errors cancel. A segment that is
+    run again keeps the same wherever it stops, so its best stop is a minimum over a range of
+    layers, as far as what is left reaches. `ranges` has the minima over 1, 2, 4, ... layers; two
+    of them, which may overlap, are any range.
     """
 
-    def __init__(self, chain: Chain, budget: float, step: float, early_stop: bool, way: Any):
+    def __init__(self, chain: Chain, budget: float, step: float, early_stop: bool, down: bool):
         self.layers, self.step, self.early_stop = chain.layers, step, early_stop
-        self.round, whole = way, math.ceil if way is math.floor else math.floor
-        self.left = np.arange(whole(budget / step) + 1)
+        self.left = np.arange((math.ceil if down else math.floor)(budget / step) + 1)
+        sizes = {
+            KEEP: [layer.saved_bytes for layer in self.layers],
+            SELECTIVE: [layer.saved_bytes - layer.core_bytes for layer in self.layers],
+            RECOMPUTE: [layer.input_bytes for layer in self.layers],
+        }
+        self.kept = {mode: _whole(nbytes, step, down) for mode, nbytes in sizes.items()}
         rows = len(chain) + 1
         self.saved = np.array([0.0, *accumulate(layer.saved_bytes for layer in self.layers)])
         self.runs = np.array([0.0, *accumulate(layer.forward for layer in self.layers)])
@@ -249,11 +269,13 @@ class _Table:
     def _alone(self, i: int) -> Array:
         """Cost by what is left, where layer i is kept or drops its core."""
         layer = self.layers[i]
-        best = self._after(i + 1, self.round(layer.saved_bytes / self.step))
+        room, best = self.left * self.step, self._after(i + 1, self.kept[KEEP][i])
+        best[room < layer.saved_bytes] = np.inf
         if layer.core_bytes:
-            rest = self.round((layer.saved_bytes - layer.core_bytes) / self.step)
-            best = np.minimum(best, self._core(i) + self._after(i + 1, rest))
-        return np.where(self.left * self.step >= layer.saved_bytes, best, np.inf)
+            rest = self._after(i + 1, self.kept[SELECTIVE][i])
+            rest[room < layer.rebuilt_bytes] = np.inf
+            best = np.minimum(best, self._core(i) + rest)
+        return best
 
     def _core(self, i: int) -> float:
         return self.layers[i].core - (self.layers[i].core_tail if self.early_stop else 0.0)
@@ -267,7 +289,7 @@ class _Table:
     def _again(self, i: int) -> Array:
         """Cost by what is left, where a segment that is run again starts at layer i."""
         stops = self._stops(i, self.left)
-        taken = self.round(self.layers[i].input_bytes / self.step)
+        taken = self.kept[RECOMPUTE][i]
         first = max(taken, int(np.searchsorted(stops, i, "right")))  # from there on one layer fits
         best = np.full(len(self.left), np.inf)
         stops, after = stops[first:], self.left[first:] - taken
@@ -313,16 +335,15 @@ class _Table:
         """The best segment from layer i with b steps left, and the steps that it keeps."""
         layer = self.layers[i]
         options: list[tuple[float, Segment, int]] = []
-        if b * self.step >= layer.saved_bytes:
-            for mode, size, cost in (
-                (KEEP, layer.saved_bytes, 0.0),
-                (SELECTIVE, layer.saved_bytes - layer.core_bytes, self._core(i)),
-            ):
-                steps = self.round(size / self.step)
-                if steps <= b:
-                    whole = cost + float(self.cost[i + 1, b - steps])
-                    options.append((whole, Segment(i, i + 1, mode), steps))
-        stop, steps = int(self._stops(i, b)), self.round(layer.input_bytes / self.step)
+        alone = [(KEEP, 0.0, layer.saved_bytes)]
+        if layer.core_bytes:
+            alone.append((SELECTIVE, self._core(i), layer.rebuilt_bytes))
+        for mode, cost, room in alone:
+            steps = self.kept[mode][i]
+            if steps <= b and room <= b * self.step:
+                whole = cost + float(self.cost[i + 1, b - steps])
+                options.append((whole, Segment(i, i + 1, mode), steps))
+        stop, steps = int(self._stops(i, b)), self.kept[RECOMPUTE][i]
         if stop > i and steps <= b:
             costs = self.ends[i + 1 : stop + 1] + self.cost[i + 1 : stop + 1, b - steps]
             j = int(np.argmin(costs))

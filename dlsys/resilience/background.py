@@ -1,0 +1,179 @@
+"""Saving beside the training: a copy in host memory, which a thread writes to disk.
+
+The ranks' threads do not talk, for a communicator belongs to the training. The folder is where they
+meet: each leaves a receipt when its file is on the disk, and the one that finds all of them there
+makes the checkpoint, as the last to leave turns off the light.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+import weakref
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, SupportsIndex
+
+import torch
+from torch import Tensor
+
+from dlsys.annotated import checked
+from dlsys.resilience.gathering import Gathered, gather
+from dlsys.resilience.plan import Region
+from dlsys.resilience.rotation import Rules, rotate_beside, rules
+from dlsys.resilience.saving import (
+    RECEIPTS,
+    Entry,
+    Target,
+    commit,
+    finish,
+    folder_of,
+    open_target,
+    step_of,
+    with_entries,
+    write_mine,
+)
+from dlsys.resilience.together import Together
+from dlsys.world import Communicator
+
+
+@checked
+class AsyncSaver:
+    """Saves below `folder` while the training goes on; all ranks of `comm` call the same.
+
+    - comm: None is the world that the caller is in, or this process alone.
+    - keep, every: after each save old checkpoints are deleted as `rotate` does; None keeps all.
+
+    At most one save is in flight. A process that ends waits for it, as long as Python ends it; a
+    rank of `world.launch` is ended by its parent, so call `wait()`, or use it in `with`.
+    """
+
+    def __init__(
+        self,
+        folder: str | PathLike,
+        comm: Communicator | None = None,
+        keep: SupportsIndex | None = None,
+        every: SupportsIndex | None = None,
+    ) -> None:
+        self._root, self._ranks = folder_of(folder), Together(comm)
+        checked_rules = rules(1 if keep is None else keep, every)
+        self._rules = None if keep is None else checked_rules
+        self._flight: _Flight | None = None
+        self._memory: dict[tuple[Region, torch.dtype], Tensor] = {}
+
+    def save(self, state: Any, step: SupportsIndex) -> None:
+        """Copy `state` into host memory, and write it as `save` does, in a thread.
+
+        When this returns, the training may change every tensor. It waits for the save before, and
+        raises CheckpointError where that failed on any rank; this one is not begun then.
+        """
+        number = step_of(step)
+        self.wait()
+        gathered = gather(state, number, self._ranks)
+        copied = gathered._replace(parts=self._copied(gathered))
+        target = open_target(self._root, number, self._ranks)
+        self._flight = _Flight(target, copied, self._ranks.rank, self._rules)
+        self._flight.thread.start()
+
+    def wait(self) -> Path | None:
+        """Where the save in flight has written its checkpoint; None where there was none.
+
+        Raises CheckpointError on every rank where one of them could not write.
+        """
+        flight, self._flight = self._flight, None
+        if flight is None:
+            return None
+        flight.thread.join()
+        outcome, manifest = flight.outcome, flight.gathered.manifest
+        outcome.told = True
+        finish(flight.target, manifest, self._ranks, outcome.error, outcome.entry)
+        return flight.target.final
+
+    def __enter__(self) -> AsyncSaver:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.wait()
+        elif self._flight is not None:
+            self._flight.thread.join()  # the other ranks may never come to agree
+
+    def _copied(self, gathered: Gathered) -> list[Tensor]:
+        """Copies of this rank's tensors, in the memory of the save before where they fit."""
+        regions = gathered.manifest.files[self._ranks.rank].regions
+        memory = {}
+        for region, tensor in zip(regions, gathered.parts, strict=True):
+            key = region, tensor.dtype
+            copy = self._memory.get(key)
+            if copy is None:
+                copy = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+            memory[key] = copy.copy_(tensor)
+        self._memory = memory
+        return list(memory.values())
+
+
+class _Outcome:
+    """What came of a save: this rank's entry, or its error, and whether anybody heard of it."""
+
+    entry: Entry | None = None
+    error: Exception | None = None
+    told = False
+
+
+class _Flight:
+    """One save under way."""
+
+    def __init__(self, target: Target, gathered: Gathered, rank: int, rules: Rules | None) -> None:
+        self.target, self.gathered, self._rank = target, gathered, rank
+        self._rules = rules
+        self.outcome = _Outcome()
+        self.thread = threading.Thread(target=self._write, name=f"saving {target.name}")
+        # What nobody asks about before the process ends is said then.
+        weakref.finalize(self, _say, self.outcome, target.name)
+
+    def _write(self) -> None:
+        try:
+            entry = self.outcome.entry = write_mine(self.target, self.gathered, self._rank)
+            entries = self._receipts(entry)
+            if entries:
+                commit(self.target, with_entries(self.gathered.manifest, entries))
+                shutil.rmtree(self._taken)
+                if self._rules is not None:
+                    rotate_beside(self.target.root, self._rules, good=self.target.name)
+        except Exception as error:
+            self.outcome.error = error
+
+    @property
+    def _folder(self) -> Path:
+        return self.target.root / f"{RECEIPTS}{self.target.name}"
+
+    @property
+    def _taken(self) -> Path:
+        return self.target.root / f"{RECEIPTS}{self.target.name}.taken"
+
+    def _receipts(self, mine: Entry) -> list[Entry] | None:
+        """Every rank's size and hash, once all have left a receipt, for one rank alone."""
+        self._folder.mkdir(exist_ok=True)
+        # All that a receipt says is in its name, so that it is there as a whole or not at all.
+        (self._folder / f"{self._rank}-{mine[0]}-{mine[1]}").touch()
+        try:
+            found = [name.split("-") for name in os.listdir(self._folder)]
+            if len(found) < len(self.gathered.manifest.files):
+                return None
+            os.rename(self._folder, self._taken)  # which only one can
+        except FileNotFoundError:
+            return None
+        return [(int(nbytes), sha) for _, nbytes, sha in sorted(found, key=lambda f: int(f[0]))]
+
+
+def _say(outcome: _Outcome, name: str) -> None:
+    if outcome.error is not None and not outcome.told:
+        print(f"{name} was not saved: {outcome.error}", file=sys.stderr)

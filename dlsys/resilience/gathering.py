@@ -1,0 +1,122 @@
+"""From the state of every rank to one manifest, and to what this rank has to write of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dlsys.resilience.dealing import deal
+from dlsys.resilience.files import as_bytes
+from dlsys.resilience.plan import FileEntry, Manifest, Region, TensorEntry
+from dlsys.resilience.refused import CheckpointError
+from dlsys.resilience.state import State
+from dlsys.resilience.together import Together
+from dlsys.resilience.tree import merged, text_of, with_private
+
+_WORDS = 512  # numbers of 8 bytes of which one is made, of a tensor too large to be hashed at once
+_SMALL = 2**20  # bytes
+
+
+class Gathered(NamedTuple):
+    """A manifest that lacks sizes and hashes of files, and the tensors of this rank's file."""
+
+    manifest: Manifest
+    parts: list[Tensor]
+
+
+def gather(state: Any, step: int, ranks: Together) -> Gathered:
+    """What all ranks agree to write.
+
+    Raises CheckpointError on every rank where their states do not fit together.
+    """
+    doing = f"the state of step {step} cannot be saved"
+    mine, error = None, None
+    try:
+        mine = State(state, ranks.rank)
+    except (ValueError, TypeError) as found:
+        if ranks.size == 1:
+            raise
+        error = found
+    told = mine and [mine.tree, mine.private, list(mine.entries.values()), list(mine.parts)]
+    heard = ranks.agree(doing, error, told)
+    assert mine is not None
+    entries: dict[str, TensorEntry] = {}
+    held = [[Region(n, tuple(o), tuple(s)) for n, o, s in regions] for *_, regions in heard]
+    try:
+        for rank, (_, _, listed, _) in enumerate(heard):
+            _join(entries, listed, rank)
+        tree = merged([tree for tree, *_ in heard])
+        text = text_of(with_private(tree, [own for _, own, *_ in heard]))
+        _check_replicas(mine.parts, held, ranks)
+        dealt = deal(entries, held)
+        files = tuple(FileEntry(tuple(regions)) for regions in dealt)
+        manifest = Manifest(step, tuple(entries.values()), files, text)
+        manifest.check()
+    except ValueError as different:  # on every rank alike, for all have heard the same
+        raise CheckpointError(f"{doing}: {different}") from None
+    return Gathered(manifest, [_cut(mine.parts, region) for region in dealt[ranks.rank]])
+
+
+def _join(entries: dict[str, TensorEntry], listed: Iterable[Any], rank: int) -> None:
+    for name, shape, dtype in listed:
+        entry = TensorEntry(name, tuple(shape), dtype)
+        other = entries.setdefault(name, entry)
+        if other != entry:
+            raise ValueError(
+                f"{name} is of shape {entry.shape} and {dtype} on rank {rank}, and of "
+                f"{other.shape} and {other.dtype} on another"
+            )
+
+
+def _check_replicas(
+    parts: Mapping[Region, Tensor], held: list[list[Region]], ranks: Together
+) -> None:
+    """Raise ValueError where ranks hold other numbers in the place of the same ones."""
+    if ranks.size == 1:
+        return
+    times: dict[Region, int] = {}
+    for regions in held:
+        for region in regions:
+            times[region] = times.get(region, 0) + 1
+    shared = [region for region, number in times.items() if number > 1]
+    mine = [fingerprint(parts[region]) if region in parts else None for region in shared]
+    everyone = ranks.hear(mine)
+    for region, prints in zip(shared, zip(*everyone, strict=True), strict=True):
+        known = [(rank, each) for rank, each in enumerate(prints) if each is not None]
+        first, right = known[0]
+        other = next((rank for rank, each in known if each != right), None)
+        if other is not None:
+            raise ValueError(
+                f"{region} has other numbers on rank {other} than on rank {first}: a tensor that "
+                "is no Shard is the same everywhere; wrap in PerRank what every rank has of its own"
+            )
+
+
+def fingerprint(tensor: Tensor) -> str:
+    """What is the same for the same numbers, and another for others but by a rare chance.
+
+    A large tensor is first summed up in runs of 4 KiB, at the speed of memory.
+    """
+    data, digest = as_bytes(tensor), hashlib.sha256()
+    if len(data) > _SMALL:
+        whole = len(data) // (8 * _WORDS) * 8 * _WORDS
+        words = torch.frombuffer(data[:whole], dtype=torch.int64).view(-1, _WORDS)
+        digest.update(as_bytes(words.sum(1)))
+        data = data[whole:]
+    digest.update(data)
+    return digest.hexdigest()[:16]
+
+
+def _cut(parts: Mapping[Region, Tensor], region: Region) -> Tensor:
+    """A region that this rank has, or some rows of one."""
+    if region in parts:
+        return parts[region]
+    for held, tensor in parts.items():
+        if held.name == region.name and held.box.common(region.box) == region.box:
+            first = region.offsets[0] - held.offsets[0]
+            return tensor[first : first + region.sizes[0]]
+    raise AssertionError(f"{region} is not here")

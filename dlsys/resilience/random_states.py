@@ -1,0 +1,81 @@
+"""Where the random numbers of a rank are: torch's, Python's and NumPy's."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from dlsys.annotated import checked
+from dlsys.checks import refuse
+from dlsys.resilience.state import PerRank
+from dlsys.world.here import here
+
+_KIND = "a PerRank, as state_dict() gives it"
+
+
+class RandomStates:
+    """The states of this rank's generators: torch's on the CPU (and on its GPU where that is in
+    use), Python's `random` and NumPy's global one.
+
+    Simulated ranks are threads of one process and share Python's and NumPy's, which torch's are
+    switched for by the world. Here each rank has its own as well, from when this is built: what is
+    drawn within `own()` is drawn from them, if nothing in there waits for another rank.
+    """
+
+    def __init__(self) -> None:
+        self._shared = _shared()
+
+    @contextmanager
+    def own(self) -> Iterator[None]:
+        """Where a simulated rank draws by Python and NumPy; elsewhere it does nothing."""
+        if here.comm is None:
+            yield
+            return
+        before = _shared()
+        _set_shared(self._shared)
+        yield
+        self._shared = _shared()
+        _set_shared(before)
+
+    def state_dict(self) -> PerRank:
+        """All states, as they are now."""
+        mine = {"torch": torch.get_rng_state(), **(self._shared if here.comm else _shared())}
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            mine["cuda"] = torch.cuda.get_rng_state()
+        return PerRank(mine)
+
+    @checked
+    def load_state_dict(self, state_dict: PerRank) -> None:
+        """Go on drawing where the rank of this number was; a rank that there was not goes on as it
+        began."""
+        mine = state_dict.value
+        if mine is None:
+            return
+        if not isinstance(mine, dict) or not {"torch", "python", "numpy"} <= set(mine):
+            refuse("state_dict", mine, _KIND)
+        torch.set_rng_state(mine["torch"])
+        self._shared = {name: mine[name] for name in ("python", "numpy")}
+        if here.comm is None:
+            _set_shared(self._shared)
+        if "cuda" in mine and torch.cuda.is_available():
+            torch.cuda.set_rng_state(mine["cuda"])
+
+
+def _shared() -> dict[str, Any]:
+    """Python's and NumPy's: 624 words each, kept as an array, and what they have drawn ahead."""
+    version, words, normal = random.getstate()
+    return {
+        "python": (version, np.array(words, dtype=np.int64), normal),
+        "numpy": np.random.get_state(),
+    }
+
+
+def _set_shared(states: dict[str, Any]) -> None:
+    version, words, normal = states["python"]
+    random.setstate((version, tuple(words.tolist()), normal))
+    np.random.set_state(tuple(states["numpy"]))

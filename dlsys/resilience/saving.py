@@ -1,0 +1,178 @@
+"""Saving: every rank's file into a temporary folder, the manifest last, then one rename."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple, SupportsIndex
+
+from torch import Tensor
+
+from dlsys.annotated import checked
+from dlsys.checks import count, refuse
+from dlsys.resilience import files, manifest_file
+from dlsys.resilience.gathering import Gathered, gather
+from dlsys.resilience.plan import FileEntry, Manifest
+from dlsys.resilience.refused import CheckpointError
+from dlsys.resilience.together import Together
+from dlsys.world import Communicator
+
+SAVING, DELETING, RECEIPTS = ".saving-", ".deleting-", ".receipts-"
+"""What the names of folders begin with that are no checkpoints yet, no longer, or not at all."""
+MOST_STEPS = 10**12 - 1
+
+
+Entry = tuple[int, str]
+"""Size and SHA-256 of a file."""
+
+
+class Target(NamedTuple):
+    """Where a checkpoint is written, and what it is to be called."""
+
+    root: Path
+    name: str
+
+    @property
+    def temporary(self) -> Path:
+        """The folder as long as it is no checkpoint."""
+        return self.root / f"{SAVING}{self.name}"
+
+    @property
+    def final(self) -> Path:
+        """The folder of the checkpoint."""
+        return self.root / self.name
+
+
+@checked
+def save(
+    state: Any, folder: str | PathLike, step: SupportsIndex, comm: Communicator | None = None
+) -> Path:
+    """Write a checkpoint of `step` into a new folder below `folder`; returns where it lies.
+
+    - state: nested dictionaries, lists and tuples. A tensor is the same on every rank and written
+      once, a `Shard` is this rank's part of one, a `PerRank` is every rank's own; numbers, text and
+      None are the same on every rank. A key of a dictionary may be on some ranks alone.
+    - comm: the ranks that save together, all of which call this; None is the world that the caller
+      is in, or this process alone.
+
+    Each rank writes one file and has it on the disk; then the manifest with every file's size and
+    SHA-256 is written, and the folder gets its name, which is the moment at which there is a new
+    checkpoint. Until then nothing that was there is touched. A step that was saved before gets a
+    folder of its own beside the older one. One run saves into a folder at a time.
+
+    Raises CheckpointError on every rank where a rank cannot write or states do not fit together.
+    """
+    root, number, ranks = folder_of(folder), step_of(step), Together(comm)
+    gathered = gather(state, number, ranks)
+    target = open_target(root, number, ranks)
+    error, entry = None, None
+    try:
+        entry = write_mine(target, gathered, ranks.rank)
+    except Exception as found:
+        error = found
+    finish(target, gathered.manifest, ranks, error, entry)
+    return target.final
+
+
+def finish(
+    target: Target,
+    manifest: Manifest,
+    ranks: Together,
+    error: Exception | None,
+    entry: Entry | None,
+) -> None:
+    """Make a checkpoint of what all ranks have written, unless one of them has an error.
+
+    Raises CheckpointError on all of them then, and nothing is left of what was written.
+    """
+    doing = f"the save of step {manifest.step} failed"
+    try:
+        entries = ranks.agree(doing, error, entry)
+        if ranks.rank == 0 and not target.final.exists():
+            try:
+                commit(target, with_entries(manifest, entries))
+            except Exception as found:
+                error = found
+        ranks.agree(doing, error)
+    except CheckpointError:
+        if ranks.rank == 0:
+            shutil.rmtree(target.temporary, ignore_errors=True)
+        raise
+
+
+def folder_of(folder: str | PathLike, name: str = "folder") -> Path:
+    """The folder as a path; raises ValueError for what names none."""
+    if not isinstance(folder, str | PathLike) or not os.fspath(folder):
+        refuse(name, folder, "the name of a folder")
+    path = Path(os.fsdecode(folder))
+    if "\0" in str(path):
+        refuse(name, folder, "the name of a folder")
+    if path.exists() and not path.is_dir():
+        refuse(name, str(path), "a folder; there is a file of that name")
+    return path
+
+
+def step_of(step: SupportsIndex) -> int:
+    """The number of a step."""
+    return count("step", step, 0, MOST_STEPS)
+
+
+def open_target(root: Path, step: int, ranks: Together) -> Target:
+    """A new temporary folder, made by rank 0, once what earlier saves left half done is gone."""
+    error, name = None, ""
+    if ranks.rank == 0:
+        try:
+            name = _new_name(root, step)
+            clean(root)
+            Target(root, name).temporary.mkdir()
+        except Exception as found:
+            error = found
+    heard = ranks.agree(f"the save of step {step} failed", error, name)
+    return Target(root, heard[0])
+
+
+def _new_name(root: Path, step: int) -> str:
+    """A name that no checkpoint has."""
+    missing = [each for each in (root, *root.parents) if not each.exists()]
+    root.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        files.fsync_folder(each.parent)
+    name, again = f"step-{step:012d}", 0
+    while os.path.lexists(root / (name if not again else f"{name}.{again}")):
+        again += 1
+    return name if not again else f"{name}.{again}"
+
+
+def clean(root: Path) -> None:
+    """Delete what saves and deletions that were cut short have left."""
+    for path in root.iterdir():
+        if path.name.startswith((SAVING, DELETING, RECEIPTS)):
+            shutil.rmtree(path)
+
+
+def write_mine(target: Target, gathered: Gathered, rank: int) -> Entry:
+    """Write this rank's file; returns its size and hash."""
+    parts: Sequence[Tensor] = gathered.parts
+    head = files.header(gathered.manifest, rank)
+    views = (files.as_bytes(tensor) for tensor in parts)
+    return files.write(target.temporary / files.name_of(rank), (head, *views))
+
+
+def with_entries(manifest: Manifest, entries: Sequence[Sequence[Any]]) -> Manifest:
+    """The manifest with the size and hash of every rank's file."""
+    every = tuple(
+        FileEntry(file.regions, nbytes, sha256)
+        for file, (nbytes, sha256) in zip(manifest.files, entries, strict=True)
+    )
+    return Manifest(manifest.step, manifest.tensors, every, manifest.state)
+
+
+def commit(target: Target, manifest: Manifest) -> None:
+    """Make a checkpoint of a folder in which every file is on the disk."""
+    files.write(target.temporary / files.MANIFEST, [manifest_file.to_bytes(manifest)])
+    files.fsync_folder(target.temporary)
+    os.rename(target.temporary, target.final)
+    files.fsync_folder(target.root)

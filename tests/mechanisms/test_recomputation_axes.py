@@ -1,0 +1,200 @@
+"""Recomputation beside the axes of parallelism: equal to one device, and what it sends again."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dlsys import world
+from dlsys.model import GPT, Block
+from dlsys.pipeline_parallel import Pipeline, one_f_one_b, split
+from dlsys.recomputation import (
+    Checkpointed,
+    Plan,
+    Recomputing,
+    every_layer,
+    keep_all,
+    measure,
+    segments,
+    selective,
+)
+from dlsys.tensor_parallel import TensorParallelGPT, gathered
+from dlsys.transformer import TransformerSpec
+from dlsys.zero import FullyShardedDataParallel
+
+LAYERS = 4
+SPEC = TransformerSpec(layers=LAYERS, hidden=16, heads=4, vocab=32, sequence=8, tied=False)
+MICRO_BATCHES = 4
+
+
+def batch(rank: int = 0, ranks: int = 1) -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(1)
+    words = torch.randint(SPEC.vocab, (8, SPEC.sequence + 1), generator=random)
+    mine = words.chunk(ranks)[rank]
+    return mine[:, :-1].contiguous(), mine[:, 1:].contiguous()
+
+
+@functools.cache
+def one_device() -> dict[str, Tensor]:
+    model = GPT(SPEC)
+    model(*batch()).backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def assert_as_on_one_device(found: dict[str, Tensor]) -> None:
+    for name, gradient in found.items():
+        # float32 sums in another order: over ranks, or over micro-batches
+        expected = one_device()[name.replace("module.", "")]
+        torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-6)
+
+
+def calls(run: world.Run) -> Counter[str]:
+    """Collective calls of rank 0, by kind."""
+    return Counter(call.kind for call in run.traffic.calls if call.rank == 0)
+
+
+# -- tensor and sequence parallelism ---------------------------------------------------------------
+
+
+@functools.cache
+def on_tensor_axis(plan: Plan, sequence_parallel: bool, dropout: float = 0.0) -> world.Run:
+    """This rank's gradients under a plan, and nothing else sent."""
+
+    def program(comm):
+        model = TensorParallelGPT(SPEC, comm, sequence_parallel, dropout=dropout)
+        torch.manual_seed(comm.rank)
+        Recomputing(model, plan)(*batch()).backward()
+        return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+    return world.simulate(program, 2)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_ranks_of_a_tensor_axis_get_the_bits_of_their_plain_step(sequence_parallel, dropout):
+    plain = on_tensor_axis(keep_all(LAYERS), sequence_parallel, dropout).results
+    for plan in (every_layer(LAYERS), segments(LAYERS, 2), selective(LAYERS)):
+        found = on_tensor_axis(plan, sequence_parallel, dropout).results
+        for mine, other in zip(found, plain, strict=True):
+            assert all(torch.equal(mine[name], other[name]) for name in other)
+
+
+def test_a_tensor_axis_that_recomputes_gets_the_gradients_of_one_device():
+    def program(comm):
+        model = TensorParallelGPT(SPEC, comm, sequence_parallel=True)
+        Recomputing(model, segments(LAYERS, 2))(*batch()).backward()
+        return {n: gathered(model, n, p.grad) for n, p in model.named_parameters()}
+
+    assert_as_on_one_device(world.simulate(program, 2).results[0])
+
+
+def again(plan: Plan, sequence_parallel: bool, dropout: float = 0.0) -> Counter[str]:
+    """What rank 0 calls beyond a plain step."""
+    found = calls(on_tensor_axis(plan, sequence_parallel, dropout))
+    return found - calls(on_tensor_axis(keep_all(LAYERS), sequence_parallel, dropout))
+
+
+def test_a_layer_run_again_sums_again_all_but_what_early_stop_leaves_out():
+    # Of a layer's two sums the second is its last operation, whose result nothing saves.
+    assert again(every_layer(LAYERS), False) == {"all_reduce": LAYERS}
+    # In a segment of two layers the first layer's is read by the second.
+    assert again(segments(LAYERS, 2), False) == {"all_reduce": 2 * (2 * 2 - 1)}
+    # With sequence parallelism a sum is a reduce-scatter, and each branch gathers what it reads.
+    expected = {"all_gather": 2 * LAYERS, "reduce_scatter": LAYERS}
+    assert again(every_layer(LAYERS), True) == expected
+
+
+def test_dropout_behind_the_last_sum_has_it_run_again_too():
+    # Three masks a layer, two of which all ranks share: their seeds are broadcast again.
+    expected = {"all_reduce": 2 * LAYERS, "broadcast": 2 * LAYERS}
+    assert again(every_layer(LAYERS), False, 0.2) == expected
+
+
+def test_selective_recomputation_sends_nothing_again():
+    for sequence_parallel in (False, True):
+        assert not again(selective(LAYERS), sequence_parallel)
+
+
+def test_a_layer_run_again_sends_as_many_bytes_as_its_forward_less_its_last_sum():
+    plain = on_tensor_axis(keep_all(LAYERS), False).traffic.by_kind()["all_reduce"]
+    more = on_tensor_axis(every_layer(LAYERS), False).traffic.by_kind()["all_reduce"] - plain
+    stream = 8 * SPEC.sequence * SPEC.hidden * 4
+    # A ring of 2 sends a tensor of the stream from each rank, 2 (t - 1) / t of it.
+    assert more == LAYERS * 2 * stream
+
+
+# -- ZeRO-3 ----------------------------------------------------------------------------------------
+
+
+def around(module: GPT) -> nn.Module:
+    """Each checkpoint around a sharded unit."""
+    for number, layer in enumerate(module.layers):
+        module.layers[number] = Checkpointed(layer)
+    return module
+
+
+UNITS = {
+    "checkpoint around the unit": (around, Block),
+    "unit around the checkpoint": (around, Checkpointed),
+    "segments of two units": (lambda model: Recomputing(model, segments(LAYERS, 2)), Block),
+    "cores": (lambda model: Recomputing(model, selective(LAYERS)), Block),
+}
+
+
+@pytest.mark.parametrize(("wrap", "unit"), UNITS.values(), ids=UNITS)
+def test_sharded_layers_that_run_again_get_the_gradients_of_one_device(wrap, unit):
+    def program(comm, wrap, unit):
+        model = FullyShardedDataParallel(wrap(GPT(SPEC)), comm, units=[unit])
+        model(*batch(comm.rank, comm.size)).backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(parameter.grad)
+        return calls_of(comm), model.full_parameters()
+
+    def calls_of(comm):
+        return Counter(c.kind for c in comm.traffic.calls if c.rank == comm.rank)
+
+    plain = world.simulate(program, 2, args=(lambda model: model, Block)).results[0][0]
+    found, parameters = world.simulate(program, 2, args=(wrap, unit)).results[0]
+    assert_as_on_one_device(parameters)
+    # Backward gathers each unit once, to run it again or not.
+    assert found == plain
+
+
+# -- pipelines -------------------------------------------------------------------------------------
+
+
+def on_pipeline(recompute: bool) -> list:
+    def program(comm):
+        schedule = one_f_one_b(comm.size, MICRO_BATCHES)
+        model = around(GPT(SPEC)) if recompute else GPT(SPEC)
+        stages = split(model, schedule, comm.rank)
+        pipeline = Pipeline(schedule, stages, comm)
+        counted = measure(lambda: pipeline.step(*batch()))
+        (stage,) = stages.values()
+        return counted, {name: p.grad for name, p in stage.named_parameters()}
+
+    return world.simulate(program, 2).results
+
+
+def test_stages_that_run_again_get_the_same_bits_and_hold_inputs_of_what_is_in_flight():
+    plain, found = on_pipeline(False), on_pipeline(True)
+    for (all_kept, expected), (counted, mine) in zip(plain, found, strict=True):
+        names = {name.replace("module.", ""): gradient for name, gradient in mine.items()}
+        assert all(torch.equal(names[name], expected[name]) for name in expected)
+        assert_as_on_one_device(names)
+        assert counted.recomputed_flops > 0 == all_kept.recomputed_flops
+        assert counted.forward_flops == all_kept.forward_flops
+        assert counted.peak_bytes < all_kept.peak_bytes
+    # The first of two stages has two micro-batches in flight: their layers' inputs, and one layer
+    # made again.
+    assert one_f_one_b(2, MICRO_BATCHES).price(1.0, 2.0).peak_in_flight[0] == 2
+    x = torch.zeros(8 // MICRO_BATCHES, SPEC.sequence, SPEC.hidden, requires_grad=True)
+    layer = GPT(SPEC).layers[0]
+    whole = measure(lambda: layer(x).sum().backward()).peak_bytes
+    layers = sum(name.endswith("ffn.up.weight") for name in found[0][1])
+    assert found[0][0].peak_bytes == 2 * layers * x.nbytes + whole - x.nbytes

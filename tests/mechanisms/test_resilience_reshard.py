@@ -1,0 +1,517 @@
+"""What some ranks have saved, others restore: any number of them, on any mesh, and each reads its own."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from dlsys import world
+from dlsys.model import GPT
+from dlsys.resilience import (
+    Checkpoint,
+    FileEntry,
+    Manifest,
+    Region,
+    Shard,
+    TensorEntry,
+    restore,
+    save,
+    verify,
+)
+from dlsys.tensor_parallel import ColumnParallelLinear, RowParallelLinear
+from dlsys.transformer import TransformerSpec
+from dlsys.zero import FullyShardedDataParallel, ShardedOptimizer
+
+WORLDS = (1, 2, 3, 4, 8)
+
+
+def part(rank: int, ranks: int, size: int) -> tuple[int, int]:
+    """First and end of a rank's part of an axis that need not divide."""
+    return rank * size // ranks, (rank + 1) * size // ranks
+
+
+def shard(whole: Tensor, mesh: tuple[int, ...], place: tuple[int, ...]) -> Shard:
+    """The part of a tensor at a place of a mesh that cuts axis k into mesh[k] parts."""
+    cuts = [part(p, m, n) for p, m, n in zip(place, mesh, whole.shape, strict=True)]
+    mine = whole[tuple(slice(*cut) for cut in cuts)]
+    return Shard(mine.clone(), tuple(first for first, _ in cuts), tuple(whole.shape))
+
+
+def saved(root: Path, whole: Tensor, mesh: tuple[int, ...], copies: int = 1) -> str:
+    """Saved by a mesh of simulated ranks, each part held by as many of them."""
+    places = [place for _ in range(copies) for place in itertools.product(*map(range, mesh))]
+
+    def program(comm: world.Communicator) -> str:
+        return str(save({"w": shard(whole, mesh, places[comm.rank])}, root, 1, comm))
+
+    return world.simulate(program, len(places)).results[0]
+
+
+def restored(path: str, whole: Tensor, mesh: tuple[int, ...]) -> list[Shard]:
+    places = [*itertools.product(*map(range, mesh))]
+    empty = torch.empty_like(whole, device="meta")
+
+    def program(comm: world.Communicator) -> list[Any]:
+        like = {"w": shard(empty, mesh, places[comm.rank])}
+        back = restore(path, like, comm)["w"]
+        assert (back.offsets, back.shape) == (like["w"].offsets, like["w"].shape)
+        return [back.tensor.equal(shard(whole, mesh, places[comm.rank]).tensor)]
+
+    return world.simulate(program, len(places)).results
+
+
+def written(whole: Tensor, mesh: tuple[int, ...]) -> Manifest:
+    """The manifest of a tensor on a mesh, a file for each place."""
+    regions = [
+        Region("w", each.offsets, tuple(each.tensor.shape))
+        for place in itertools.product(*map(range, mesh))
+        for each in [shard(whole, mesh, place)]
+    ]
+    entry = TensorEntry("w", tuple(whole.shape), "F32")
+    return Manifest(1, (entry,), tuple(FileEntry((region,)) for region in regions))
+
+
+# -- any number of ranks, any mesh ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", WORLDS)
+def test_every_number_of_ranks_restores_what_any_number_has_saved(n, tmp_path):
+    whole = torch.randn(13, 5, generator=torch.Generator().manual_seed(0))
+    path = saved(tmp_path, whole, (n, 1))
+    for m in WORLDS:
+        assert restored(path, whole, (m, 1)) == [[True]] * m
+        assert restored(path, whole, (1, m)) == [[True]] * m
+
+
+@pytest.mark.parametrize(
+    ("before", "copies", "after"),
+    [((1, 2), 2, (4, 1)), ((1, 2), 2, (1, 4)), ((2, 2), 1, (1, 3)), ((3, 2), 2, (2, 4))],
+    ids=str,
+)
+def test_a_mesh_restores_what_another_mesh_has_saved(before, copies, after, tmp_path):
+    whole = torch.randn(70, 331, generator=torch.Generator().manual_seed(1))
+    path = saved(tmp_path, whole, before, copies)
+    manifest = verify(path).manifest
+    assert manifest.nbytes == whole.nbytes  # copies are written once, and not by one rank
+    assert sum(r.elements for f in manifest.files for r in f.regions) == whole.numel()
+    if copies > 1:
+        assert sum(map(bool, (f.regions for f in manifest.files))) > math.prod(before)
+    assert restored(path, whole, after) == [[True]] * math.prod(after)
+
+
+def meshes(axes: int) -> st.SearchStrategy[tuple[int, ...]]:
+    return st.lists(st.integers(1, 2 if axes > 2 else 3), min_size=axes, max_size=axes).map(tuple)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_any_part_is_read_from_any_mesh_bit_for_bit(tmp_path_factory, data):
+    shape = data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=4))
+    whole = torch.randn(shape, generator=torch.Generator().manual_seed(2))
+    mesh, again = data.draw(meshes(len(shape))), data.draw(meshes(len(shape)))
+    root = tmp_path_factory.getbasetemp() / "any mesh"
+    path = Path(saved(root, whole, mesh))
+    found = verify(path)
+    for place in itertools.product(*map(range, again)):
+        like = shard(whole, again, place)
+        assert restore(found, {"w": like})["w"].tensor.equal(like.tensor)
+    for each in root.iterdir():
+        for file in each.iterdir():
+            file.unlink()
+        each.rmdir()
+
+
+# -- what has to be read -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [*itertools.product([(4, 1), (1, 4), (2, 3)], [(3, 1), (1, 8), (2, 2)])]
+)
+def test_together_the_ranks_read_every_number_once_and_each_no_other_than_its_own(before, after):
+    whole = torch.empty(24, 48)
+    manifest = written(whole, before)
+    manifest.check()
+    counts = torch.zeros(24, 48, dtype=torch.int)
+    for place in itertools.product(*map(range, after)):
+        mine = shard(whole, after, place)
+        region = Region("w", mine.offsets, tuple(mine.tensor.shape))
+        reads = manifest.reads([region])
+        assert sum(each.nbytes for each in reads) == mine.tensor.nbytes
+        for each in reads:
+            assert each.part.box.common(region.box) == each.part.box
+            assert each.part.box.common(each.stored.box) == each.part.box
+            assert each.stored in manifest.files[each.file].regions
+            box = zip(each.part.offsets, each.part.box.ends, strict=True)
+            counts[tuple(slice(*cut) for cut in box)] += 1
+    assert counts.eq(1).all()
+
+
+def bytes_read(program: Callable[[], Any]) -> tuple[Any, int]:
+    """What a program returns, and what this process has read meanwhile, as the system counts it."""
+
+    def count() -> int:
+        lines = Path("/proc/self/io").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("rchar"))
+
+    own = -count() + count()
+    before = count()
+    result = program()
+    return result, count() - before - own
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_rank_of_a_real_world_reads_the_bytes_of_its_part_and_no_others(axis, tmp_path):
+    whole = torch.arange(96.0 * 8_000).view(96, 8_000)
+    found = verify(saved(tmp_path, whole, (4, 1)))
+
+    def program(comm: world.Communicator) -> tuple[int, int, bool]:
+        mesh = (3, 1) if axis == 0 else (1, 3)
+        place = (comm.rank, 0) if axis == 0 else (0, comm.rank)
+        like = shard(torch.empty_like(whole, device="meta"), mesh, place)
+        back, nbytes = bytes_read(lambda: restore(Checkpoint(*found), {"w": like}, comm))
+        right = torch.arange(96.0 * 8_000).view(96, 8_000)
+        return nbytes, like.tensor.nbytes, back["w"].tensor.equal(shard(right, mesh, place).tensor)
+
+    for nbytes, needed, is_right in world.launch(program, 3).results:
+        assert is_right
+        assert nbytes == needed
+
+
+def test_narrow_columns_are_read_with_what_is_between_them_as_a_disk_gives_pages(tmp_path):
+    whole = torch.arange(1000.0 * 8).view(1000, 8)
+    found = verify(save({"w": whole}, tmp_path, 1))
+    like = {"w": shard(whole, (1, 4), (0, 1))}
+    back, nbytes = bytes_read(lambda: restore(found, like))
+    assert back["w"].tensor.equal(whole[:, 2:4])
+    assert nbytes == whole.nbytes - 6 * 4  # from the first number to the last, in one piece
+
+
+def calls(program: Callable[[], Any]) -> int:
+    """How many calls of Python functions a program makes."""
+    number = [0]
+
+    def count(frame: Any, event: str, arg: Any) -> None:
+        number[0] += event == "call"
+
+    sys.setprofile(count)
+    try:
+        program()
+    finally:
+        sys.setprofile(None)
+    return number[0]
+
+
+def test_proof_and_reads_take_time_in_proportion_to_the_pieces():
+    def of(n: int) -> int:
+        manifest = written(torch.empty(4 * n, 4 * n, device="meta"), (n, n))
+        wanted = [region for file in manifest.files for region in file.regions]
+        random.Random(0).shuffle(wanted)
+        return calls(lambda: (manifest.check(), manifest.reads(wanted)))
+
+    assert of(32) < 5.2 * of(16)  # 4 times as many pieces, and the logarithm
+
+
+# -- the proof that pieces are a tensor ------------------------------------------------------------
+
+
+def cut_at_random(shape: tuple[int, ...], times: int, draw: random.Random) -> list[Region]:
+    """A tensor cut in two again and again."""
+    regions = [Region("w", (0,) * len(shape), shape)]
+    for _ in range(times):
+        region = regions.pop(draw.randrange(len(regions)))
+        axis = draw.randrange(len(shape))
+        first = draw.randint(0, region.sizes[axis])
+        for begin, size in ((0, first), (first, region.sizes[axis] - first)):
+            offsets, sizes = [*region.offsets], [*region.sizes]
+            offsets[axis] += begin
+            sizes[axis] = size
+            regions.append(Region("w", tuple(offsets), tuple(sizes)))
+    return regions
+
+
+def counted(regions: list[Region], shape: tuple[int, ...]) -> Tensor:
+    """How many regions hold each element."""
+    counts = torch.zeros(shape, dtype=torch.int)
+    for region in regions:
+        counts[tuple(slice(*c) for c in zip(region.offsets, region.box.ends, strict=True))] += 1
+    return counts
+
+
+def manifest_with(regions: list[Region], shape: tuple[int, ...]) -> Manifest:
+    files = tuple(FileEntry((region,)) for region in regions)
+    return Manifest(1, (TensorEntry("w", shape, "F32"),), files)
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=3), st.integers(0, 8), st.randoms())
+def test_the_proof_agrees_with_counting_and_names_an_element_that_is_wrong(sizes, times, draw):
+    shape = tuple(sizes)
+    regions = cut_at_random(shape, times, draw)
+    manifest_with(regions, shape).check()
+    change = draw.randrange(4)
+    place = draw.randrange(len(regions))
+    if change == 0:
+        regions.pop(place)
+    elif change == 1:
+        regions.append(regions[place])
+    else:  # moved or resized, still within the tensor
+        at = [draw.randint(0, n) for n in shape]
+        regions[place] = Region(
+            "w", tuple(at), tuple(draw.randint(0, n - o) for o, n in zip(at, shape, strict=True))
+        )
+    counts = counted(regions, shape)
+    if counts.eq(1).all():
+        manifest_with(regions, shape).check()
+        return
+    with pytest.raises(ValueError, match=r"^w\[") as error:
+        manifest_with(regions, shape).check()
+    said = str(error.value)
+    box = said[2 : said.index("]")]
+    named = counts[tuple(slice(*map(int, each.split(":"))) for each in box.split(", "))]
+    assert named.eq(0).all() if said.endswith("] lies in no file.") else named.ge(2).all()
+
+
+@pytest.mark.parametrize(
+    ("regions", "sentence"),
+    [
+        ([((0, 0), (2, 6)), ((3, 0), (1, 6))], r"^w\[2:3, 0:6\] lies in no file\.$"),
+        ([((0, 0), (4, 5))], r"^w\[0:4, 5:6\] lies in no file\.$"),
+        (
+            [((0, 0), (3, 6)), ((2, 0), (2, 6))],
+            r"^w\[2:3, 0:6\] lies in file 0 \(with w\[0:3, 0:6\]\) and in file 1 \(with w\[2:4, 0:6",
+        ),
+        ([((0, 0), (4, 7))], r"^File 0 holds w\[0:4, 0:7\], which is not within w\[0:4, 0:6\]\.$"),
+        ([((0,), (4,))], r"^File 0 holds w with offsets \(0,\) and sizes \(4,\), and its shape is"),
+        ([((-1, 0), (5, 6))], r"^File 0 holds w\[-1:4, 0:6\], which is not within"),
+    ],
+)
+def test_an_overlap_a_gap_and_what_lies_outside_are_named(regions, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        manifest_with([Region("w", *each) for each in regions], (4, 6)).check()
+
+
+def test_scalars_and_empty_tensors_are_proved_too():
+    manifest_with([Region("w", (), ())], ()).check()
+    manifest_with([], (0, 3)).check()
+    manifest_with([Region("w", (0, 0), (0, 3))], (0, 3)).check()
+    with pytest.raises(ValueError, match=r"^w lies in no file"):
+        manifest_with([], ()).check()
+    with pytest.raises(ValueError, match=r"^w lies in file 0 \(with w\) and in file 1"):
+        manifest_with([Region("w", (), ())] * 2, ()).check()
+    with pytest.raises(ValueError, match="w is cut along 17 axes; 16 are allowed"):
+        manifest_with([Region("w", (0,) * 17, (1,) * 17)], (2,) * 17).check()
+    with pytest.raises(ValueError, match=r"^'w' is the name of two tensors"):
+        Manifest(1, (TensorEntry("w", (0,), "F32"),) * 2, ()).check()
+
+
+def test_what_no_tensor_has_is_not_read():
+    manifest = manifest_with([Region("w", (0,), (4,))], (4,))
+    with pytest.raises(ValueError, match=r"regions is 'v\[0:1\]'; it must be of tensors that the"):
+        manifest.reads([Region("v", (0,), (1,))])
+    with pytest.raises(ValueError, match=r"regions is 'w\[2:6\]'; it must be within w\[0:4\]"):
+        manifest.reads([Region("w", (2,), (4,))])
+
+
+# -- those who save like this ----------------------------------------------------------------------
+
+SPEC = TransformerSpec(layers=2, hidden=8, heads=2, vocab=11, sequence=4, tied=False)
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def of_pieces(model: FullyShardedDataParallel) -> dict[str, tuple[nn.Parameter, Shard]]:
+    """This rank's parameters, each a piece of the whole one laid out flat."""
+    found = {}
+    for flat in itertools.chain.from_iterable(unit.flats for unit in model._units):
+        pieces = flat.layout.pieces(flat.ranks.shard.rank)
+        for piece, shape, mine in zip(pieces, flat.shapes, flat.parameters, strict=True):
+            part = Shard(mine.detach().reshape(-1), (piece.start,), (shape.numel(),))
+            found[piece.name] = mine, part
+    return found
+
+
+def fully_sharded(comm: world.Communicator) -> tuple[FullyShardedDataParallel, Any]:
+    torch.manual_seed(3)
+    model = FullyShardedDataParallel(GPT(SPEC), comm)
+    return model, torch.optim.AdamW(model.parameters(), 0.1)
+
+
+def trained(model: Any, optimizer: torch.optim.Optimizer, steps: range) -> list[float]:
+    """Every rank has the same batch, so that means over 1, 2, 4 or 8 ranks are exact."""
+    losses = []
+    for step in steps:
+        words = torch.randint(11, (2, 5), generator=torch.Generator().manual_seed(step))
+        loss = model(words[:, :-1].contiguous(), words[:, 1:].contiguous())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_a_fully_sharded_model_goes_on_with_another_number_of_ranks(tmp_path):
+    torch.manual_seed(3)
+    plain = GPT(SPEC)
+    losses = trained(plain, torch.optim.AdamW(plain.parameters(), 0.1), range(4))
+
+    def before(comm: world.Communicator) -> str:
+        model, optimizer = fully_sharded(comm)
+        assert trained(model, optimizer, range(2)) == pytest.approx(losses[:2], rel=1e-6)
+        state: dict[str, Any] = {}
+        for name, (mine, part) in of_pieces(model).items():
+            moments = optimizer.state.get(mine, {})
+            state[name] = {
+                "weight": part,
+                **{k: Shard(moments[k], part.offsets, part.shape) for k in MOMENTS if moments},
+            }
+        return str(save({"model": state, "step": 2}, tmp_path, 2, comm))
+
+    def after(comm: world.Communicator) -> list[Any]:
+        model, optimizer = fully_sharded(comm)
+        pieces = of_pieces(model)
+        names = ("weight", *MOMENTS)
+        like = {name: dict.fromkeys(names, part) for name, (_, part) in pieces.items()}
+        back = restore(path, {"model": like, "step": None}, comm)
+        for name, (mine, _) in pieces.items():
+            found = {key: each.tensor for key, each in back["model"][name].items()}
+            with torch.no_grad():
+                mine.copy_(found.pop("weight"))
+            optimizer.state[mine] = {**found, "step": torch.tensor(float(back["step"]))}
+        whole = model.full_parameters()
+        return [whole, trained(model, optimizer, range(2, 4))]
+
+    path = world.simulate(before, 4).results[0]
+    first: dict[str, Tensor] | None = None
+    for ranks in (1, 2, 8):
+        for whole, went_on in world.simulate(after, ranks).results:
+            first = first or whole
+            assert all(whole[name].equal(each) for name, each in first.items())
+            assert went_on == pytest.approx(losses[2:], rel=1e-6)
+
+
+def test_a_sharded_optimizer_is_restored_by_other_ranks_and_by_one_device(tmp_path):
+    def optimizer(comm: world.Communicator) -> tuple[nn.Module, ShardedOptimizer]:
+        torch.manual_seed(4)
+        model = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3))
+        return model, ShardedOptimizer(model.parameters(), torch.optim.AdamW, comm, lr=0.1)
+
+    def before(comm: world.Communicator) -> list[Any]:
+        model, sharded = optimizer(comm)
+        model(torch.ones(2, 5)).square().sum().backward()
+        sharded.step()
+        state: dict[int, Any] = {}
+        for index, each in sharded.sharded_state_dict()["state"].items():
+            (piece,) = [
+                part.piece
+                for part in sharded._layout.parts
+                if part.parameter is sharded.param_groups[0]["params"][index]
+            ]
+            cut = {
+                key: Shard(value.reshape(-1), (piece.start,), (math.prod(each["shape"]),))
+                for key, value in each["values"].items()
+                if value.dim()
+            }
+            state[index] = each["values"] | cut
+        return [str(save(state, tmp_path, 1, comm)), sharded.state_dict()["state"]]
+
+    def after(comm: world.Communicator) -> list[Any]:
+        model, sharded = optimizer(comm)
+        state = {
+            index: {k: v.view(p.shape) if v.dim() else v for k, v in each.items()}
+            for (index, each), p in zip(
+                sorted(restore(path).items()), model.parameters(), strict=True
+            )
+        }
+        sharded.load_state_dict(
+            {"state": state, "param_groups": sharded.state_dict()["param_groups"]}
+        )
+        return [sharded.state_dict()["state"]]
+
+    path, right = world.simulate(before, 4).results[0]
+    for ranks in (1, 3):
+        for (found,) in world.simulate(after, ranks).results:
+            assert found.keys() == right.keys()
+            for index, values in right.items():
+                assert all(found[index][key].equal(value) for key, value in values.items())
+
+
+def of_layer(layer: ColumnParallelLinear | RowParallelLinear) -> dict[str, Any]:
+    """The parameters of a layer as shards."""
+    found = {}
+    for name, cut in layer.cuts.items():
+        offsets = [0] * len(cut.shape)
+        if cut.dimension is not None:
+            offsets[cut.dimension] = cut.bounds(layer.comm.rank)[0]
+        mine = layer.get_parameter(name).detach()
+        found[name] = Shard(mine, tuple(offsets), cut.shape)
+    return found
+
+
+def test_tensor_parallel_layers_of_two_groups_of_two_are_restored_by_four(tmp_path):
+    def layers(comm: world.Communicator) -> tuple[ColumnParallelLinear, RowParallelLinear]:
+        torch.manual_seed(5)
+        return ColumnParallelLinear(6, 12, comm=comm), RowParallelLinear(12, 6, comm=comm)
+
+    def before(comm: world.Communicator) -> str:
+        tp = comm.split(comm.rank // 2, axis="tp")
+        state = {str(i): of_layer(layer) for i, layer in enumerate(layers(tp))}
+        return str(save(state, tmp_path, 1, comm))
+
+    def after(comm: world.Communicator) -> list[bool]:
+        found = []
+        for i, layer in enumerate(layers(comm)):
+            back = restore(path, {str(i): of_layer(layer)}, comm)[str(i)]
+            right = of_layer(layer)  # drawn from the same seed
+            found += [each.tensor.equal(right[name].tensor) for name, each in back.items()]
+        return found
+
+    path = world.simulate(before, 4).results[0]
+    assert world.simulate(after, 4).results == [[True] * 4] * 4
+    torch.manual_seed(5)
+    plain = nn.Sequential(nn.Linear(6, 12), nn.Linear(12, 6))
+    back = restore(path)
+    assert all(each.equal(back[k[0]][k[2:]]) for k, each in plain.state_dict().items())
+
+
+# -- a second opinion --------------------------------------------------------------------------------
+
+
+def both_ways(comm: world.Communicator, root: Path) -> list[bool]:
+    """The same state through torch's own checkpoints and through ours."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, distribute_tensor
+    from torch.distributed.tensor import Shard as CutAlong
+
+    mesh = init_device_mesh("cpu", (comm.size,))
+    whole = torch.randn(7, 5, generator=torch.Generator().manual_seed(6))
+    rest = {"same": torch.arange(100), "half": torch.ones(3, dtype=torch.bfloat16), "n": 3}
+    cut: DTensor = distribute_tensor(whole, mesh, [CutAlong(0)])
+    dcp.save({"w": cut, **rest}, checkpoint_id=root / "torch")
+    first = 4 * comm.rank  # DTensor's parts have ceil(7 / 2) rows
+    path = save({"w": Shard(cut.to_local(), (first, 0), (7, 5)), **rest}, root / "ours", 1, comm)
+    found = []
+    for axis in (0, 1):  # as it was cut, and along the other axis
+        empty = distribute_tensor(torch.zeros(7, 5), mesh, [CutAlong(axis)])
+        theirs = {"w": empty, "same": torch.zeros(100).long(), "half": rest["half"] * 0, "n": 0}
+        dcp.load(theirs, checkpoint_id=root / "torch")
+        mine = theirs["w"].to_local()
+        offsets = (first, 0) if axis == 0 else (0, 3 * comm.rank)
+        like = {"w": Shard(torch.empty_like(mine), offsets, (7, 5)), "same": None, "half": None}
+        ours = restore(path, {**like, "n": None}, comm)
+        found += [ours["w"].tensor.equal(mine), ours["n"] == theirs["n"] == 3]
+        found += [ours[key].equal(theirs[key]) for key in ("same", "half")]
+    return found
+
+
+def test_what_torchs_own_checkpoints_give_back_is_what_ours_do(tmp_path):
+    assert world.launch(both_ways, 2, args=(tmp_path,)).results == [[True] * 8] * 2
