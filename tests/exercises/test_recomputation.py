@@ -310,7 +310,7 @@ def test_the_most_layers_are_those_of_the_least_peak() -> None:
 @pytest.mark.parametrize("keeps", [2, 3])
 def test_no_segments_have_room_for_more_layers(keeps: int) -> None:
     most = solved("recomputation")["most_layers"]
-    for room in range(1, 9):
+    for room in range(1, 7):
         count = most(room, keeps)
         for layers, fits in ((count, True), (count + 1, False)):
             chain = uniform(layers, Layer("layer", 1, keeps, 1, 2)) if layers else None
@@ -347,6 +347,20 @@ def test_the_cheapest_plan_is_that_of_the_package_and_of_all_plans(seed: int) ->
     assert (
         mine.recomputed == min(costs) == optimal(chain, budget, early_stop=False).price.recomputed
     )
+
+
+def test_the_plan_of_thirty_layers_is_that_of_the_package() -> None:
+    random, layers = Random(5), []  # as the helper draws them
+    for _ in range(30):
+        given = random.randint(1, 4)
+        saved = given + random.randint(2, 26)
+        layers.append((given, saved, random.randint(1, 20)))
+    chain = chain_of_triples(layers)
+    best = optimal(chain, int(0.4 * chain.saved_bytes), early_stop=False)
+    assert best.exact
+    of_layers = solved("recomputation")["of_layers"]
+    said = of_layers(solved("recomputation")["cheapest_plan"], 5, 30, 0.4)
+    assert said == ["fits", best.price.recomputed]
 
 
 def all_plans(layers: int) -> list[list[tuple[int, str]]]:

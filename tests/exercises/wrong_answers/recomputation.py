@@ -967,7 +967,13 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
 }  # fmt: skip
 
 # The programs that are asked for, by question.
-PROGRAMS = {"checkpoint": "checkpoint"}
+PROGRAMS = {
+    "checkpoint": "checkpoint",
+    "price": "price",
+    "budget": "cheapest_plan",
+    "mfu": "utilization",
+    "tensors": "cost_of",
+}
 
 HOOKS = """
 seen, caught, others = [], [], []
