@@ -26,7 +26,7 @@ def one_of(form: str, right: list[str], place: int, *wrong: tuple[object, str]) 
 
 RUN = "        return function(*args)\n\n    @staticmethod\n    def backward"
 CHECKPOINT = [
-    Wrong("a plain call", "return function(*args)", "This is a plain call"),
+    Wrong("a plain call", "return function(*args)", "so it is without a checkpoint"),
     Wrong(
         "the random state is put back, and never set",
         "",
@@ -86,7 +86,7 @@ CHECKPOINT = [
         "        result.backward(gradient)\n"
         "        return None, *(getattr(a, 'grad', None) for a in leaves)\n\n"
         "    @staticmethod\n    def unused",
-        "This is a plain call",
+        "so it is without a checkpoint",
         RUN,
     ),
     Wrong(
@@ -131,7 +131,7 @@ CHECKPOINT = [
         "tensors first",
         "            result = ctx.function(*sorted(\n"
         "                args, key=lambda a: not isinstance(a, torch.Tensor)))",
-        "Error",
+        "attribute name must be string",
         "            result = ctx.function(*args)",
     ),
     Wrong(
@@ -1068,10 +1068,11 @@ RIGHT = {
         ("rounded", MFU.format("0.33", "1.6")),
     ],
     "tensors": [
+        ("a whole number", "more = 1", "more = 1.6 - 0.6"),
         (
             "another order",
             'kept = ["up", "gate", "summed", "fused", "core"]',
             'kept = ["fused", "core", "summed", "gate", "up"]',
-        )
+        ),
     ],
 }
