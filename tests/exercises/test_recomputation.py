@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from dlsys.hardware import LINKS
+from dlsys.hardware import DEVICES, LINKS
 from dlsys.recomputation import (
     Chain,
     Graph,
@@ -480,5 +480,15 @@ def test_the_figures_of_the_model_answer_are_right() -> None:
     assert core_bytes_share(spec).exact == pytest.approx(0.7, abs=0.01)
     assert round(72 + state / 2) == 78
     assert stage_layers(40, 4, 32) == stage_layers(40, 8, 32)
-    width = width_to_offload(0.4 * 989e12, LINKS["pcie5"].bandwidth)
-    assert 8_700 < width < 8_900
+    h100, link = DEVICES["h100-sxm"], LINKS["pcie5"]
+    rate = 0.4 * h100.rate("bf16")
+    assert 8_700 < width_to_offload(rate, link.bandwidth) < 8_900
+    kept = held["6 sequences"].per_layer
+    assert kept / (6 * spec.sequence * spec.hidden / 4) == pytest.approx(114, abs=0.1)
+    seconds = sum(spec.operations(6, 0).values()) / 4 / rate  # of a layer's forward pass
+    part = seconds * link.bandwidth / kept
+    assert 1 / part == pytest.approx(6, abs=0.9)
+    assert round(part * int(held["6 sequences"]) / 1e9) == 13
+    rebuilt = (int(held["no layers"]) + kept) / 1e9
+    assert round(rebuilt) == 3
+    assert 80 - state - rebuilt > 60
