@@ -169,7 +169,7 @@ def width_to_offload(rate: float, bandwidth: float) -> float:
 
     A layer without its core keeps 34h bytes a token and takes 24h^2 FLOPs forward, beside which
     they leave; backward takes twice that. Batch, depth and, but for the scores, the sequence do not
-    matter. With tensor parallelism of degree t the layer's FLOPs are 1/t: t times the width.
+    matter. Tensor and sequence parallelism together divide both by t, so the width stays.
     """
     positive("rate", rate)
     positive("bandwidth", bandwidth)
