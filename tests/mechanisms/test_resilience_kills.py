@@ -15,7 +15,7 @@ from dlsys.resilience import (
     save_manifest_first,
     verify,
 )
-from tests.mechanisms.killing import Job, campaign, dying, never_killed
+from tests.mechanisms.killing import Job, arm, campaign, never_killed
 from tests.mechanisms.trained import difference, first_difference, trainer
 
 
@@ -44,8 +44,7 @@ def begin(comm, folder, dies):
     overwrite(run, comm, folder)
     run.train(8)
     if dies and comm.rank == 1:
-        with dying(1, lambda called: getattr(called, "__name__", "") == "unlink"):
-            overwrite(run, comm, folder)
+        arm(1, lambda called: getattr(called, "__name__", "") == "unlink")
     overwrite(run, comm, folder)
 
 
