@@ -71,6 +71,39 @@ def results(start, ranks, program, *args):
     return start(program, ranks, args=args).results
 
 
+# -- as anybody would train ----------------------------------------------------------------------
+
+
+def test_its_losses_are_those_of_a_plain_loop():
+    torch.manual_seed(0)
+    rows, model = text(), GPT(SPEC)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    order, plain = SampleOrder(SAMPLES, BATCH), []
+    for _ in range(4):
+        batch = rows[order.take()]
+        optimizer.zero_grad()
+        loss = model(batch[:, :-2], batch[:, 1:-1])
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        plain.append(loss.item())
+    model = GPT(SPEC)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    order, saved = SampleOrder(SAMPLES, BATCH), []
+    run = Trainer(model, optimizer, order, partial(plain_loss, rows), schedule)
+    run.train(4, lambda state, step: saved.append((step, len(state["losses"]))), every=3)
+    assert (run.losses, saved) == (plain, [(3, 3), (4, 4)])
+
+
+def test_a_loss_is_the_mean_over_the_ranks():
+    one = results(world.simulate, 1, whole, "", without_luck)[0]["losses"]
+    two = results(world.simulate, 2, whole, "", without_luck)
+    assert torch.equal(two[0]["losses"], two[1]["losses"])
+    assert torch.allclose(one, two[0]["losses"], rtol=1e-5, atol=0)
+
+
 # -- bit for bit ---------------------------------------------------------------------------------
 
 
