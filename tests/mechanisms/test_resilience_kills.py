@@ -19,7 +19,7 @@ from tests.mechanisms.killing import Job, arm, campaign, never_killed
 from tests.mechanisms.trained import difference, first_difference, trainer
 
 
-@pytest.mark.parametrize(("job", "seed"), [(Job(2), 1), (Job(2, beside=True), 2)])
+@pytest.mark.parametrize(("job", "seed"), [(Job(2), 5), (Job(2, beside=True), 3)])
 def test_however_often_it_is_killed_a_run_ends_with_the_bits_of_the_run_that_never_was(
     tmp_path, job, seed
 ):

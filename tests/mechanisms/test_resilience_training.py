@@ -195,6 +195,7 @@ def test_no_sample_is_read_twice_or_skipped_in_an_epoch_wherever_it_is_interrupt
         read += again.take().tolist()
         order = again
         assert (order.epoch, order.next) == divmod((step + 1) * BATCH, SAMPLES)
+    assert read == SampleOrder(SAMPLES, BATCH * SAMPLES, seed=2).take().tolist()
     epochs = [read[k * SAMPLES : (k + 1) * SAMPLES] for k in range(BATCH)]
     assert all(sorted(epoch) == list(range(SAMPLES)) for epoch in epochs)
     assert len(set(map(tuple, epochs))) == BATCH
