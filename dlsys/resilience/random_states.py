@@ -44,7 +44,8 @@ class RandomStates:
 
     def state_dict(self) -> PerRank:
         """All states, as they are now."""
-        mine = {"torch": torch.get_rng_state(), **(self._shared if here.comm else _shared())}
+        shared = _shared() if here.comm is None else self._shared
+        mine = {"torch": torch.get_rng_state(), **shared}
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             mine["cuda"] = torch.cuda.get_rng_state()
         return PerRank(mine)

@@ -1,6 +1,7 @@
 """Killed for real, at any moment, a run ends where it would have ended (`soak.py`: 200 times)."""
 
 import shutil
+import sys
 from random import Random
 
 import pytest
@@ -19,6 +20,7 @@ from tests.mechanisms.killing import Job, arm, campaign, never_killed
 from tests.mechanisms.trained import difference, first_difference, trainer
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="kills by a handle of the process")
 @pytest.mark.parametrize(("job", "seed"), [(Job(2), 5), (Job(2, beside=True), 3)])
 def test_however_often_it_is_killed_a_run_ends_with_the_bits_of_the_run_that_never_was(
     tmp_path, job, seed
