@@ -204,6 +204,7 @@ def campaign(root: Path, job: Job, kills: int, random: Random, damage: float = 0
     damage: how likely the newest good checkpoint is torn after a death, where there is another one.
     """
     told, torn, begins, newer = Told(), set[str](), 0, 0
+    seen = set[tuple[str, int]]()  # a folder that is half done stays until the next save begins
     (root / "saved").mkdir()
     import_module("torch._dynamo")  # then the server that lives are forked from has it, too
     while True:
@@ -217,7 +218,9 @@ def campaign(root: Path, job: Job, kills: int, random: Random, damage: float = 0
             return told
         names = checkpoints(root)
         good = [name for name in names if is_good(root, name)]
-        told.cut_short += any(name.startswith(".saving-") for name in os.listdir(root / "saved"))
+        halves = half_done(root)
+        told.cut_short += not halves <= seen
+        seen = halves
         told.torn_by_kills += sorted(set(names) - set(good) - torn)
         if len(good) > 1 and random.random() < damage:
             tear(root / "saved" / good[0], random)
@@ -240,6 +243,11 @@ def end_life(root: Path, job: Job, death: Death | None, told: Told) -> None:
         assert death is None, f"nobody was killed by {death}"
     finally:
         killer.end()
+
+
+def half_done(root: Path) -> set[tuple[str, int]]:
+    """The folders of saves that were cut short, and when."""
+    return {(each.name, each.stat().st_ctime_ns) for each in (root / "saved").glob(".saving-*")}
 
 
 def checkpoints(root: Path) -> list[str]:

@@ -132,6 +132,18 @@ def test_simulated_ranks_are_those_of_real_processes(tmp_path):
         assert torch.allclose(one["losses"], other["losses"], rtol=1e-5)
 
 
+def test_what_a_rank_draws_elsewhere_is_not_drawn_from_what_it_trains_with():
+    def program(comm):
+        run = trainer(comm)
+        random.seed(5)
+        np.random.seed(5)
+        run.advance()
+        return random.random(), np.random.rand()
+
+    drawn = random.Random(5).random(), np.random.RandomState(5).rand()
+    assert results(world.simulate, 1, program) == [drawn]
+
+
 def sharded(comm):
     """ZeRO's first stage, of which a state_dict is that of the plain optimizer."""
     torch.manual_seed(comm.rank)
