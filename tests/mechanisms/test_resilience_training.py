@@ -463,4 +463,4 @@ def test_what_cannot_be_trained_is_a_sentence(call, words):
 
 def test_ranks_that_a_batch_does_not_divide_by_are_refused_before_the_first_step():
     with pytest.raises(ValueError, match="12 does not divide by 5 ranks"):
-        results(world.simulate, 5, whole, "")
+        results(world.simulate, 5, trainer)
