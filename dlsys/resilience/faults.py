@@ -44,7 +44,6 @@ def save_manifest_first(
         where = target.final / files.MANIFEST
         where.unlink(missing_ok=True)
         files.write(where, [manifest_file.to_bytes(with_entries(gathered.manifest, entries))])
-    ranks.hear(None)
     for turn in range(ranks.size):
         if turn == ranks.rank:
             (target.final / files.name_of(turn)).unlink(missing_ok=True)

@@ -14,8 +14,8 @@ import sys
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -68,9 +68,8 @@ def kill_myself() -> None:
     signal.pause()
 
 
-@contextmanager
-def dying(calls: int, counts: Callable[[Any], bool]) -> Iterator[None]:
-    """Be killed at a call, in whichever thread it comes; or at the end, where calls are fewer."""
+def arm(calls: int, counts: Callable[[Any], bool]) -> None:
+    """Be killed at a call, the n-th of those that count, in whichever thread it comes."""
     left = calls
 
     def look(frame: FrameType, event: str, called: Any) -> None:
@@ -83,10 +82,6 @@ def dying(calls: int, counts: Callable[[Any], bool]) -> Iterator[None]:
 
     threading.setprofile(look)
     sys.setprofile(look)
-    yield
-    sys.setprofile(None)
-    threading.setprofile(None)
-    kill_myself()
 
 
 def touches_disk(called: Any) -> bool:
@@ -104,29 +99,26 @@ def life(comm: Communicator, root: Path, job: Job, death: Death | None) -> tuple
     comm.barrier()  # nobody dies before that is written
     with AsyncSaver(root / "saved", comm, keep=3) as saver:
         keep = saver.save if job.beside else saved_at_once(root / "saved", comm)
-        steps = saves = 0
+        steps, saves, told = 0, 0, False
         while run.step < job.steps:
-            if mine and death.where == "outside" and death.after == steps:
+            if mine and (death.where, death.after) == ("outside", steps):
                 tell(root)
+                told = True
             if mine and (death.where, death.after) == ("step", steps):
-                with dying(death.calls, lambda called: True):
-                    run.advance()
+                arm(death.calls, lambda called: True)
             run.advance()
             steps += 1
             if run.step % job.every == 0:
                 if mine and (death.where, death.after) == ("save", saves):
-                    with dying(death.calls, touches_disk):
-                        keep(run.state(), run.step)
-                        saver.wait()
+                    arm(death.calls, touches_disk)
                 keep(run.state(), run.step)
                 saves += 1
-        if mine and death.where == "outside":
-            tell(root) if death.after >= steps else None
+        if death is not None:  # whose moment has not come
+            if mine and death.where != "outside":
+                kill_myself()
+            if mine and not told:
+                tell(root)
             signal.pause()
-        if mine:
-            kill_myself()
-        if death is not None:
-            signal.pause()  # others are to die, and this run is not to end before
     return run.state()
 
 
@@ -212,6 +204,7 @@ def campaign(root: Path, job: Job, kills: int, random: Random, damage: float = 0
     damage: how likely the newest good checkpoint is torn after a death, where there is another one.
     """
     told, torn, begins, newer = Told(), set[str](), 0, 0
+    seen = set[tuple[str, int]]()  # a folder that is half done stays until the next save begins
     (root / "saved").mkdir()
     import_module("torch._dynamo")  # then the server that lives are forked from has it, too
     while True:
@@ -225,7 +218,9 @@ def campaign(root: Path, job: Job, kills: int, random: Random, damage: float = 0
             return told
         names = checkpoints(root)
         good = [name for name in names if is_good(root, name)]
-        told.cut_short += any(name.startswith(".saving-") for name in os.listdir(root / "saved"))
+        halves = half_done(root)
+        told.cut_short += not halves <= seen
+        seen = halves
         told.torn_by_kills += sorted(set(names) - set(good) - torn)
         if len(good) > 1 and random.random() < damage:
             tear(root / "saved" / good[0], random)
@@ -248,6 +243,11 @@ def end_life(root: Path, job: Job, death: Death | None, told: Told) -> None:
         assert death is None, f"nobody was killed by {death}"
     finally:
         killer.end()
+
+
+def half_done(root: Path) -> set[tuple[str, int]]:
+    """The folders of saves that were cut short, and when."""
+    return {(each.name, each.stat().st_ctime_ns) for each in (root / "saved").glob(".saving-*")}
 
 
 def checkpoints(root: Path) -> list[str]:

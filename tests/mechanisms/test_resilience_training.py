@@ -71,6 +71,39 @@ def results(start, ranks, program, *args):
     return start(program, ranks, args=args).results
 
 
+# -- as anybody would train ----------------------------------------------------------------------
+
+
+def test_its_losses_are_those_of_a_plain_loop():
+    torch.manual_seed(0)
+    rows, model = text(), GPT(SPEC)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    order, plain = SampleOrder(SAMPLES, BATCH), []
+    for _ in range(4):
+        batch = rows[order.take()]
+        optimizer.zero_grad()
+        loss = model(batch[:, :-2], batch[:, 1:-1])
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        plain.append(loss.item())
+    model = GPT(SPEC)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    order, saved = SampleOrder(SAMPLES, BATCH), []
+    run = Trainer(model, optimizer, order, partial(plain_loss, rows), schedule)
+    run.train(4, lambda state, step: saved.append((step, len(state["losses"]))), every=3)
+    assert (run.losses, saved) == (plain, [(3, 3), (4, 4)])
+
+
+def test_a_loss_is_the_mean_over_the_ranks():
+    one = results(world.simulate, 1, whole, "", without_luck)[0]["losses"]
+    two = results(world.simulate, 2, whole, "", without_luck)
+    assert torch.equal(two[0]["losses"], two[1]["losses"])
+    assert torch.allclose(one, two[0]["losses"], rtol=1e-5, atol=0)
+
+
 # -- bit for bit ---------------------------------------------------------------------------------
 
 
@@ -97,6 +130,18 @@ def test_simulated_ranks_are_those_of_real_processes(tmp_path):
         assert difference(one["order"], other["order"]) is None
         assert difference(one["random"], other["random"]) is None
         assert torch.allclose(one["losses"], other["losses"], rtol=1e-5)
+
+
+def test_what_a_rank_draws_elsewhere_is_not_drawn_from_what_it_trains_with():
+    def program(comm):
+        run = trainer(comm)
+        random.seed(5)
+        np.random.seed(5)
+        run.advance()
+        return random.random(), np.random.rand()
+
+    drawn = random.Random(5).random(), np.random.RandomState(5).rand()
+    assert results(world.simulate, 1, program) == [drawn]
 
 
 def sharded(comm):
@@ -162,6 +207,7 @@ def test_no_sample_is_read_twice_or_skipped_in_an_epoch_wherever_it_is_interrupt
         read += again.take().tolist()
         order = again
         assert (order.epoch, order.next) == divmod((step + 1) * BATCH, SAMPLES)
+    assert read == SampleOrder(SAMPLES, BATCH * SAMPLES, seed=2).take().tolist()
     epochs = [read[k * SAMPLES : (k + 1) * SAMPLES] for k in range(BATCH)]
     assert all(sorted(epoch) == list(range(SAMPLES)) for epoch in epochs)
     assert len(set(map(tuple, epochs))) == BATCH
@@ -417,4 +463,4 @@ def test_what_cannot_be_trained_is_a_sentence(call, words):
 
 def test_ranks_that_a_batch_does_not_divide_by_are_refused_before_the_first_step():
     with pytest.raises(ValueError, match="12 does not divide by 5 ranks"):
-        results(world.simulate, 5, whole, "")
+        results(world.simulate, 5, trainer)

@@ -49,21 +49,28 @@ def trainer(comm, dropout=0.0):
     return Trainer(model, Momentum(model.parameters()), order, loss, None, comm)
 
 
-def main(folder, steps, killed):
+def main(folder, steps, killed, what):
     comm = world.from_environment()
     run = trainer(comm)
     found = run.resume(folder / "saved")
-    life = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    if comm.size == 1 and found is None:
+        signal.pause()  # the other node is late; torchrun begins again when it comes
     while run.step < steps:
         run.advance()
-        if (life, comm.rank, run.step) == (0, comm.size - 1, killed):
-            print(f"rank {comm.rank} of {comm.size} dies after step {run.step}", flush=True)
-            os.kill(os.getpid(), signal.SIGKILL)
+        if (comm.rank, run.step) == (1, killed) and found is None:
+            print(f"a {what} dies after step {run.step}", flush=True)
+            die(what)
         if run.step % 3 == 0:
             save(run.state(), folder / "saved", run.step, comm)
     if comm.rank == 0:
-        print(f"life {life} of {comm.size} ranks: steps {found.step if found else 0} to {steps}")
+        print(f"ranks: {comm.size}, steps: {found.step if found else 0} to {steps}", flush=True)
+
+
+def die(what):
+    if what == "node":
+        os.kill(os.getppid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
