@@ -1,0 +1,13 @@
+from tests.exercises import contract
+
+
+class TestForm(contract.Form): ...
+
+
+class TestDraws(contract.Draws): ...
+
+
+class TestWrongAnswers(contract.WrongAnswers): ...
+
+
+class TestStructure(contract.Structure): ...
