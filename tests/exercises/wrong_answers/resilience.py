@@ -12,8 +12,8 @@ DESIGN = (
 )
 LEAST = DESIGN.format(0.1, "behind", 1, 16, 150) + "\n"
 RIGHT_INTERVAL = ["7.97", "26.8", "0.0727", "0.132", "19600"]
-SAVED = "trained_twice = 8000 * 640 * 4 - 8003 * 512 * 4"
-LEFT_OUT = "never_trained = 8003 * 800 * 4 - 8000 * 640 * 4"
+SAVED = "trained_twice = 800 * 640 * 4 - 830 * 512 * 4"
+LEFT_OUT = "never_trained = 830 * 800 * 4 - 800 * 640 * 4"
 WRITTEN = """done += [("write", f"{part}/{name}", text)]
         done += [("fsync", f"{part}/{name}")]"""
 WRITTEN_B = WRITTEN.replace("part", "slot")
@@ -22,8 +22,15 @@ NAMED = 'return [*done, ("rename", "latest.part", "latest"), ("fsync", ".")]'
 FINAL = 'done += [("rename", part, new), ("fsync", ".")]'
 POSITION = "return start + trained * ranks * each  # samples, not steps"
 PLACES = "first = start + (step * ranks + rank) * each"
-BEST = """best_minutes = max(range(5, 125, 5), key=lambda minutes: simulate(
-    minutes, 1, 5, QUARTER, TRACE)["useful"])"""
+FAULTY = """
+
+
+def places(start, step, rank, ranks, each):
+    first = ((start + step) * ranks + rank) * each
+    return [first + i for i in range(each)]
+"""
+SAME = FAULTY.replace("((start + step) * ranks + rank) * each", "start + (step * ranks + rank) * each")
+BEST = "best_minutes = 30"
 YOUNG = "young_minutes = sqrt(2 * 1 * QUARTER / len(TRACE))"
 SUSPECTED = 'return {"slow": slow, "step": step, "wrong": wrong, "resume": resume}'
 
@@ -167,7 +174,7 @@ BANK = {
         ),
     ],
     "reads": [
-        Wrong("the writers' ranks", "return reads(tensors, ranks, saved)[:0] + [[(f, 0, sum((rows * (f + 1) // saved - rows * f // saved) * b for rows, b in tensors))] for f in range(saved)]",
+        Wrong("the writers' ranks", "return [[(f, 0, sum((rows * (f + 1) // saved - rows * f // saved) * b for rows, b in tensors))] for f in range(saved)]",
               "These are the files of those who wrote"),
         *in_place_of(
             "begin = place + (start - low) * row_bytes",
@@ -285,19 +292,19 @@ BANK = {
     "resume": [
         *in_place_of(
             SAVED,
-            ("without the steps ahead", "trained_twice = 8000 * 4 * 128", "3 more are loaded"),
-            ("with them", "trained_twice = 8003 * 4 * 128", "not trained on a first time"),
-            ("the place", "trained_twice = 8003 * 512 * 4", "the place at which it goes on"),
-            ("all", "trained_twice = 8000 * 640 * 4", "At which of them does it go on"),
-            ("turns", "trained_twice = 8000 * 640 - 8003 * 512", "each has 4 samples"),
+            ("without the steps ahead", "trained_twice = 800 * 4 * 128", "30 more are loaded"),
+            ("with them", "trained_twice = 830 * 4 * 128", "not trained on a first time"),
+            ("the place", "trained_twice = 830 * 512 * 4", "the place at which it goes on"),
+            ("all", "trained_twice = 800 * 640 * 4", "At which of them does it go on"),
+            ("turns", "trained_twice = 800 * 640 - 830 * 512", "each has 4 samples"),
             ("none", "trained_twice = 0", "See the report"),
         ),
         *in_place_of(
             LEFT_OUT,
-            ("without the steps ahead", "never_trained = 8000 * 4 * 160", "3 more are loaded"),
-            ("as if they had been seen", "never_trained = 8003 * 4 * 160", "are not seen either"),
-            ("the steps ahead alone", "never_trained = 3 * 2560", "as many ranks as before"),
-            ("the place", "never_trained = 8003 * 3200", "Up to which place had it trained"),
+            ("without the steps ahead", "never_trained = 800 * 4 * 160", "30 more are loaded"),
+            ("as if they had been seen", "never_trained = 830 * 4 * 160", "are not seen either"),
+            ("the steps ahead alone", "never_trained = 30 * 2560", "as many ranks as before"),
+            ("the place", "never_trained = 830 * 3200", "Up to which place had it trained"),
         ),
         *in_place_of(
             POSITION,
@@ -314,11 +321,13 @@ BANK = {
             ("always the same", "first = start + rank * each", "Every step reads the same"),
             ("parts one apart", "first = start + step * ranks * each + rank", "the next `ranks * each`"),
         ),
-        Wrong(
-            "steps, but those that were trained",
-            "first = ((start + step) * ranks + rank) * each\n    return [first + i for i in range(each)]\n\n\ndef position(start, loaded, trained, ranks, each):\n    return start + trained\n\n\ndef unused(start, step, rank, ranks, each):\n    first = 0",
-            "goes on from there",
-            PLACES,
+        *in_place_of(
+            POSITION,
+            ("as it is", "return start + loaded" + FAULTY, "16 samples are never trained on"),
+            ("steps, of those that were trained", "return start + trained" + FAULTY,
+             "still counts in steps"),
+            ("samples, and steps ahead", "return start + loaded * ranks * each" + SAME,
+             "16 samples are never trained on"),
         ),
     ],
     "simulate": [
@@ -326,7 +335,7 @@ BANK = {
             "useful += min(rest, interval)",
             ("the end is lost", "redone += min(rest, interval)", "the last 20 s are useful"),
             ("the end is forgotten", "pass", "The last 20 s are missing"),
-            ("useful until the end", "useful += rest", "5 s of the write that follows"),
+            ("useful until the end", "useful += rest", "they are writing, and no work"),
         ),
         *in_place_of(
             "writing += max(0, rest - interval)",
@@ -375,11 +384,11 @@ BANK = {
             return {"useful": state[0], "writing": state[1], "redone": kinds["redone"],
                     "restarting": kinds["restarting"]}
             """,
-            "as much",
+            "At a failure the interval begins anew",
         ),
         *in_place_of(
             BEST,
-            ("half the write", "best_minutes = 20", "half as many write seconds"),
+            ("half the write", "best_minutes = 20", "half a minute"),
             ("Young's", "best_minutes = 25", "the nearest to Young's"),
             ("often", "best_minutes = 5", "So the least is thrown away"),
             ("seldom", "best_minutes = 120", "So the least is written"),
@@ -420,7 +429,8 @@ BANK = {
             "each = [median(of_rank) for of_rank in zip(*times, strict=True)]",
             ("a mean over steps", "each = [sum(of) / len(of) for of in zip(*times, strict=True)]",
              "once"),
-            ("the first step", "each = times[0]", "Other ranks are slow"),
+            ("the first step", "each = times[0]", "Rank 0 had a pause in the first step"),
+            ("the last step", "each = times[-1]", "Rank 7 had a pause in the last step"),
             ("the slowest step", "each = [max(of) for of in zip(*times, strict=True)]", "once each"),
         ),
         *in_place_of(
@@ -487,8 +497,8 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
     "reads": [
         ("pieces without ranks", "return [(0, 0, 8)]", "a list of lists of tuples of 3"),
         ("a dictionary", "return dict(enumerate(found))", "it is a dictionary", "return found"),
-        ("no files", "piece = (begin, (stop - start) * row_bytes)", "a tuple of 2",
-         "piece = (file, begin, (stop - start) * row_bytes)"),
+        ("no files", "found.append([one[1:] for one in pieces])", "a tuple of 2",
+         "found.append(joined(pieces))"),
     ],
     "slots": [("a dictionary", "return {}", "What the save returns should be a list"),
               ("a name that is none", 'return [("write", ".", slot)]', 'a path is "file"')],
@@ -500,13 +510,13 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
     ],
     "simulate": [
         ("a tuple", "return 1, 2, 3, 4", "a dictionary with the keys 'useful'"),
-        ("another key", 'return {"work": 1}', "a dictionary with the keys 'work'"),
+        ("another key", 'return {"work": 1}', "a dictionary with the keys 'useful'"),
     ],
     "design": [("a list", "design = [8, 3]\nloosened, gained, gained_faster, gained_blocking = 1, 2, 3, 4",
                 "the keys 'storage', 'saves'")],
     "suspects": [
         ("a list", "return slow", "it is a list of", SUSPECTED),
-        ("a single rank", SUSPECTED.replace('"slow": slow', '"slow": 2'), "a list of whole numbers", SUSPECTED),
+        ("a single rank", SUSPECTED.replace('"slow": slow', '"slow": 2'), "['slow'] is the number 2", SUSPECTED),
     ],
 }  # fmt: skip
 
