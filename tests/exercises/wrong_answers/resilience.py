@@ -3,7 +3,7 @@
 from tests.exercises.wrong_answers import Wrong, in_place_of
 
 INTERVAL = (
-    "mean_hours = {}\ninterval_minutes = {}\nlost = {}\nlost_two_hours = {}\ndevices = {}"
+    "mean_hours = {}\ninterval_minutes = {}\nlost_in_all = {}\nlost_two_hours = {}\ndevices = {}"
 )
 RESUME = "trained_twice = {}\nnever_trained = {}"
 DESIGN = (
@@ -29,7 +29,6 @@ def places(start, step, rank, ranks, each):
     first = ((start + step) * ranks + rank) * each
     return [first + i for i in range(each)]
 """
-SAME = FAULTY.replace("((start + step) * ranks + rank) * each", "start + (step * ranks + rank) * each")
 BEST = "best_minutes = 30"
 YOUNG = "young_minutes = sqrt(2 * 1 * QUARTER / len(TRACE))"
 SUSPECTED = 'return {"slow": slow, "step": step, "wrong": wrong, "resume": resume}'
@@ -78,7 +77,7 @@ BANK = {
             ("restarts alone", "0.0167", "These are restarts alone"),
             ("what is left", "0.927", "This is what is left"),
             ("percent", "7.27", "not a percentage"),
-            ("the exact price", "0.0691", "This is the exact price"),
+            ("the exact price", "0.0707", "This is the exact price"),
         ),
         *one_of(
             3,
@@ -326,8 +325,6 @@ BANK = {
             ("as it is", "return start + loaded" + FAULTY, "16 samples are never trained on"),
             ("steps, of those that were trained", "return start + trained" + FAULTY,
              "still counts in steps"),
-            ("samples, and steps ahead", "return start + loaded * ranks * each" + SAME,
-             "16 samples are never trained on"),
         ),
     ],
     "simulate": [
@@ -532,7 +529,7 @@ PROGRAMS = {
 
 # Right answers of another kind: what came, its source, what of the solution it replaces.
 RIGHT = {
-    "interval": [("rounded", INTERVAL.format("8", "27", "0.073", "0.13", "20000"))],
+    "interval": [("rounded", INTERVAL.format("8.0", "27", "0.073", "0.13", "20000"))],
     "save": [
         (
             "each kind by itself",
