@@ -16,7 +16,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from dlsys.exercises.forms import formed, fits
+from dlsys.exercises.forms import fits, formed
 from dlsys.exercises.wrong import OtherStructure
 
 _WORDS = {"write": 3, "fsync": 2, "rename": 3, "delete": 2}

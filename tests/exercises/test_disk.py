@@ -70,7 +70,9 @@ def test_an_fsync_of_a_file_is_of_its_text_and_not_of_its_name() -> None:
     assert {str(disk["a"].get("n")) for disk in found} == {"None", "5"}
     found = after(("write", "a/n", "5"), ("fsync", "a"))
     assert {str(disk["a"].get("n")) for disk in found} == {"", "5"}
-    assert all(d["a"]["n"] == "5" for d in after(("write", "a/n", "5"), ("fsync", "a/n"), ("fsync", "a")))
+    assert all(
+        d["a"]["n"] == "5" for d in after(("write", "a/n", "5"), ("fsync", "a/n"), ("fsync", "a"))
+    )
 
 
 def test_a_file_that_is_written_over_may_be_old_empty_or_new() -> None:

@@ -1,7 +1,6 @@
 """The exercises on resilience: their figures are those of the package, and what holds for all."""
 
 import re
-from itertools import combinations
 from math import sqrt
 from pathlib import Path
 from random import Random
@@ -53,7 +52,9 @@ class TestStructure(contract.Structure): ...
 
 def question(name: str) -> str:
     """The text of a question."""
-    cells = {cell["id"]: "".join(cell["source"]) for cell in load("solutions", "resilience")["cells"]}
+    cells = {
+        cell["id"]: "".join(cell["source"]) for cell in load("solutions", "resilience")["cells"]
+    }
     return cells[f"{name}-question"]
 
 
@@ -153,7 +154,11 @@ def test_what_is_read_is_what_the_plan_of_the_package_reads(saved: int, ranks: i
     manifest.check()
     for rank, mine in enumerate(answers["reads"](tensors, saved, ranks)):
         theirs = [
-            (r.file, r.begin + (r.part.offsets[0] - r.stored.offsets[0]) * r.part.sizes[1], r.nbytes)
+            (
+                r.file,
+                r.begin + (r.part.offsets[0] - r.stored.offsets[0]) * r.part.sizes[1],
+                r.nbytes,
+            )
             for r in manifest.reads(rows_of(tensors, rank, ranks))
         ]
         assert mine == answers["joined"](theirs)
@@ -214,7 +219,9 @@ def test_one_interval_is_the_best_for_the_trace() -> None:
     assert nearest == 25 != first  # as a hint says
     no_restarts = {m: answers["simulate"](m, 1, 0, quarter, trace)["useful"] for m in useful}
     assert max(no_restarts, key=no_restarts.__getitem__) == 25
-    half = {m: answers["simulate"](2 * m, 1, 10, 2 * quarter, [2 * t for t in trace]) for m in useful}
+    half = {
+        m: answers["simulate"](2 * m, 1, 10, 2 * quarter, [2 * t for t in trace]) for m in useful
+    }
     assert max(half, key=lambda m: half[m]["useful"]) == 20
     assert f"{quarter:,} minutes" in question("simulate")
 
@@ -239,7 +246,9 @@ def test_one_design_loses_least_with_any_of_the_limits() -> None:
 
 def test_money_is_what_binds() -> None:
     a = solved("resilience")
-    now, dearer, roomier = (a["lost"](allowed(*limits)[0]) for limits in ((20, 2), (24, 2), (20, 3)))
+    now, dearer, roomier = (
+        a["lost"](allowed(*limits)[0]) for limits in ((20, 2), (24, 2), (20, 3))
+    )
     assert a["loosened"] == "money"
     assert a["gained"] == pytest.approx(now - dearer)
     assert now - dearer > 3 * (now - roomier) > 0
@@ -282,7 +291,9 @@ def test_who_is_slow_and_who_is_wrong_are_named_by_the_package_as_well() -> None
 MEAN, SAVES, TEN_YEARS = 12 * 3600.0, Cadence(1800, 40), range(10)
 
 
-def run_of_4096(spares: int = 3, found: float = 1800, restart: float = 1200, cadence: Cadence = SAVES):
+def run_of_4096(
+    spares: int = 3, found: float = 1800, restart: float = 1200, cadence: Cadence = SAVES
+):
     """The mean shares of ten years."""
     runs = [
         simulate_run(
@@ -312,7 +323,7 @@ def test_the_figures_of_the_model_answer_are_right() -> None:
     assert best_spares(4096, 23 * 3600, MEAN) == 8
     assert 4 < (8 - 23 / 12) / sqrt(23 / 12) < 4.5  # "some four square roots above"
     assert 11 < run_of_4096(8)["useful"] - now < 12
-    assert 100 * 5 / 4096 == pytest.approx(1 / 8, rel=0.03)
+    assert pytest.approx(1 / 8, rel=0.03) == 100 * 5 / 4096
     both = run_of_4096(8, 120)["useful"]
     assert f"to about {both:.0f} %" in text
     assert 3.4 < both - run_of_4096(8)["useful"] < 4

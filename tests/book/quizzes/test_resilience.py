@@ -121,9 +121,7 @@ def test_faster_storage_does_little_for_saves_behind_the_work() -> None:
             ((4, hours, 60), (4, hours, 15)),
         )
     )
-    gained = [
-        shares(b, hours).goodput - shares(a, hours).goodput for a, b in (blocking, behind)
-    ]
+    gained = [shares(b, hours).goodput - shares(a, hours).goodput for a, b in (blocking, behind)]
     assert gained[0] > 8 * gained[1] > 0
     assert behind[0].interval == behind[1].interval
 
