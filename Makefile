@@ -39,7 +39,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A file's tests stay in one process, as a notebook's cells must, and files start in their order: the long ones early.
 PARALLEL := -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
-.PHONY: help book test attacks look lab serve lint mutants release clean FORCE
+.PHONY: help book test attacks look soak lab serve lint mutants release clean FORCE
 .DELETE_ON_ERROR:
 
 help:
@@ -47,6 +47,7 @@ help:
 	@echo 'make test      run the tests, and the solutions of the exercises'
 	@echo 'make attacks   grade a class, every wrong answer there is, and notebooks that attack the grader'
 	@echo 'make look      look at the built book in a browser, page by page'
+	@echo 'make soak      kill a training run 200 times, and see that it ends as if nobody had'
 	@echo 'make lab       open JupyterLab; a chapter opens as a notebook by double click'
 	@echo 'make serve     show the built book at a local address'
 	@echo 'make lint      check style, types and the direction of imports'
@@ -71,7 +72,7 @@ $(BUILD)/files: FORCE
 	@echo '$(FILES)' | cmp -s - $@ || echo '$(FILES)' > $@
 
 # One thread a worker: two to a core wait for each other.
-test attacks look: export OMP_NUM_THREADS := 1
+test attacks look soak: export OMP_NUM_THREADS := 1
 
 test: $(INSTALLED)
 	@$(BIN)/python -m pytest $(PARALLEL) --nbval $(patsubst %,--ignore=%,$(ATTACKS) $(BROWSER)) tests $(NOTEBOOKS)
@@ -83,6 +84,9 @@ attacks: $(INSTALLED)
 look: export BOOK_TEST := required
 look: book
 	@$(BIN)/python -m pytest $(PARALLEL) $(LOOK)
+
+soak: $(INSTALLED)
+	@$(BIN)/python -m tests.mechanisms.soak
 
 lab: $(INSTALLED) $(LAB_SETTINGS)
 	@$(BIN)/jupyter lab --log-level=ERROR --LabApp.log_level=ERROR --notebook-dir=. --LabApp.default_url=/lab/tree/chapters/intro.md $$(test $$(id -u) -ne 0 || echo --allow-root)

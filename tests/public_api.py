@@ -183,6 +183,19 @@ def saver(program: Callable[[resilience.AsyncSaver], Any]) -> Any:
         return program(one)
 
 
+def training(comm: world.Communicator | None = None) -> resilience.Trainer:
+    """A run of one weight."""
+    model = torch.nn.Linear(1, 1)
+    order = resilience.SampleOrder(4, 2)
+    return resilience.Trainer(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        order,
+        lambda model, rows: model(rows[:, None].float()).mean(),
+        comm=comm,
+    )
+
+
 def fail() -> None:
     raise ValueError("It always does.")
 
@@ -490,10 +503,25 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "resilience.Manifest.*": {"file": 0, "regions": [resilience.Region("w", (0,), (2,))]},
     "resilience.PerRank": {"value": 1},
     "resilience.Shard": {"tensor": torch.ones(2), "offsets": (0,), "shape": (4,)},
+    "resilience.SampleOrder*": {
+        "samples": 4,
+        "state_dict": {"samples": 4, "seed": 0, "epoch": 1, "next": 2},
+    },
+    "resilience.Trainer": {
+        "model": Later(lambda: torch.nn.Linear(1, 1)),
+        "optimizer": Later(stepped_soon),
+        "order": resilience.SampleOrder(4, 2),
+        "loss": lambda model, rows: model(rows[:, None].float()).mean(),
+    },
+    "resilience.Trainer.*": {
+        "steps": 2,
+        "folder": "trained",
+        "state": Later(lambda: training().state()),
+    },
     "resilience.latest": {"folder": "saved"},
     "resilience.rotate": {"folder": "saved beside", "keep": 2},
     "resilience.restore": {"checkpoint": Later(lambda: saved())},
-    "resilience.save": {"state": {"w": torch.ones(2)}, "folder": "saved", "step": 1},
+    "resilience.save*": {"state": {"w": torch.ones(2)}, "folder": "saved", "step": 1},
     "resilience.verify": {"folder": Later(lambda: saved())},
     "units.Catalogue": {"kind": "thing", "entries": {"a": 1}},
     "units.parse_bytes": {"text": "80 GB"},
@@ -624,6 +652,8 @@ OBJECTS: dict[str, Any] = {
         torch.nn.Linear(4, 4), precision.LINEAR_RECIPES["mxfp8"]
     ),
     "resilience.AsyncSaver": Methods(resilience.AsyncSaver, saver),
+    "resilience.SampleOrder": resilience.SampleOrder(4, 2),
+    "resilience.Trainer": Methods(resilience.Trainer, lambda program: program(training())),
     "resilience.Manifest": resilience.Manifest(
         1,
         (resilience.TensorEntry("w", (2,), "F32"),),
@@ -735,6 +765,7 @@ FREE = {
     "resilience.AsyncSaver.save.state",
     "resilience.restore.like",
     "resilience.save.state",
+    "resilience.save_manifest_first.state",
     "expression",
     "expected",
     "value",

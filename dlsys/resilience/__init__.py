@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from dlsys.resilience.draw import draw_devices, draw_intervals, draw_month
     from dlsys.resilience.explorer import explore
     from dlsys.resilience.failures import (
+        RUNS,
         Part,
         PublishedRun,
-        RUNS,
         failures_a_year,
         mtbf,
         yearly_failures,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from dlsys.resilience.replicas import compare_replicas
     from dlsys.resilience.restoring import restore
     from dlsys.resilience.rotation import rotate
+    from dlsys.resilience.running import SPENT_ON
     from dlsys.resilience.saving import save
     from dlsys.resilience.scaling import (
         asynchronous_pays,
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     )
     from dlsys.resilience.simulation import Found, SimulatedRun, Stretch, search, simulate_run
     from dlsys.resilience.state import PerRank, Shard
-    from dlsys.resilience.run_state import SPENT_ON
     from dlsys.resilience.training import Trainer
     from dlsys.resilience.troubles import Corruption, Maintenance, Spares, Stragglers, Weibull
     from dlsys.resilience.verifying import Checkpoint, latest, verify

@@ -145,7 +145,7 @@ class _Flight:
             entries = self._receipts(entry)
             if entries:
                 commit(self.target, with_entries(self.gathered.manifest, entries))
-                shutil.rmtree(self._folder)
+                shutil.rmtree(self._taken)
                 if self._rules is not None:
                     rotate_beside(self.target.root, self._rules, good=self.target.name)
         except Exception as error:
@@ -155,18 +155,21 @@ class _Flight:
     def _folder(self) -> Path:
         return self.target.root / f"{RECEIPTS}{self.target.name}"
 
+    @property
+    def _taken(self) -> Path:
+        return self.target.root / f"{RECEIPTS}{self.target.name}.taken"
+
     def _receipts(self, mine: Entry) -> list[Entry] | None:
         """Every rank's size and hash, once all have left a receipt, for one rank alone."""
-        ranks = len(self.gathered.manifest.files)
         self._folder.mkdir(exist_ok=True)
         # All that a receipt says is in its name, so that it is there as a whole or not at all.
         (self._folder / f"{self._rank}-{mine[0]}-{mine[1]}").touch()
-        found = [name.split("-") for name in os.listdir(self._folder) if "-" in name]
-        if len(found) < ranks:
-            return None
         try:
-            (self._folder / "committing").mkdir()  # only one can
-        except (FileExistsError, FileNotFoundError):
+            found = [name.split("-") for name in os.listdir(self._folder)]
+            if len(found) < len(self.gathered.manifest.files):
+                return None
+            os.rename(self._folder, self._taken)  # which only one can
+        except FileNotFoundError:
             return None
         return [(int(nbytes), sha) for _, nbytes, sha in sorted(found, key=lambda f: int(f[0]))]
 

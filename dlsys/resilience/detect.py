@@ -35,7 +35,7 @@ def outliers(
 
     A robust deviation is 1.4826 x the median of |value - median|. Raises ValueError for fewer than
     three ranks, among which nobody is the odd one. Source: Iglewicz and Hoaglin 1993, "How to
-    detect and handle outliers", section 3.3.
+    detect and handle outliers".
     """
     _check_rule(threshold, least)
     _check_ranks("values", values)

@@ -25,7 +25,7 @@ class _InPlace(Target):
 
 @checked
 def save_manifest_first(
-    state: Any, folder: str | PathLike[str], step: SupportsIndex, comm: Communicator | None = None
+    state: Any, folder: str | PathLike, step: SupportsIndex, comm: Communicator | None = None
 ) -> Path:
     """`save` as it must not be: into one folder, `folder`/current, over what was there, and the
     manifest before the files that it speaks of, which ranks write one after the other.
@@ -36,15 +36,14 @@ def save_manifest_first(
     root, number, ranks = folder_of(folder), step_of(step), Together(comm)
     target = _InPlace(root, "current")
     gathered = gather(state, number, ranks)
-    parts = [files.header(gathered.manifest, ranks.rank), *map(files.as_bytes, gathered.parts)]
-    digest = hashlib.sha256(b"".join(parts))
-    entries = ranks.hear([sum(map(len, parts)), digest.hexdigest()])
+    head = files.header(gathered.manifest, ranks.rank)
+    whole = b"".join([head, *(bytes(files.as_bytes(part)) for part in gathered.parts)])
+    entries = ranks.hear([len(whole), hashlib.sha256(whole).hexdigest()])
     if ranks.rank == 0:
         target.final.mkdir(parents=True, exist_ok=True)
         where = target.final / files.MANIFEST
         where.unlink(missing_ok=True)
         files.write(where, [manifest_file.to_bytes(with_entries(gathered.manifest, entries))])
-    ranks.hear(None)
     for turn in range(ranks.size):
         if turn == ranks.rank:
             (target.final / files.name_of(turn)).unlink(missing_ok=True)

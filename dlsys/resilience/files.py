@@ -10,8 +10,9 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from io import FileIO
 from itertools import accumulate, product
 from operator import mul
@@ -24,7 +25,7 @@ from dlsys.resilience.plan import BYTES, Manifest, Read
 from dlsys.resilience.refused import CheckpointError
 
 MANIFEST = "manifest.json"
-_CHUNK = 2**22  # bytes that are hashed and written while they are in the cache
+_LARGE = 2**16  # bytes that take longer to hash than to hand to a thread
 _PAGE = 4096  # bytes that a disk gives at least: a smaller gap is read over
 
 
@@ -69,15 +70,27 @@ def write(path: Path, parts: Iterable[bytes | memoryview]) -> tuple[int, str]:
 
 def _write(file: FileIO, parts: Iterable[bytes | memoryview]) -> tuple[int, str]:
     digest, nbytes = hashlib.sha256(), 0
-    for part in parts:
-        view = memoryview(part)
-        for begin in range(0, len(view), _CHUNK):
-            chunk = view[begin : begin + _CHUNK]
-            digest.update(chunk)
-            while chunk:  # a disk that is nearly full takes a part
-                chunk = chunk[file.write(chunk) :]
-        nbytes += len(view)
+    with ThreadPoolExecutor(1) as beside:
+        for part in parts:
+            view = memoryview(part)
+            nbytes += len(view)
+            hashed = _hashing(beside, digest.update, view)  # while the system copies
+            while view:  # a disk that is nearly full takes a part
+                view = view[file.write(view) :]
+            if hashed is not None:
+                hashed.result()
     return nbytes, digest.hexdigest()
+
+
+def _hashing(
+    beside: ThreadPoolExecutor, update: Callable[[memoryview], None], view: memoryview
+) -> Future | None:
+    """Begin to hash in another thread; None where it is done at once."""
+    if len(view) > _LARGE:
+        with suppress(RuntimeError):  # a process that ends begins nothing in threads
+            return beside.submit(update, view)
+    update(view)
+    return None
 
 
 def fsync_folder(folder: Path) -> None:

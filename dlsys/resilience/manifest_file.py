@@ -41,20 +41,21 @@ def from_bytes(data: bytes) -> Manifest:
     """The manifest that was written; raises ValueError, which says what is wrong, for another."""
     try:
         fields = json.loads(data)
+        others = {k: v for k, v in fields.items() if k != "sha256"} if type(fields) is dict else {}
+        again = _sealed(others)
     except (ValueError, RecursionError):
         raise ValueError("is no JSON: it is torn or damaged") from None
-    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+    if others.get("format") != FORMAT:
         raise ValueError("is no manifest of a checkpoint, or damaged")
-    fields.pop("sha256", None)
-    if _sealed(fields) != data:
+    if again != data:
         raise ValueError("is damaged: its SHA-256 is not the one that it carries")
-    if fields.get("version") != VERSION:
-        raise ValueError(f"is of version {fields.get('version')!r:.20}; this code reads {VERSION}")
+    if others.get("version") != VERSION:
+        raise ValueError(f"is of version {others.get('version')!r:.20}; this code reads {VERSION}")
     try:
-        values = [fields["step"], fields["tensors"], fields["files"], text_of(fields["state"])]
+        values = [others["step"], others["tensors"], others["files"], text_of(others["state"])]
         manifest: Manifest = from_data(_NAME, [*values, VERSION])
         manifest.check()
-        check_tree(fields["state"], {t.name for t in manifest.tensors}, len(manifest.files))
+        check_tree(others["state"], {t.name for t in manifest.tensors}, len(manifest.files))
     except KeyError as missing:
         raise ValueError(f"has no {missing}") from None
     except (Unfit, ValueError) as error:

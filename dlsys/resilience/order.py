@@ -47,7 +47,7 @@ class SampleOrder:
         return torch.cat(taken)
 
     def state_dict(self) -> dict[str, int]:
-        """Where it is: epoch and number of the next sample in it, with what the order follows from."""
+        """Where it is: the epoch, the next sample's place in it, and what orders it."""
         names = ("samples", "seed", "epoch", "next")
         return {name: getattr(self, name) for name in names}
 

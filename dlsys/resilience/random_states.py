@@ -22,9 +22,9 @@ class RandomStates:
     """The states of this rank's generators: torch's on the CPU (and on its GPU where that is in
     use), Python's `random` and NumPy's global one.
 
-    Simulated ranks are threads of one process and share Python's and NumPy's, which torch's are
-    switched for by the world. Here each rank has its own as well, from when this is built: what is
-    drawn within `own()` is drawn from them, if nothing in there waits for another rank.
+    Simulated ranks are threads of one process. The world gives each a torch generator of its own;
+    Python's and NumPy's they share, so each rank has copies here, from when this is built: what is
+    drawn within `own()` is drawn from them, as long as nothing in there waits for another rank.
     """
 
     def __init__(self) -> None:
@@ -32,19 +32,22 @@ class RandomStates:
 
     @contextmanager
     def own(self) -> Iterator[None]:
-        """Where simulated ranks draw by Python and NumPy; in a process of its own it does nothing."""
+        """Where a simulated rank draws by Python and NumPy; elsewhere it does nothing."""
         if here.comm is None:
             yield
             return
         before = _shared()
         _set_shared(self._shared)
-        yield
-        self._shared = _shared()
-        _set_shared(before)
+        try:
+            yield
+        finally:
+            self._shared = _shared()
+            _set_shared(before)
 
     def state_dict(self) -> PerRank:
         """All states, as they are now."""
-        mine = {"torch": torch.get_rng_state(), **(self._shared if here.comm else _shared())}
+        shared = _shared() if here.comm is None else self._shared
+        mine = {"torch": torch.get_rng_state(), **shared}
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             mine["cuda"] = torch.cuda.get_rng_state()
         return PerRank(mine)

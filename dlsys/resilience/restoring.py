@@ -33,9 +33,9 @@ def restore(
     """The state that was saved, or of it what `like` is like.
 
     - checkpoint: what `latest` or `verify` gave, or a checkpoint's folder, which is verified first.
-    - like: nested dictionaries that name what is wanted. A `Shard` asks for this rank's part, as
-      many ranks and whatever mesh there are now; a tensor asks for the whole one, on its device;
-      anything else, None for one, asks for all that was saved in its place, tensors whole.
+    - like: nested dictionaries and lists that name what is wanted. A `Shard` asks for this rank's
+      part, as many ranks and whatever mesh there are now; a tensor asks for the whole one, on its
+      device; anything else, None for one, asks for all that was saved there, tensors whole.
     - comm: the ranks that restore together; None is the world that the caller is in, or this
       process alone.
 
@@ -70,6 +70,8 @@ class _Wanted:
             return self._dictionary(like, tree, path)
         if isinstance(like, Shard | Tensor):
             return self._tensor(like, tree, path)
+        if isinstance(like, list | tuple) and _asks_for_parts(like):
+            return self._sequence(like, tree, path)
         return built(tree, self._whole, self._own)
 
     def _own(self, trees: list[Any]) -> PerRank:
@@ -87,6 +89,17 @@ class _Wanted:
                     f"{shown([*there])}."
                 )
         return {key: self.plan(value, there[key], (*path, key)) for key, value in like.items()}
+
+    def _sequence(self, like: Sequence[Any], tree: Any, path: tuple[Any, ...]) -> Any:
+        if not isinstance(tree, list) or tree[:1] not in (["list"], ["tuple"]):
+            refuse(f"like{at(path)}", like, "None: there is no list in the checkpoint")
+        if len(tree) - 1 != len(like):
+            raise ValueError(
+                f"like{at(path)} has {len(like)} values; the checkpoint has {len(tree) - 1}."
+            )
+        pairs = enumerate(zip(like, tree[1:], strict=True))
+        found = [self.plan(value, there, (*path, i)) for i, (value, there) in pairs]
+        return found if tree[0] == "list" else tuple(found)
 
     def _tensor(self, like: Shard | Tensor, tree: Any, path: tuple[Any, ...]) -> Any:
         if not isinstance(tree, list) or tree[:1] not in (["tensor"], ["shard"]):
@@ -126,6 +139,14 @@ class _Wanted:
         if isinstance(plan, list | tuple):
             return type(plan)([self.filled(value, tensors) for value in plan])
         return plan
+
+
+def _asks_for_parts(like: Any) -> bool:
+    """Whether there is a tensor or a Shard in it."""
+    inside = like.values() if isinstance(like, Mapping) else like
+    if isinstance(like, Mapping | list | tuple):
+        return any(map(_asks_for_parts, inside))
+    return isinstance(like, Shard | Tensor)
 
 
 class _Place(NamedTuple):

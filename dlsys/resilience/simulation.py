@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from dlsys.annotated import checked
 from dlsys.checks import count, positive, refuse, some
 from dlsys.resilience.price import Cadence, Disk
-from dlsys.resilience.run_state import REDONE, RUNNING, SPENT_ON, USEFUL, WRITING, State
+from dlsys.resilience.running import REDONE, RUNNING, SPENT_ON, USEFUL, WRITING, State
 from dlsys.resilience.troubles import (
     TICKS,
     Corruption,
@@ -26,7 +26,7 @@ from dlsys.resilience.troubles import (
     ticks,
 )
 
-MOST_EVENTS = 50_000
+MOST_EVENTS, MOST_ON_DISK = 50_000, 1_000_000
 
 Action = Callable[[int], None]
 """What is done at an event, which is given its own tick: the run may be later, if it was down."""
@@ -94,12 +94,14 @@ def simulate_run(
       and every cadence meets the same failures.
 
     Work since the last checkpoint counts as useful where the run ends. Raises ValueError where more
-    than 50,000 events are to be expected.
+    than 50,000 events are to be expected, or a million checkpoints on disk, of which each is one.
     """
     end = ticks("seconds", seconds)
     if not end:
         refuse("seconds", seconds, "at least a nanosecond")
     _check_events(seconds, failures, stragglers, corruption, maintenance)
+    if disk and seconds > MOST_ON_DISK * disk.every * (cadence.interval + cadence.stall):
+        refuse("seconds", seconds, f"so few that at most {MOST_ON_DISK:,} checkpoints go to disk")
     down = ticks("detection_seconds", detection_seconds), ticks("restart_seconds", restart_seconds)
     seed = count("seed", seed, least=0)
     failing, which = (random.Random(f"{seed} {name}") for name in ("failures", "which"))

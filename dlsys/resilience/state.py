@@ -17,7 +17,7 @@ from torch import Tensor
 from dlsys.annotated import checked
 from dlsys.checks import count, refuse, refuse_what
 from dlsys.resilience.plan import Region, TensorEntry
-from dlsys.resilience.tree import PLAIN, at
+from dlsys.resilience.tree import DEEPEST, PLAIN, at
 from dlsys.tensors import strided
 
 DTYPES = {
@@ -87,6 +87,8 @@ class State:
         """The tree of a value; every list in it begins with what it stands for."""
         if type(value) in PLAIN:
             return value
+        if len(path) > DEEPEST:
+            raise ValueError(f"state is more than {DEEPEST} deep, or without end: make it flatter.")
         if isinstance(value, Shard):
             return ["shard", self._keep(path, value.tensor, value.offsets, value.shape)]
         if isinstance(value, Tensor):

@@ -12,6 +12,8 @@ from dlsys.resilience.refused import CheckpointError
 from dlsys.world import Communicator, current
 from dlsys.world.errors import text_of
 
+_SHORT = 4096  # bytes
+
 
 class Together:
     """A communicator's ranks; where there is no world, this process alone.
@@ -28,13 +30,21 @@ class Together:
         """What every rank brings, by rank, on every rank."""
         if self.comm is None or self.size == 1:
             return [mine]
-        letters = torch.frombuffer(bytearray(json.dumps(mine).encode()), dtype=torch.uint8)
-        length = torch.tensor([len(letters)], device="cpu")
-        lengths = self.comm.all_gather(length).tolist()
-        padded = torch.zeros(max(lengths), dtype=torch.uint8, device="cpu")
-        padded[: len(letters)] = letters
-        rows = self.comm.all_gather(padded).view(self.size, -1)
-        return [json.loads(bytes(r[:n].tolist())) for r, n in zip(rows, lengths, strict=True)]
+        letters = json.dumps(mine).encode()
+        # A short text is told with its length, in one message; a long one follows in another.
+        rows = self._rows(len(letters).to_bytes(8, "little") + letters, _SHORT)
+        lengths = [int.from_bytes(row[:8], "little") for row in rows]
+        rows = [row[8:] for row in rows]
+        if max(lengths) > _SHORT - 8:
+            rows = self._rows(letters, max(lengths))
+        return [json.loads(row[:length]) for row, length in zip(rows, lengths, strict=True)]
+
+    def _rows(self, letters: bytes, length: int) -> list[bytes]:
+        """The first `length` letters of every rank, shorter texts with zeros behind them."""
+        assert self.comm is not None
+        padded = bytearray(letters[:length].ljust(length, b"\0"))
+        every = self.comm.all_gather(torch.frombuffer(padded, dtype=torch.uint8))
+        return [row.numpy().tobytes() for row in every.view(self.size, length)]
 
     def agree(self, doing: str, error: Exception | None = None, mine: Any = None) -> list[Any]:
         """`hear`, unless a rank has an error: then CheckpointError on all, with every one's text.

@@ -20,6 +20,7 @@ from dlsys.checks import count, refuse, refuse_what, shown
 from dlsys.resilience.order import SampleOrder, share
 from dlsys.resilience.random_states import RandomStates
 from dlsys.resilience.restoring import restore
+from dlsys.resilience.saving import MOST_STEPS
 from dlsys.resilience.state import Shard
 from dlsys.resilience.together import Together
 from dlsys.resilience.verifying import Checkpoint, latest
@@ -33,9 +34,11 @@ Loss = Callable[[nn.Module, Tensor], Tensor]
 class Part(Protocol):
     """Whatever has a state: torch's modules, optimizers and schedules, and much else."""
 
-    def state_dict(self) -> Any: ...
+    def state_dict(self) -> Any:
+        """What is to be saved."""
 
-    def load_state_dict(self, state_dict: Any) -> Any: ...
+    def load_state_dict(self, state_dict: Any) -> Any:
+        """Go on from it."""
 
 
 class Trainer:
@@ -77,7 +80,7 @@ class Trainer:
         if schedule is not None:
             self.parts["schedule"] = schedule
         for name, part in self.parts.items():
-            _check_part(name, part, "zero_grad" if name == "optimizer" else "state_dict")
+            _check_part(name, part, _CALLED.get(name, ()))
 
     @property
     def step(self) -> int:
@@ -116,7 +119,7 @@ class Trainer:
         the last one; `AsyncSaver(folder).save` and `lambda state, step: save(state, folder, step)`
         are what it may be.
         """
-        last, period = count("steps", steps, 0), count("every", every)
+        last, period = count("steps", steps, 0, MOST_STEPS), count("every", every)
         if save is not None and not callable(save):
             refuse("save", save, "a function of a state and a step, or None")
         while self.step < last:
@@ -144,7 +147,7 @@ class Trainer:
         self.losses = state["losses"].tolist()
 
     @checked
-    def resume(self, folder: str | PathLike[str]) -> Checkpoint | None:
+    def resume(self, folder: str | PathLike) -> Checkpoint | None:
         """Go on from the last good checkpoint below `folder`; None where there never was one.
 
         Rank 0 warns of each newer one that was refused; `skipped` of what is returned has the same
@@ -155,7 +158,7 @@ class Trainer:
         if found is None:
             return None
         for sentence in found.skipped if self._ranks.rank == 0 else ():
-            warnings.warn(f"skipped: {sentence}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"skipped: {sentence}", RuntimeWarning, stacklevel=3)
         like = {name: wanted(part.state_dict()) for name, part in self.parts.items()}
         self.load(restore(found, {"losses": None, **like}, self._ranks.comm))
         return found
@@ -172,7 +175,11 @@ def wanted(state: Any) -> Any:
     return None
 
 
-def _check_part(name: str, part: Any, more: str) -> None:
-    methods = dict.fromkeys((more, "state_dict", "load_state_dict"))
+_CALLED = {"optimizer": ("zero_grad", "step"), "schedule": ("step",)}
+"""What is called of a part beside its state."""
+
+
+def _check_part(name: str, part: Any, called: tuple[str, ...]) -> None:
+    methods = (*called, "state_dict", "load_state_dict")
     if not all(callable(getattr(part, method, None)) for method in methods):
         refuse(name, part, f"an object with the methods {', '.join(methods)}")

@@ -17,6 +17,8 @@ from dlsys.checks import shown
 
 PLAIN = (bool, int, float, str, type(None))
 TENSORS = ("tensor", "shard", "array")
+DEEPEST = 100
+"""Dictionaries and lists within one another, so that no state is too deep to be walked through."""
 
 
 def text_of(tree: Any) -> str:
@@ -81,19 +83,21 @@ def with_private(tree: Any, own: Sequence[Sequence[Any]]) -> Any:
 
 def check_tree(tree: Any, names: Collection[str], ranks: int) -> None:
     """Raise ValueError for what is no tree of tensors of these names and of every rank's values."""
-    open_ = [tree]
+    open_ = [(tree, 0)]
     while open_:
-        each = open_.pop()
+        each, depth = open_.pop()
         if type(each) in PLAIN:
             continue
+        if depth > DEEPEST + 1:  # a rank's own lies one deeper
+            raise ValueError(f"its state is more than {DEEPEST} deep")
         kind, *rest = each if isinstance(each, list) and each else (None,)
         only = rest[0] if len(rest) == 1 else None
         if kind in ("list", "tuple"):
-            open_ += rest
+            open_ += [(value, depth + 1) for value in rest]
         elif kind == "dict" and isinstance(only, list) and all(map(_is_pair, only)):
-            open_ += [value for _, value in only]
+            open_ += [(value, depth + 1) for _, value in only]
         elif kind == "per rank" and isinstance(only, list) and len(only) == ranks:
-            open_ += only
+            open_ += [(value, depth + 1) for value in only]
         elif not (
             (kind in TENSORS and isinstance(only, str) and only in names)
             or (kind == "bytes" and isinstance(only, str) and _is_hex(only))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from decimal import Decimal, localcontext
 
 import pytest
 from hypothesis import given, settings
@@ -39,7 +40,7 @@ from tests.mechanisms.bad_arguments import ABOVE_ZERO, AT_LEAST_0, COUNT, cases_
 
 M = mtbf([Part("GPU", 16_384, failures_a_year(50_000 * HOUR))])
 LLAMA, OPT = RUNS["llama3-405b"], RUNS["opt-175b"]
-RATIOS = st.floats(1e-9, 10.0)
+RATIOS = st.floats(-9, 1).map(lambda power: 10.0**power)
 
 
 # -- how often a run fails -----------------------------------------------------------------------
@@ -101,6 +102,16 @@ def test_the_exact_interval_is_lamberts(c):
     # W e^W = x, by the W that the interval stands for; near its branch point digits go lost.
     w = exact_interval(c, 1.0) - 1
     assert w * math.exp(w) == pytest.approx(-math.exp(-1 - c), abs=1e-14)
+
+
+@given(st.floats(-18, 1).map(lambda power: 10.0**power))
+def test_its_last_digits_are_right_however_short_a_write_is(c):
+    with localcontext(prec=60):
+        s = Decimal(2 * c).sqrt() + Decimal(c)
+        for _ in range(60):
+            s -= (s - 1 + (-s).exp() - Decimal(c)) / (1 - (-s).exp())
+        expected = float(1 - (-s).exp())
+    assert exact_interval(c, 1.0) == pytest.approx(expected, rel=4e-15, abs=0)
 
 
 @given(st.floats(1e-12, 0.02))
@@ -236,6 +247,14 @@ def test_saving_behind_the_work_pays_from_the_law_on_and_not_at_half_of_it(part)
     assert gain(law) > 0
     assert gain(10 * law) > 0
     assert gain(0.5 * law) < 0
+
+
+@pytest.mark.parametrize("part", [0.01, 0.1, 0.2, 0.25, 0.3, 0.6, 0.9])
+def test_at_that_law_both_ways_of_saving_waste_as_much_to_first_order(part):
+    m = asynchronous_pays(part, 1.0)
+    interval = max(1.0, math.sqrt(2 * part * m))
+    behind = part / interval + interval / (2 * m) + 1 / m
+    assert behind == pytest.approx(wasted_share(1.0, m))
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.25])

@@ -181,7 +181,18 @@ def test_a_manifest_with_a_right_hash_is_still_judged(copy, fields, sentence):
 
 
 def test_a_state_that_is_no_tree_is_refused_and_runs_nothing(copy):
-    for state in (["call", "os.system"], [], {"a": 1}, ["tensor", "nothing"], ["dict", 3], [["x"]]):
+    deep: Any = 1
+    for _ in range(200):
+        deep = ["list", deep]
+    for state in (
+        deep,
+        ["call", "os.system"],
+        [],
+        {"a": 1},
+        ["tensor", "nothing"],
+        ["dict", 3],
+        [["x"]],
+    ):
         forged(copy, state=state)
         assert "manifest.json does not hold together: " in refused(copy)
 
@@ -270,16 +281,13 @@ def both_asynchronous(root: Path) -> None:
     world.simulate(program, 2)
 
 
-KILLED = [
-    (lambda root: save(NEW, root, 2), 12),
-    (both_ranks, 18),
-    (asynchronous, 20),
-    (both_asynchronous, 25),
-]
+def alone(root: Path) -> None:
+    save(NEW, root, 2)
 
 
 @pytest.mark.parametrize(
-    ("program", "least"), KILLED, ids=["alone", "ranks", "async", "ranks async"]
+    ("program", "least"),
+    [(alone, 12), (both_ranks, 18), (asynchronous, 20), (both_asynchronous, 25)],
 )
 def test_killed_at_any_operation_either_the_old_or_the_new_checkpoint_is_found(
     program, least, tmp_path
@@ -295,7 +303,8 @@ def test_killed_at_any_operation_either_the_old_or_the_new_checkpoint_is_found(
         assert not [name for name in os.listdir(root) if name.startswith(".")]
         number += 1
     assert (steps[0], steps[-1]) == (1, 2)
-    assert steps == sorted(steps) or "async" in str(program)
+    if program is not both_asynchronous:  # whose threads take turns as they like
+        assert steps == sorted(steps)
     assert ended >= least
 
 
@@ -316,7 +325,7 @@ def test_killed_in_a_rotation_what_is_deleted_is_there_or_gone(tmp_path):
     assert ended >= 15
 
 
-@pytest.mark.parametrize("program", [KILLED[0][0], asynchronous], ids=["save", "async"])
+@pytest.mark.parametrize("program", [alone, asynchronous])
 def test_a_power_cut_leaves_the_old_or_the_new_checkpoint_and_the_new_one_once_saved(
     program, tmp_path
 ):

@@ -77,7 +77,7 @@ def test_the_rank_that_is_slow_is_named_with_its_steps(trace):
 
 
 def test_it_is_the_one_that_all_others_wait_for_and_the_sum_of_all_hides_it(trace):
-    computed, waited = trace
+    _, waited = trace
     assert set(waited_for(waited)[STEPS // 2 :]) == {SLOW}
     assert len(set(waited_for(waited)[: STEPS // 2])) > 2
     steps = [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(*trace, strict=True)]

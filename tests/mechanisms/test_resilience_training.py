@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import warnings
 from functools import partial
 
 import numpy as np
@@ -18,7 +19,6 @@ from dlsys.resilience import (
     Shard,
     Trainer,
     latest,
-    rotate,
     save,
 )
 from dlsys.resilience.order import share
@@ -71,6 +71,39 @@ def results(start, ranks, program, *args):
     return start(program, ranks, args=args).results
 
 
+# -- as anybody would train ----------------------------------------------------------------------
+
+
+def test_its_losses_are_those_of_a_plain_loop():
+    torch.manual_seed(0)
+    rows, model = text(), GPT(SPEC)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    order, plain = SampleOrder(SAMPLES, BATCH), []
+    for _ in range(4):
+        batch = rows[order.take()]
+        optimizer.zero_grad()
+        loss = model(batch[:, :-2], batch[:, 1:-1])
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        plain.append(loss.item())
+    model = GPT(SPEC)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    order, saved = SampleOrder(SAMPLES, BATCH), []
+    run = Trainer(model, optimizer, order, partial(plain_loss, rows), schedule)
+    run.train(4, lambda state, step: saved.append((step, len(state["losses"]))), every=3)
+    assert (run.losses, saved) == (plain, [(3, 3), (4, 4)])
+
+
+def test_a_loss_is_the_mean_over_the_ranks():
+    one = results(world.simulate, 1, whole, "", without_luck)[0]["losses"]
+    two = results(world.simulate, 2, whole, "", without_luck)
+    assert torch.equal(two[0]["losses"], two[1]["losses"])
+    assert torch.allclose(one, two[0]["losses"], rtol=1e-5, atol=0)
+
+
 # -- bit for bit ---------------------------------------------------------------------------------
 
 
@@ -99,6 +132,18 @@ def test_simulated_ranks_are_those_of_real_processes(tmp_path):
         assert torch.allclose(one["losses"], other["losses"], rtol=1e-5)
 
 
+def test_what_a_rank_draws_elsewhere_is_not_drawn_from_what_it_trains_with():
+    def program(comm):
+        run = trainer(comm)
+        random.seed(5)
+        np.random.seed(5)
+        run.advance()
+        return random.random(), np.random.rand()
+
+    drawn = random.Random(5).random(), np.random.RandomState(5).rand()
+    assert results(world.simulate, 1, program) == [drawn]
+
+
 def sharded(comm):
     """ZeRO's first stage, of which a state_dict is that of the plain optimizer."""
     torch.manual_seed(comm.rank)
@@ -110,10 +155,10 @@ def sharded(comm):
 
 
 def test_an_optimizer_that_is_sharded_over_ranks_goes_on_with_the_same_bits(tmp_path):
-    for program in (begin, whole, go_on):
-        last = results(world.simulate, 2, program, tmp_path, sharded)
-        never = last if program is whole else None if program is begin else never
-    assert [difference(a, b) for a, b in zip(last, never, strict=True)] == [None] * 2
+    never = results(world.simulate, 2, whole, tmp_path, sharded)
+    results(world.simulate, 2, begin, tmp_path, sharded)
+    again = results(world.simulate, 2, go_on, tmp_path, sharded)
+    assert [difference(a, b) for a, b in zip(again, never, strict=True)] == [None] * 2
 
 
 def test_a_save_beside_the_training_changes_no_bit(tmp_path):
@@ -162,6 +207,7 @@ def test_no_sample_is_read_twice_or_skipped_in_an_epoch_wherever_it_is_interrupt
         read += again.take().tolist()
         order = again
         assert (order.epoch, order.next) == divmod((step + 1) * BATCH, SAMPLES)
+    assert read == SampleOrder(SAMPLES, BATCH * SAMPLES, seed=2).take().tolist()
     epochs = [read[k * SAMPLES : (k + 1) * SAMPLES] for k in range(BATCH)]
     assert all(sorted(epoch) == list(range(SAMPLES)) for epoch in epochs)
     assert len(set(map(tuple, epochs))) == BATCH
@@ -321,5 +367,100 @@ def test_it_says_what_it_skipped_and_goes_on_from_the_last_good_one(tmp_path):
 def test_a_run_whose_checkpoints_are_all_bad_does_not_begin_anew(tmp_path):
     begin(None, tmp_path)
     (tmp_path / f"step-{CUT:012d}" / "rank-00000.safetensors").unlink()
-    with pytest.raises(CheckpointError, match="has no good checkpoint: .*is missing"):
+    with pytest.raises(CheckpointError, match=r"has no good checkpoint: .*is missing"):
         trainer(None).resume(tmp_path)
+
+
+def test_one_rank_alone_speaks_of_what_was_skipped(tmp_path):
+    results(world.simulate, 2, begin, tmp_path)
+    (save(trainer(None).state(), tmp_path, CUT + 1) / "rank-00000.safetensors").write_bytes(b"")
+
+    def resumes(comm):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = trainer(comm).resume(tmp_path)
+        return found.step, len(found.skipped), len(said)
+
+    assert results(world.launch, 2, resumes) == [(CUT, 1, 1), (CUT, 1, 0)]
+
+
+def test_what_joins_the_parts_is_saved_and_asked_for(tmp_path):
+    def make(comm):
+        run = trainer(comm)
+        run.parts["average"] = torch.optim.swa_utils.AveragedModel(run.model)
+        return run
+
+    begin(None, tmp_path)
+    with pytest.raises(ValueError, match=r"like\['average'\] is not in the checkpoint"):
+        make(None).resume(tmp_path)
+    with pytest.raises(ValueError, match="must be a dictionary that has average as well"):
+        make(None).load(trainer(None).state())
+    begin(None, tmp_path / "averaged", make)
+    assert (
+        difference(
+            go_on(None, tmp_path / "averaged", make)["average"], whole(None, "", make)["average"]
+        )
+        is None
+    )
+
+
+def test_a_rank_that_there_was_not_draws_as_it_began(tmp_path):
+    results(world.simulate, 1, begin, tmp_path)
+
+    def draws(comm):
+        run = trainer(comm)
+        before = run.parts["random"].state_dict()
+        run.resume(tmp_path)
+        return difference(before, run.parts["random"].state_dict()) is None
+
+    assert results(world.simulate, 3, draws) == [False, True, True]
+
+
+# -- errors --------------------------------------------------------------------------------------
+
+
+def some(**other):
+    """A Trainer of which some argument is another."""
+    model = torch.nn.Linear(1, 1)
+    said = {
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "order": SampleOrder(8, 4),
+        "loss": lambda model, rows: model(rows[:, None].float()).mean(),
+    }
+    return Trainer(**{**said, **other})
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: SampleOrder(0, 1), "samples is 0; it must be a whole number of at least 1"),
+        (lambda: SampleOrder(4, 1.5), "batch is 1.5; it must be a whole number"),
+        (lambda: share(torch.arange(12), 0, 5), "12 does not divide by 5 ranks: take one of 10"),
+        (lambda: share(torch.arange(3), 0, 5), "3 does not divide by 5 ranks: take one of 5"),
+        (lambda: some(optimizer=torch.nn.Linear(1, 1)).optimizer, "methods zero_grad, step, state"),
+        (lambda: some(schedule=3), "schedule is 3; it must be an object with the methods step"),
+        (lambda: some(loss=lambda m, rows: 1.0).advance(), r"What loss\(\) returned is 1.0"),
+        (lambda: some(loss=lambda m, rows: m.weight.data.sum()).advance(), "one number that"),
+        (lambda: some(loss=lambda m, rows: rows[:, None] * m.weight).advance(), "one number that"),
+        (lambda: some().train(3, save=4), "save is 4; it must be a function of a state and a step"),
+        (lambda: some().train(3, every=0), "every is 0; it must be a whole number of at least 1"),
+        (
+            lambda: SampleOrder(9, 4).load_state_dict(SampleOrder(8, 4).state_dict()),
+            "among 8 samples, and here are 9: go on with the data",
+        ),
+        (lambda: SampleOrder(9, 4).load_state_dict({}), "a dictionary of samples, seed, epoch"),
+        (
+            lambda: some().parts["random"].load_state_dict(PerRank({"torch": 1})),
+            "must be a PerRank, as state_dict\\(\\) gives it",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_a_sentence(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_ranks_that_a_batch_does_not_divide_by_are_refused_before_the_first_step():
+    with pytest.raises(ValueError, match="12 does not divide by 5 ranks"):
+        results(world.simulate, 5, trainer)
