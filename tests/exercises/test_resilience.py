@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from dlsys.exercises.disk import at_the_end
+from dlsys.model import GPT
 from dlsys.resilience import (
     SPENT_ON,
     Cadence,
@@ -19,13 +20,17 @@ from dlsys.resilience import (
     Region,
     SampleOrder,
     Spares,
+    Trainer,
     best_cadence,
     best_spares,
     devices_at_waste,
     exact_interval,
+    latest,
     majority,
     mtbf,
     optimal_interval,
+    restore,
+    save,
     shares,
     simulate_run,
     stragglers,
@@ -34,6 +39,7 @@ from dlsys.resilience import (
 )
 from dlsys.resilience.order import share
 from dlsys.resilience.plan import FileEntry, TensorEntry
+from dlsys.transformer import TransformerSpec
 from tests.exercises import contract
 from tests.exercises.notebooks import load, model_answer, solved
 
@@ -185,6 +191,48 @@ def test_places_are_those_of_the_packages_order_on_any_number_of_ranks() -> None
             places = answers["places"](start, 0, rank, ranks, 12 // ranks)
             assert row[places].tolist() == share(rows, rank, ranks).tolist()
         start = answers["position"](start, 3, 1, ranks, 12 // ranks)
+
+
+SPEC = TransformerSpec(layers=2, hidden=32, heads=4, vocab=64, sequence=16)
+FIRST = torch.randint(64, (64, 1), generator=torch.Generator().manual_seed(0))
+TEXT = (FIRST + 7 * torch.arange(17)) % 64
+
+
+def trainer(seed: int = 0) -> Trainer:
+    """A small run without dropout."""
+    torch.manual_seed(seed)
+    model = GPT(SPEC)
+    adamw = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adamw, 40)
+    return Trainer(
+        model,
+        adamw,
+        SampleOrder(64, batch=8),
+        lambda model, rows: model(TEXT[rows, :-1], TEXT[rows, 1:]),
+        schedule,
+    )
+
+
+def test_the_losses_of_the_three_runs_are_those_of_runs_without_these_parts(
+    tmp_path: Path,
+) -> None:
+    answers, parts = solved("resilience"), {1: "model", 2: "optimizer", 3: "schedule", 4: "order"}
+    cells = {c["id"]: "".join(c["source"]) for c in load("solutions", "resilience")["cells"]}
+    table = dict(
+        re.findall(r"^(never interrupted|[ABC])  +(\d.*)$", cells["resume-ask"], re.MULTILINE)
+    )
+
+    def agrees(told: str, run: Trainer) -> bool:
+        return [float(each) for each in told.split()] == pytest.approx(run.train(19)[14:], abs=1e-3)
+
+    trainer().train(14, lambda state, step: save(state, tmp_path, step), every=14)
+    assert agrees(table.pop("never interrupted"), trainer())
+    for name, told in table.items():
+        state, run = restore(latest(tmp_path)), trainer(1)
+        part = parts[answers[f"without_{name.lower()}"]]
+        state[part] = run.state()[part]
+        run.load(state)
+        assert agrees(told, run), part
 
 
 # -- simulating ----------------------------------------------------------------------------------

@@ -306,6 +306,24 @@ BANK = {
             ("the place", "never_trained = 830 * 3200", "Up to which place had it trained"),
         ),
         *in_place_of(
+            "without_a = 3",
+            ("moments", "without_a = 2", "the second loss tells"),
+            ("data", "without_a = 4", "one on other samples"),
+            ("gradients", "without_a = 5", "the next step makes its own"),
+        ),
+        *in_place_of(
+            "without_b = 4",
+            ("weights", "without_b = 1", "has learned nothing, about 4.2"),
+            ("moments", "without_b = 2", "Moments act in a step"),
+            ("ranks", "without_b = 6", "on what was it taken"),
+        ),
+        *in_place_of(
+            "without_c = 2",
+            ("schedule", "without_c = 3", "differ by little"),
+            ("weights", "without_c = 1", "so the weights are"),
+            ("data", "without_c = 4", "on the right samples"),
+        ),
+        *in_place_of(
             POSITION,
             ("what is loaded", "return start + loaded * ranks * each", "16 samples are never trained on"),
             ("steps", "return start + trained", "counted in steps, and used in samples"),
