@@ -263,7 +263,7 @@ BANK = {
         *in_place_of(
             PUT,
             ("the pointer's text is not sure", 'done += [("write", "latest.part", slot)]',
-             "a reader first find"),
+             "may go over before the text under it is sure"),
         ),
         *in_place_of(
             'done += [("fsync", slot)]  # one file is new there',
