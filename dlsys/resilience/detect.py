@@ -187,7 +187,9 @@ class Majority(NamedTuple):
             return f"all {len(self.groups[0])} ranks agree"
         each = "; ".join(f"ranks {', '.join(map(str, group))}" for group in self.groups)
         if self.odd:
-            return f"ranks {', '.join(map(str, self.odd))} differ from most"
+            one = len(self.odd) == 1
+            who = f"rank{'' if one else 's'} {', '.join(map(str, self.odd))}"
+            return f"{who} {'differs' if one else 'differ'} from most"
         return f"ranks differ, and no value is that of more than half: {each}"
 
 

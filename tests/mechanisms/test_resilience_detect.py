@@ -223,7 +223,7 @@ def test_the_check_finds_its_world_by_itself_and_one_rank_is_alike():
     ("values", "value", "odd", "words"),
     [
         ("aaa", "a", (), "all 3 ranks agree"),
-        ("aba", "a", (1,), "ranks 1 differ from most"),
+        ("aba", "a", (1,), "rank 1 differs from most"),
         ("abcaa", "a", (1, 2), "ranks 1, 2 differ from most"),
         ("aabb", None, (), "ranks differ, and no value is that of more than half"),
         ("aabc", None, (), "ranks differ, and no value is that of more than half"),
