@@ -118,8 +118,9 @@ class Choice(Choices):
         fits = "fits" if row.peak <= self.budget * GIGA else "does not fit"
         layers = f"{row.layers} of {len(self.chain()) - 2} layers"
         what = "the cores of all layers" if self.policy == "attention core" else layers
+        samples = "1 sample" if self.batch == 1 else f"{self.batch} samples"
         return (
-            f"{CATALOGUE[self.model].name}, {self.batch} samples of {self.sequence:,} tokens: with "
+            f"{CATALOGUE[self.model].name}, {samples} of {self.sequence:,} tokens: with "
             f"everything kept, {format_bytes(cost.saved_bytes)} would be held for backward. "
             f"Policy: {self.policy}. Forward leaves {format_bytes(row.kept)}; the most is "
             f"{format_bytes(row.peak)}, in {cost.peak.action} of {place}, which {fits} in "

@@ -58,6 +58,7 @@ def between_ends(plan: Plan) -> Plan:
 # -- counted = priced ------------------------------------------------------------------------------
 
 
+CORES = {"layers": 2, "sequence": 64, "heads": 8, "vocab": 8}  # rebuilt, they are the peak
 GRID = {
     "plain": (SPEC, 2),
     "untied": (TransformerSpec(**SIZES | {"tied": False, "layers": 7, "vocab": 50}), 1),
@@ -65,6 +66,8 @@ GRID = {
     "grouped": (TransformerSpec(**SIZES | {"kv_heads": 2, "hidden": 24, "layers": 3}), 2),
     "gated": (TransformerSpec(**SIZES | GPT2 | {"gated": True, "ffn_hidden": 40, "layers": 4}), 2),
     "one layer": (TransformerSpec(**SIZES | {"layers": 1, "heads": 1}), 5),
+    "large cores": (TransformerSpec(**SIZES | CORES), 3),
+    "large cores alone": (TransformerSpec(**SIZES | CORES), 1),
 }
 
 
