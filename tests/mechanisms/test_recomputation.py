@@ -10,8 +10,9 @@ import re
 import sys
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dlsys.plain_data import as_data, from_data, offered_as
@@ -62,6 +63,7 @@ def test_every_k_th_layer_starts_a_segment(n, k):
 
 
 @given(st.integers(1, 5000))
+@example(12)  # 3 and 4 segments have one sum
 def test_the_square_root_is_the_nearest_whole_number_and_no_other_has_a_lower_sum(n):
     k = len(square_root(n).segments)
     assert k == round(math.sqrt(n))
@@ -98,13 +100,17 @@ def test_parts_of_a_model_are_joined_in_order():
         ([(0, 3, "keep"), (4, 5, "keep")], "Layer 3 is in no segment: the next one starts at 4."),
         ([(1, 5, "keep")], "Layer 0 is in no segment"),
         ([(0, 3, "keep"), (2, 5, "keep")], "Layer 2 is in two segments"),
+        ([(0, 3, "keep"), (2, 5, "keep")], "start the segment keep layers 2 to 4 at 3, where"),
         ([(3, 5, "keep"), (0, 3, "keep")], "Layer 0 is in no segment"),
         ([(0, 4, "keep")], "Layer 4 is in no segment: the last one stops before it."),
         ([(0, 0, "keep"), (0, 5, "keep")], "segment from layer 0 to 0 has no layer"),
         ([(0, 6, "recompute")], "There is no layer 5: the plan is of 5 layers, 0 to 4."),
         ([(0, 5, "kept")], "mode of the segment from layer 0 is 'kept'; it must be 'keep' or"),
         ([(0, 2.0, "keep")], "stop of the segment from layer 0 is 2.0; it must be a whole"),
-        ([(-1, 5, "keep")], "start of a segment is -1; it must be a whole number of at least 0"),
+        (
+            [(-1, 5, "keep")],
+            "The start of a segment is -1; it must be a whole number of at least 0",
+        ),
         ([], "Layer 0 is in no segment"),
     ],
 )
@@ -113,11 +119,38 @@ def test_a_plan_that_does_not_cover_every_layer_once_is_refused_by_the_layer(cut
         Plan(5, cut).check()
 
 
-@pytest.mark.parametrize("build", [keep_all, selective, every_layer, square_root])
+def of_no_segments(layers: int) -> Plan:
+    return Plan(layers, ())
+
+
+BUILDERS = [keep_all, selective, every_layer, square_root, of_no_segments]
+
+
+@pytest.mark.parametrize("build", BUILDERS)
 def test_a_number_of_layers_is_a_count(build):
     for bad in COUNT.refused:
         with pytest.raises(ValueError, match=r"^layers is "):
             build(bad)
+
+
+def test_more_layers_than_are_planned_for_are_refused_before_anything_is_built():
+    for build in (every_layer, of_no_segments):
+        with pytest.raises(ValueError, match=r"^layers is 10{18}; it must be at most 1,000,000\.$"):
+            build(10**18)
+    with pytest.raises(
+        ValueError, match=r"^The number of layers is 1000001; it must be at most 1,000,000\.$"
+    ):
+        Chain((Layer("", 1, 1, 1, 2),) * 1_000_001)
+
+
+def test_any_whole_number_and_any_sequence_are_held_as_pythons_own():
+    assert type(Plan(np.int64(3), ()).layers) is int
+    assert Chain([Layer("", 1, 1, 1, 2)]) == uniform(1, Layer("", 1, 1, 1, 2))
+
+
+def test_a_plan_of_no_segments_has_no_last_one():
+    with pytest.raises(ValueError, match=r"^segments is \(\); it must have at least one\.$"):
+        of_no_segments(3).keep_last()
 
 
 @pytest.mark.parametrize("bad", COUNT.refused)
@@ -131,6 +164,8 @@ def test_a_number_of_segments_is_a_count(bad):
 def test_a_number_of_first_layers_is_at_most_all(bad):
     with pytest.raises(ValueError, match=r"^n is "):
         first_layers(4, bad)
+    with pytest.raises(ValueError, match="n is 5; it must be at most the number of layers, 4"):
+        first_layers(4, 5)
 
 
 def test_more_segments_than_layers_are_refused():
@@ -146,6 +181,10 @@ def test_more_segments_than_layers_are_refused():
         ((1, 3, 1, 2, 1, 2), "core of layer a is 2; it must be at most its forward, 1"),
         ((1, 3, 1, 2, 0, 0, 2), "tail of layer a is 2; it must be at most its forward, 1"),
         ((1, 3, 4, 2, 1, 1, 0, 2), "core_tail of layer a is 2; it must be at most its core, 1"),
+        (
+            (1, 3, 1, 2, 1, 1, 0, 0, 3),
+            "behind_bytes of layer a is 3; it must be at most its saved_bytes less core_bytes, 2",
+        ),
         ((-1, 3, 1, 2), "input_bytes of layer a is -1"),
         ((1, math.nan, 1, 2), "saved_bytes of layer a is nan"),
         ((1, 3, math.inf, 2), "forward of layer a is inf"),
@@ -158,7 +197,7 @@ def test_a_layer_whose_parts_are_more_than_the_whole_is_refused(fields, words):
 
 
 def test_a_chain_has_a_layer():
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match=r"^layers is \(\); it must have at least one\.$"):
         Chain(())
 
 

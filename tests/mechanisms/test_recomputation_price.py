@@ -47,9 +47,19 @@ from dlsys.recomputation import (
     uniform,
     width_to_offload,
 )
-from dlsys.recomputation.price import BACKWARD, FORWARD, REBUILD
+from dlsys.recomputation.price import BACKWARD, FORWARD, REBUILD, Moment
 from dlsys.transformer import CATALOGUE, TransformerSpec
 from dlsys.transformer.activations import activations
+from tests.mechanisms.bad_arguments import (
+    ABOVE_ZERO,
+    AT_LEAST_0,
+    COUNT,
+    IT_MUST_BE,
+    Case,
+    Kind,
+    cases_of,
+    each,
+)
 from tests.mechanisms.held_over_time import chain_modules, count_step
 
 GPT3 = CATALOGUE["gpt3-175b"]
@@ -175,6 +185,30 @@ def test_a_step_ends_with_nothing_held_and_each_layer_runs_at_most_twice(pair, e
     assert len(again) == len(set(again))  # "recomputed up to three times": each once
     assert cost.kept_bytes <= cost.peak_bytes
     assert cost.peak_bytes <= cost.saved_bytes
+
+
+def test_a_core_is_run_again_layer_by_layer_right_before_its_backward():
+    """12 bytes a layer, 5 of them the core's and 3 behind it; the core costs 4, of which early stop
+    leaves out 1. Rebuilt, a layer holds 12 - 3, and 2 of copies, beside the 7 of the one before."""
+    layer = Layer("", 2, 12, 10, 20, 5, 4, 0, 1, behind_bytes=3, copied_bytes=2)
+    cost = selective(2).price(uniform(2, layer))
+    assert cost.curve == (
+        Moment(FORWARD, 0, 10, 7),
+        Moment(FORWARD, 1, 20, 14),
+        Moment(REBUILD, 1, 23, 7 + 11),
+        Moment(BACKWARD, 1, 43, 7),
+        Moment(REBUILD, 0, 46, 11),
+        Moment(BACKWARD, 0, 66, 0),
+    )
+    assert cost.peak == cost.curve[2]
+    assert (cost.recomputed, cost.recomputed_layers) == (6, 0)  # cores are no layers
+
+
+def test_a_layer_that_costs_nothing_is_run_again_all_the_same():
+    """As an embedding is: early stop leaves out a last layer that has a cost, and all of it."""
+    free = uniform(2, Layer("", 1, 1, 0, 0))
+    assert every_layer(2).price(free).recomputed_layers == 2
+    assert every_layer(2).price(uniform(2)).recomputed_layers == 0
 
 
 def test_mfu_does_not_count_what_hfu_does():
@@ -371,6 +405,37 @@ def test_a_byte_costs_the_width_of_the_product_that_makes_it():
     assert by_name["attention.input"].seconds(H100) == 2 * stream / H100.memory_bandwidth
 
 
+@pytest.mark.parametrize("gated", [False, True])
+def test_what_is_moved_to_make_a_tensor_again_is_itself_and_what_it_is_made_from(gated):
+    spec = dataclasses.replace(SMALL, layers=1, gated=gated, kv_heads=2)
+    found = remade(spec, 2)
+    read = {
+        "attention.norm_input": "ffn.down_input",
+        "attention.input": "attention.norm_input",
+        "attention.query": "attention.input",
+        "attention.key": "attention.input",
+        "attention.value": "attention.input",
+        "attention.probabilities": "attention.query",
+        "attention.probabilities_mask": None,  # of dropouts: drawn, from nothing
+        "attention.probabilities_dropped": "attention.probabilities",
+        "attention.output_input": "attention.probabilities",
+        "attention.dropout_mask": None,
+        "ffn.norm_input": "attention.output_input",
+        "ffn.input": "ffn.norm_input",
+        "ffn.activation_input": "ffn.input",
+        "ffn.activation_output": "ffn.activation_input",
+        "ffn.up_output": "ffn.input",
+        "ffn.down_input": "ffn.activation_input",
+        "ffn.dropout_mask": None,
+    }
+    if not gated:
+        del read["ffn.activation_output"], read["ffn.up_output"]
+    size = {one.name: one.nbytes for one in found} | {None: 0}
+    moved = {one.name: one.moved_bytes for one in found}
+    assert moved == {name: size[name] + size[source] for name, source in read.items()}
+    assert {type(one.flops) for one in found} == {int}
+
+
 def test_the_order_of_tensors_is_not_ffn_first():
     """Published the other way round: queries, keys and values take 6bsh^2 FLOPs again, the FFN's
     two products 16. The core goes first, at any rate, and by time as well as by FLOPs."""
@@ -393,6 +458,31 @@ def test_the_order_of_tensors_is_not_ffn_first():
 def test_the_products_that_make_tensors_are_all_of_a_layers_forward(spec, t):
     flops = sum(one.flops for one in remade(spec, 2, t))
     assert flops == sum(spec.operations(2, 0).values()) // t
+
+
+FROM_2 = Kind((*COUNT.refused, 1), IT_MUST_BE + r"a whole number of at least 2\.")
+LAWS = [
+    *cases_of("square_root_peak", square_root_peak, layers=(9, COUNT)),
+    *cases_of("least_peak", least_peak, layers=(9, COUNT)),
+    *cases_of(
+        "width_to_offload", width_to_offload, rate=(1, ABOVE_ZERO), bandwidth=(1, ABOVE_ZERO)
+    ),
+    *cases_of(
+        "micro_batch_overhead",
+        micro_batch_overhead,
+        share=(0.3, AT_LEAST_0),
+        seconds=(1.0, ABOVE_ZERO),
+        parts=(2, FROM_2),
+    ),
+    *cases_of(
+        "stage_layers", stage_layers, layers=(8, COUNT), stages=(2, COUNT), micro_batches=(4, COUNT)
+    ),
+]
+
+
+@each(LAWS)
+def test_a_law_refuses_what_is_no_number_of_its_kind_by_name(case: Case):
+    case.check()
 
 
 @given(st.integers(1, 300))
@@ -458,6 +548,7 @@ def test_recomputation_costs_as_much_as_its_overheads_at_the_break_even():
     share = every_layer(8).price(uniform(8, Layer("", 1, 4, 1, 2))).share_of_step
     each = micro_batch_overhead(share, 3.0, 5)
     assert 3.0 + 4 * each == pytest.approx(3.0 * (1 + share))
+    assert micro_batch_overhead(0.5, 3.0, 2) == 1.5  # one more micro-batch
 
 
 def test_planning_loads_neither_torch_nor_numpy():

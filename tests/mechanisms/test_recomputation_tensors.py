@@ -193,6 +193,16 @@ def test_a_value_that_backward_does_not_read_is_kept_where_that_is_cheaper():
     assert all(gone.isdisjoint(each.keep) for each in unread)
 
 
+def test_choices_alike_in_bytes_and_cost_are_told_apart_without_going_through_them():
+    """Either of two values is made again, then a thousand others: to look at all would recurse."""
+    n = 1000
+    chain = [Operation(f"o{i}", (f"v{i}",), (Value(f"v{i + 1}", 1),), 1.0) for i in range(n)]
+    ends = [Operation(name, (), (Value(f"of {name}", 1),), 1.0) for name in ("left", "right")]
+    last = Operation("last", ("of left", "of right", f"v{n}"), (Value("y", 1),), 1.0, ("y",))
+    front = keeping_front(Graph((*ends, *chain, last), (Value("v0", 1),), ("y",)))
+    assert points(front) == [(0, n + 3.0), (1, 0.0)]
+
+
 # The laws that a reader takes away.
 
 
