@@ -11,7 +11,7 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, refuse, some, text
+from dlsys.checks import at_least, count, refuse, some
 from dlsys.plain_data import plain_data
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ class Layer:
     copied_bytes: float = 0
 
     def __post_init__(self) -> None:
-        text("A layer's name", self.name)
         for name, value in list(vars(self).items())[1:]:
             at_least(f"{name} of layer {self.name}", value, 0)
         self._part("input_bytes", "saved_bytes")

@@ -159,7 +159,7 @@ def least_peak(layers: int) -> int:
     P, P - 1, ..., 1 layers all reach the same peak: 1.41 sqrt(L), not 2 sqrt(L), for nothing.
     """
     n = count("layers", layers)
-    return math.ceil((math.sqrt(8 * n + 1) - 1) / 2 - 1e-9)
+    return (math.isqrt(8 * n - 7) + 1) // 2
 
 
 def width_to_offload(rate: float, bandwidth: float) -> float:
