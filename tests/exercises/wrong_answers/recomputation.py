@@ -308,6 +308,28 @@ BANK: dict[str, list[Wrong]] = {
 """,
         ),
         Wrong(
+            "the last recomputed segment and the end of forward",
+            """\
+        if mode == "keep":
+            kept += whole
+        else:
+            peak = kept + whole
+            kept += part[0][0]
+            again += sum(forward for _, _, forward in part)
+    return max(peak, kept), again
+""",
+            "Is there a moment after it with more",
+            """\
+        peak = max(peak, kept + whole)
+        if mode == "keep":
+            kept += whole
+        else:
+            kept += part[0][0]
+            again += sum(forward for _, _, forward in part)
+    return peak, again
+""",
+        ),
+        Wrong(
             "only recomputed segments",
             """\
         if mode != "keep":
@@ -732,6 +754,23 @@ return min(plans, key=peak)""",
             "seen.add((batch, layer, name))",
         ),
         Wrong(
+            "a run directly before its backward is dropped",
+            """\
+    for event, after in zip(trace, [*trace[1:], (None, None, None, 0)]):
+        done += event[3]
+        if after != (*event[:2], "backward", after[3]) or event[2] != "forward":
+            needed += event[3]
+""",
+            "this leaves out one run of each",
+            """\
+    for batch, layer, name, flops in trace:
+        done += flops
+        if (batch, layer, name) not in seen:
+            needed += flops
+        seen.add((batch, layer, name))
+""",
+        ),
+        Wrong(
             "half of the forward runs",
             """\
         needed += flops / (2 if name == "forward" else 1)
@@ -865,6 +904,46 @@ needed = 3 * sum({(b, i): f for b, i, name, f in reversed(trace) if name == "for
     again = sum(made(name) for name, *_, needed in tensors if needed)
     return sum(size for name, size, *_ in tensors if name in kept), again""",
             "What several tensors are made of is made again",
+            """\
+    wanted = {name for name, *_, needed in tensors if needed}
+    size = again = 0
+    for name, nbytes, ms, reads, _ in reversed(tensors):
+        if name in kept:
+            size += nbytes
+        elif name in wanted:
+            again += ms
+            wanted.update(reads)
+    return size, again""",
+        ),
+        Wrong(
+            "one sweep in the order of forward",
+            """\
+    wanted = {name for name, *_, needed in tensors if needed} - set(kept)
+    for name, _, _, reads, _ in tensors:
+        if name in wanted:
+            wanted.update(set(reads) - set(kept))
+    again = sum(ms for name, _, ms, *_ in tensors if name in wanted)
+    return sum(size for name, size, *_ in tensors if name in kept), again""",
+            "here there are two in a chain",
+            """\
+    wanted = {name for name, *_, needed in tensors if needed}
+    size = again = 0
+    for name, nbytes, ms, reads, _ in reversed(tensors):
+        if name in kept:
+            size += nbytes
+        elif name in wanted:
+            again += ms
+            wanted.update(reads)
+    return size, again""",
+        ),
+        Wrong(
+            "what is read, and not what that reads",
+            """\
+    of = {name: (size, ms) for name, size, ms, *_ in tensors}
+    dropped = [(name, reads) for name, _, _, reads, needed in tensors if needed and name not in kept]
+    made = {each for name, reads in dropped for each in [name, *reads]} - {"x", *kept}
+    return sum(of[name][0] for name in kept), sum(of[name][1] for name in made)""",
+            "here there are two in a chain",
             """\
     wanted = {name for name, *_, needed in tensors if needed}
     size = again = 0
