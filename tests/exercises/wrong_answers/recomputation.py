@@ -128,6 +128,12 @@ CHECKPOINT = [
         "result.backward(gradient)",
     ),
     Wrong(
+        "into the arguments themselves",
+        "args.append(tensor)",
+        "into whose leaves",
+        "args.append(tensor.detach().requires_grad_(needs))",
+    ),
+    Wrong(
         "tensors first",
         "            result = ctx.function(*sorted(\n"
         "                args, key=lambda a: not isinstance(a, torch.Tensor)))",
@@ -395,6 +401,8 @@ BANK: dict[str, list[Wrong]] = {
             (1, "Then the best k is 12"),
             (16, "With 16 the best k is 48"),
             (20736, "Put it into the law"),
+            (72, "In whole layers, where the next fewer segments are half"),
+            (144.5, "It is a whole number"),
             (57, "So much keeps a layer of GPT-3"),
         ),
         Wrong(
@@ -557,7 +565,7 @@ for i in sorted(range(n), key=lambda i: -layers[i][2] / layers[i][1]):
     if peak(plan) <= budget:
         kept.add(i)
 return [(1, "keep" if j in kept else "recompute") for j in range(n)]""",
-            "It fits",
+            "layers are taken by their work for a byte",
         ),
         Wrong(
             "equal segments",
@@ -594,8 +602,20 @@ return min(plans, key=peak)""",
         Wrong(
             "the fewest layers",
             "again += 1",
-            "It fits, and runs the fewest layers again",
+            "it runs the fewest layers again",
             "again += layers[stop - 1][2]",
+        ),
+        Wrong(
+            "the input twice where it is rebuilt",
+            "ways = [('recompute', given, again)] if whole + given <= left else []",
+            "the input of a segment that is rebuilt is counted twice",
+            'ways = [("recompute", given, again)]',
+        ),
+        Wrong(
+            "second runs that stop early",
+            "('recompute', given, again - layers[stop - 1][2])",
+            "if second runs stop before the last layer",
+            '("recompute", given, again)',
         ),
         Wrong(
             "the fewest bytes that are run again",
@@ -754,6 +774,21 @@ return min(plans, key=peak)""",
             "seen.add((batch, layer, name))",
         ),
         Wrong(
+            "forward runs by their layers alone",
+            """\
+        if name == "backward" or layer not in seen:
+            needed += flops
+        if name == "forward":
+            seen.add(layer)
+""",
+            "Backward is counted for each of them",
+            """\
+        if (batch, layer, name) not in seen:
+            needed += flops
+        seen.add((batch, layer, name))
+""",
+        ),
+        Wrong(
             "a run directly before its backward is dropped",
             """\
     for event, after in zip(trace, [*trace[1:], (None, None, None, 0)]):
@@ -877,6 +912,12 @@ needed = 3 * sum({(b, i): f for b, i, name, f in reversed(trace) if name == "for
             (1000, "In ms, please"),
         ),
         *one_of(TENSORS, RIGHT_TENSORS, 2, ('"core"', "has False in its last place")),
+        Wrong(
+            "swapped",
+            "return again, size",
+            "The two are swapped",
+            "return size, again",
+        ),
         Wrong(
             "own ms alone",
             "",
