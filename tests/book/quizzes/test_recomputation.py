@@ -56,6 +56,9 @@ NUMBERS = {
 MISCONCEPTIONS = {
     "recomputation-best-segments": {
         "keep their input alone": best_of_law(uniform(64)),
+        "equally many whole layers": min(
+            (2**i for i in range(7)), key=lambda k: closed_form(WIDE, k)
+        ),
         "A segment for each layer": len(WIDE),
         "There are 64 layers": WIDE.saved_bytes,
         "So long is a segment": len(WIDE) / best_of_law(WIDE),
@@ -87,6 +90,7 @@ class TestQuiz(contract.Quiz): ...
 
 def test_a_segment_that_is_rebuilt_holds_what_the_feedback_says() -> None:
     assert WIDE.saved_bytes / 5 == 320
+    assert closed_form(WIDE, 32) == 82
 
 
 def half(recomputed: list[bool]) -> Plan:

@@ -128,6 +128,12 @@ CHECKPOINT = [
         "result.backward(gradient)",
     ),
     Wrong(
+        "into the arguments themselves",
+        "args.append(tensor)",
+        "into whose leaves",
+        "args.append(tensor.detach().requires_grad_(needs))",
+    ),
+    Wrong(
         "tensors first",
         "            result = ctx.function(*sorted(\n"
         "                args, key=lambda a: not isinstance(a, torch.Tensor)))",
@@ -308,6 +314,28 @@ BANK: dict[str, list[Wrong]] = {
 """,
         ),
         Wrong(
+            "the last recomputed segment and the end of forward",
+            """\
+        if mode == "keep":
+            kept += whole
+        else:
+            peak = kept + whole
+            kept += part[0][0]
+            again += sum(forward for _, _, forward in part)
+    return max(peak, kept), again
+""",
+            "Is there a moment after it with more",
+            """\
+        peak = max(peak, kept + whole)
+        if mode == "keep":
+            kept += whole
+        else:
+            kept += part[0][0]
+            again += sum(forward for _, _, forward in part)
+    return peak, again
+""",
+        ),
+        Wrong(
             "only recomputed segments",
             """\
         if mode != "keep":
@@ -373,6 +401,8 @@ BANK: dict[str, list[Wrong]] = {
             (1, "Then the best k is 12"),
             (16, "With 16 the best k is 48"),
             (20736, "Put it into the law"),
+            (72, "In whole layers, where the next fewer segments are half"),
+            (144.5, "It is a whole number"),
             (57, "So much keeps a layer of GPT-3"),
         ),
         Wrong(
@@ -535,7 +565,7 @@ for i in sorted(range(n), key=lambda i: -layers[i][2] / layers[i][1]):
     if peak(plan) <= budget:
         kept.add(i)
 return [(1, "keep" if j in kept else "recompute") for j in range(n)]""",
-            "It fits",
+            "layers are taken by their work for a byte",
         ),
         Wrong(
             "equal segments",
@@ -572,8 +602,20 @@ return min(plans, key=peak)""",
         Wrong(
             "the fewest layers",
             "again += 1",
-            "It fits, and runs the fewest layers again",
+            "it runs the fewest layers again",
             "again += layers[stop - 1][2]",
+        ),
+        Wrong(
+            "the input twice where it is rebuilt",
+            "ways = [('recompute', given, again)] if whole + given <= left else []",
+            "the input of a segment that is rebuilt is counted twice",
+            'ways = [("recompute", given, again)]',
+        ),
+        Wrong(
+            "second runs that stop early",
+            "('recompute', given, again - layers[stop - 1][2])",
+            "if second runs stop before the last layer",
+            '("recompute", given, again)',
         ),
         Wrong(
             "the fewest bytes that are run again",
@@ -732,6 +774,38 @@ return min(plans, key=peak)""",
             "seen.add((batch, layer, name))",
         ),
         Wrong(
+            "forward runs by their layers alone",
+            """\
+        if name == "backward" or layer not in seen:
+            needed += flops
+        if name == "forward":
+            seen.add(layer)
+""",
+            "Backward is counted for each of them",
+            """\
+        if (batch, layer, name) not in seen:
+            needed += flops
+        seen.add((batch, layer, name))
+""",
+        ),
+        Wrong(
+            "a run directly before its backward is dropped",
+            """\
+    for event, after in zip(trace, [*trace[1:], (None, None, None, 0)]):
+        done += event[3]
+        if after != (*event[:2], "backward", after[3]) or event[2] != "forward":
+            needed += event[3]
+""",
+            "this leaves out one run of each",
+            """\
+    for batch, layer, name, flops in trace:
+        done += flops
+        if (batch, layer, name) not in seen:
+            needed += flops
+        seen.add((batch, layer, name))
+""",
+        ),
+        Wrong(
             "half of the forward runs",
             """\
         needed += flops / (2 if name == "forward" else 1)
@@ -839,6 +913,12 @@ needed = 3 * sum({(b, i): f for b, i, name, f in reversed(trace) if name == "for
         ),
         *one_of(TENSORS, RIGHT_TENSORS, 2, ('"core"', "has False in its last place")),
         Wrong(
+            "swapped",
+            "return again, size",
+            "The two are swapped",
+            "return size, again",
+        ),
+        Wrong(
             "own ms alone",
             "",
             "What is made again reads something",
@@ -865,6 +945,46 @@ needed = 3 * sum({(b, i): f for b, i, name, f in reversed(trace) if name == "for
     again = sum(made(name) for name, *_, needed in tensors if needed)
     return sum(size for name, size, *_ in tensors if name in kept), again""",
             "What several tensors are made of is made again",
+            """\
+    wanted = {name for name, *_, needed in tensors if needed}
+    size = again = 0
+    for name, nbytes, ms, reads, _ in reversed(tensors):
+        if name in kept:
+            size += nbytes
+        elif name in wanted:
+            again += ms
+            wanted.update(reads)
+    return size, again""",
+        ),
+        Wrong(
+            "one sweep in the order of forward",
+            """\
+    wanted = {name for name, *_, needed in tensors if needed} - set(kept)
+    for name, _, _, reads, _ in tensors:
+        if name in wanted:
+            wanted.update(set(reads) - set(kept))
+    again = sum(ms for name, _, ms, *_ in tensors if name in wanted)
+    return sum(size for name, size, *_ in tensors if name in kept), again""",
+            "here there are two in a chain",
+            """\
+    wanted = {name for name, *_, needed in tensors if needed}
+    size = again = 0
+    for name, nbytes, ms, reads, _ in reversed(tensors):
+        if name in kept:
+            size += nbytes
+        elif name in wanted:
+            again += ms
+            wanted.update(reads)
+    return size, again""",
+        ),
+        Wrong(
+            "what is read, and not what that reads",
+            """\
+    of = {name: (size, ms) for name, size, ms, *_ in tensors}
+    dropped = [(name, reads) for name, _, _, reads, needed in tensors if needed and name not in kept]
+    made = {each for name, reads in dropped for each in [name, *reads]} - {"x", *kept}
+    return sum(of[name][0] for name in kept), sum(of[name][1] for name in made)""",
+            "here there are two in a chain",
             """\
     wanted = {name for name, *_, needed in tensors if needed}
     size = again = 0
