@@ -432,6 +432,7 @@ BANK = {
         Wrong("another word", LEAST + 'loosened = "spares"', 'Write "money"'),
         Wrong("gained by copies", LEAST + "gained = 0.00316", "what room for three copies saves"),
         Wrong("lost then", LEAST + "gained = 0.0589", "what is lost then"),
+        Wrong("both gains", LEAST + "gained = 0.0225", "added up"),
         Wrong("percent", LEAST + "gained = 1.94", "not a percentage"),
         Wrong("a part of the loss", LEAST + "gained = 0.247", "the part of the loss"),
         Wrong("loading alone", LEAST + "gained_faster = 0.00311", "Two things become shorter"),
