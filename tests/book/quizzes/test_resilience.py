@@ -36,7 +36,7 @@ def times_as_much(part: float) -> float:
     return round(parts[0] / parts[1], 3)
 
 
-def requests(saved: int, ranks: int, rows: int = 60) -> int:
+def requests(saved: int, ranks: int, rows: int = 72) -> int:
     """Pieces that all ranks read, of a tensor cut by rows."""
 
     def region(rank: int, of: int) -> Region:
@@ -87,7 +87,7 @@ MISCONCEPTIONS = {
         "fall on the same row": 12 + 8 - 1,
         "one cut less than parts": 12 + 8,
         "every rank read of every file": 12 * 8,
-        "one request": 60,
+        "one request": 72,
     },
 }
 

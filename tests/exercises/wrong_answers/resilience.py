@@ -432,6 +432,7 @@ BANK = {
         Wrong("another word", LEAST + 'loosened = "spares"', 'Write "money"'),
         Wrong("gained by copies", LEAST + "gained = 0.00316", "what room for three copies saves"),
         Wrong("lost then", LEAST + "gained = 0.0589", "what is lost then"),
+        Wrong("both gains", LEAST + "gained = 0.0225", "added up"),
         Wrong("percent", LEAST + "gained = 1.94", "not a percentage"),
         Wrong("a part of the loss", LEAST + "gained = 0.247", "the part of the loss"),
         Wrong("loading alone", LEAST + "gained_faster = 0.00311", "Two things become shorter"),
@@ -447,11 +448,21 @@ BANK = {
             ("the first step", "each = times[0]", "Rank 0 had a pause in the first step"),
             ("the last step", "each = times[-1]", "Rank 7 had a pause in the last step"),
             ("the slowest step", "each = [max(of) for of in zip(*times, strict=True)]", "once each"),
+            ("the quickest step", "each = [min(of) for of in zip(*times, strict=True)]",
+             "rank 6 was quick in one step"),
+            ("the step before the last", "each = times[-2]", "in the step before the last"),
         ),
         *in_place_of(
             "limit = 1.05 * median(each)",
             ("a mean over ranks", "limit = 1.05 * sum(each) / len(each)", "which rank 6 moves"),
             ("the fastest", "limit = 1.005 * min(each)", "a median over steps"),
+            ("the fastest, and 5 %", "limit = 1.05 * min(each)", "slower than the fastest"),
+            ("all times together", "limit = 1.05 * median([time for row in times for time in row])",
+             "Each rank counts once"),
+            ("2 %", "limit = 1.02 * median(each)", "rank 3 takes 4 % more"),
+            ("8 %", "limit = 1.08 * median(each)", "rank 5 takes 6 % more"),
+            ("so many milliseconds more", "limit = median(each) + 5", "however many milliseconds"),
+            ("so many milliseconds", "limit = 210", "and not 200"),
         ),
         *in_place_of(
             "slow = [rank for rank, time in enumerate(each) if time > limit]",
@@ -474,6 +485,8 @@ BANK = {
             "wrong = [r for r, one in enumerate(row) if one != most]",
             ("the others", "wrong = [r for r, one in enumerate(row) if one == most]",
              "The other way round"),
+            ("other than rank 0", "wrong = [r for r, one in enumerate(row) if one != row[0]]",
+             "nobody is right by his number"),
             ("of all steps",
              "wrong = sorted({r for each in hashes for r, one in enumerate(each) if one != max(each, key=each.count)})",
              "Who is it after the first step"),
@@ -482,6 +495,18 @@ BANK = {
             "if 2 * row.count(most) > len(row):",
             ("the most frequent", "if True:", "who is right is not to be told"),
             ("half is enough", "if 2 * row.count(most) >= len(row):", "who is right is not to be told"),
+        ),
+        *in_place_of(
+            "resume = good[-1] if good else None",
+            ("0 for none", "resume = good[-1] if good else 0", "for none the question asks for None"),
+            ("the first", "resume = good[0] if good else None", "the last checkpoint that is good"),
+        ),
+        *in_place_of(
+            SUSPECTED,
+            ("nobody is wrong", SUSPECTED.replace('"wrong": wrong', '"wrong": []'),
+             "Nobody is wrong?"),
+            ("nobody is slow", SUSPECTED.replace('"slow": slow', '"slow": []'),
+             "Nobody is slow?"),
         ),
         *in_place_of(
             "row = hashes[step]",
@@ -532,6 +557,8 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
     "suspects": [
         ("a list", "return slow", "it is a list of", SUSPECTED),
         ("a single rank", SUSPECTED.replace('"slow": slow', '"slow": 2'), "['slow'] is the number 2", SUSPECTED),
+        ("a text for a step", SUSPECTED.replace('"step": step', '"step": str(step)'),
+         "if it is not None, should be a whole number; it is the text '6'", SUSPECTED),
     ],
 }  # fmt: skip
 
