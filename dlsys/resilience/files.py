@@ -23,6 +23,7 @@ from torch import Tensor
 
 from dlsys.resilience.plan import BYTES, Manifest, Read
 from dlsys.resilience.refused import CheckpointError
+from dlsys.world import memory
 
 MANIFEST = "manifest.json"
 _LARGE = 2**16  # bytes that take longer to hash than to hand to a thread
@@ -53,8 +54,7 @@ def header(manifest: Manifest, file: int) -> bytes:
 
 def as_bytes(tensor: Tensor) -> memoryview:
     """The numbers of a tensor, as they lie in memory one after the other."""
-    flat = tensor.detach().to("cpu").contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy())  # type: ignore[arg-type]
+    return memoryview(memory.as_bytes(tensor.cpu()).numpy())  # type: ignore[arg-type]
 
 
 def write(path: Path, parts: Iterable[bytes | memoryview]) -> tuple[int, str]:

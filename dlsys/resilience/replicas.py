@@ -13,6 +13,7 @@ from dlsys.checks import refuse_what, some
 from dlsys.resilience.detect import Majority, majority
 from dlsys.tensors import strided
 from dlsys.world import Communicator, current
+from dlsys.world.memory import as_bytes
 
 
 @checked
@@ -61,8 +62,7 @@ def _named(module: nn.Module) -> Iterable[tuple[str, Tensor]]:
 
 def _hash(name: bytes, tensor: Tensor) -> int:
     """64 bits of the SHA-256 of a tensor, as a signed number."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
     form = f"{tensor.dtype} {tuple(tensor.shape)}\n".encode()
     digest = hashlib.sha256(name + form)
-    digest.update(flat.view(torch.uint8).numpy().tobytes())
+    digest.update(as_bytes(tensor.cpu()).numpy())  # type: ignore[arg-type]
     return int.from_bytes(digest.digest()[:8], "big", signed=True)

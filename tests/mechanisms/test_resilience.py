@@ -25,6 +25,7 @@ from dlsys.resilience import (
     CheckpointError,
     PerRank,
     Shard,
+    compare_replicas,
     latest,
     restore,
     rotate,
@@ -111,6 +112,15 @@ def test_views_that_are_conjugate_or_negative_only_by_a_mark_are_written_as_they
     assert back["conjugate"].tolist() == [1 - 2j, 3 + 4j]
     assert back["negative"].tolist() == [-2, 4]
     assert type(back["parameter"]) is Tensor
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (2, 5)])
+def test_one_number_of_a_row_is_written_whatever_stride_it_has_there(shape, tmp_path):
+    one = torch.arange(1.0, 1 + math.prod(shape)).view(shape)[:1, 0]
+    assert one.stride() != (1,)
+    assert torch.equal(restore(save({"w": one}, tmp_path, 1))["w"], one)
+    alike = world.simulate(lambda comm: compare_replicas({"w": one}, comm), 3).results
+    assert alike == [{}] * 3
 
 
 def test_states_of_random_numbers_come_back_and_give_the_same_numbers(tmp_path):
