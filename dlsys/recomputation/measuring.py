@@ -21,6 +21,7 @@ from torch.utils.flop_counter import flop_registry
 
 from dlsys.annotated import checked
 from dlsys.recomputation.price import BACKWARD, FORWARD, REBUILD
+from dlsys.recomputation.recipes import address
 
 
 class Instant(NamedTuple):
@@ -95,11 +96,6 @@ def _same(x: Any) -> Any:
     return x
 
 
-def _key(x: Tensor) -> int:
-    """What stands for the storage that x lies in; on the meta device it has no address."""
-    return x.untyped_storage()._cdata
-
-
 class _Watch:
     """What is alive of what was saved."""
 
@@ -131,11 +127,7 @@ class _Watch:
                 self._note(x)
                 raise
             # What stands for a tensor that is let go holds none of its bytes.
-            storage = x.untyped_storage()._cdata
-            if any(
-                isinstance(v, Tensor) and v.untyped_storage()._cdata == storage
-                for v in tree_iter(value)
-            ):
+            if any(isinstance(v, Tensor) and address(v) == address(x) for v in tree_iter(value)):
                 self._note(x)
             return value
 
@@ -154,14 +146,14 @@ class _Watch:
         """A module's forward begins."""
         if module not in self.forwards:
             for each in (*module.parameters(), *module.buffers()):
-                self._fixed.add(_key(each))
+                self._fixed.add(address(each))
         self.forwards[module] += 1
 
     def _note(self, x: Tensor) -> None:
         whole = not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
         if whole or isinstance(x if x._base is None else x._base, nn.Parameter):
             return
-        storage, key = x.untyped_storage(), _key(x)
+        storage, key = x.untyped_storage(), address(x)
         if key not in self._alive and key not in self._fixed:
             gone = weakref.ref(storage, lambda _: self._gone(key))
             self._alive[key] = gone, storage.nbytes()

@@ -16,6 +16,21 @@ TENSORS = "kept = {}\nmore = {}\nnot_read = {}"
 RIGHT_TENSORS = ['["fused", "core", "summed", "gate", "up"]', "1.0", '"fused"']
 
 
+PEAK = """
+def peak(plan):
+    most = kept = start = 0
+    for count, mode in plan:
+        part = layers[start : start + count]
+        start += count
+        whole = sum(saved for _, saved, _ in part)
+        most = max(most, kept + whole)
+        kept += whole if mode == "keep" else part[0][0]
+    return most
+
+
+"""
+
+
 def one_of(form: str, right: list[str], place: int, *wrong: tuple[object, str]) -> list[Wrong]:
     """Answers with another value in this place: the value, and words of its hint, which name it."""
     return [
@@ -499,19 +514,8 @@ BANK: dict[str, list[Wrong]] = {
         ),
         Wrong(
             "the first that fit are kept",
-            """\
-
-def peak(plan):
-    most = kept = start = 0
-    for count, mode in plan:
-        part = layers[start : start + count]
-        start += count
-        whole = sum(saved for _, saved, _ in part)
-        most = max(most, kept + whole)
-        kept += whole if mode == "keep" else part[0][0]
-    return most
-
-
+            PEAK
+            + """\
 n = len(layers)
 for kept in range(n, -1, -1):
     plan = [(1, "keep")] * kept + [(1, "recompute")] * (n - kept)
@@ -522,19 +526,8 @@ return None""",
         ),
         Wrong(
             "the last that fit are kept",
-            """\
-
-def peak(plan):
-    most = kept = start = 0
-    for count, mode in plan:
-        part = layers[start : start + count]
-        start += count
-        whole = sum(saved for _, saved, _ in part)
-        most = max(most, kept + whole)
-        kept += whole if mode == "keep" else part[0][0]
-    return most
-
-
+            PEAK
+            + """\
 n = len(layers)
 for kept in range(n, -1, -1):
     plan = [(1, "recompute")] * (n - kept) + [(1, "keep")] * kept
@@ -545,19 +538,8 @@ return None""",
         ),
         Wrong(
             "by work for a byte",
-            """\
-
-def peak(plan):
-    most = kept = start = 0
-    for count, mode in plan:
-        part = layers[start : start + count]
-        start += count
-        whole = sum(saved for _, saved, _ in part)
-        most = max(most, kept + whole)
-        kept += whole if mode == "keep" else part[0][0]
-    return most
-
-
+            PEAK
+            + """\
 n = len(layers)
 kept = set()
 for i in sorted(range(n), key=lambda i: -layers[i][2] / layers[i][1]):
@@ -569,19 +551,8 @@ return [(1, "keep" if j in kept else "recompute") for j in range(n)]""",
         ),
         Wrong(
             "equal segments",
-            """\
-
-def peak(plan):
-    most = kept = start = 0
-    for count, mode in plan:
-        part = layers[start : start + count]
-        start += count
-        whole = sum(saved for _, saved, _ in part)
-        most = max(most, kept + whole)
-        kept += whole if mode == "keep" else part[0][0]
-    return most
-
-
+            PEAK
+            + """\
 n = len(layers)
 plans = []
 for k in range(1, n + 1):
