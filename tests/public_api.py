@@ -510,8 +510,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "zero.FullyShardedDataParallel": {"module": Later(lambda: torch.nn.Linear(2, 2))},
     "zero.FullyShardedDataParallel.clip_grad_norm_": {"max_norm": 1.0},
     "zero.FullyShardedDataParallel.load*": {"state_dict": torch.nn.Linear(2, 2).state_dict()},
-    "zero.FullyShardedDataParallel.load_sh*": {
-        "state_dict": {"weight": torch.ones(4), "bias": torch.ones(2)}
+    "zero.FullyShardedDataParallel.load_local_shards": {
+        "states": {
+            "weight": {"weight": zero.LocalShard(torch.ones(4), 0, (2, 2))},
+            "bias": {"weight": zero.LocalShard(torch.ones(2), 0, (2,))},
+        }
     },
     "zero.StepPlan.shard": {"unit": 0},
     "zero.StepPlan.times": {"kind": "gather"},
@@ -524,10 +527,13 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "zero.ShardedOptimizer": {"params": Later(some_parameters), "optimizer_cls": torch.optim.SGD},
     "zero.ShardedOptimizer.add*": {"param_group": Later(lambda: {"params": some_parameters()})},
     "zero.ShardedOptimizer.clip*": {"max_norm": 1.0},
-    "zero.ShardedOptimizer.load*": {"state_dict": torch.optim.SGD(some_parameters()).state_dict()},
-    "zero.merge_state_dicts": {
-        "shards": [{"rank": 0, "ranks": 1, "state": {}, "param_groups": []}],
+    "zero.ShardedOptimizer.load_local_shards": {
+        "states": {
+            "0": {"weight": zero.LocalShard(torch.ones(4), 0, (2, 2))},
+            "1": {"weight": zero.LocalShard(torch.ones(2), 0, (2,))},
+        }
     },
+    "zero.ShardedOptimizer.load*": {"state_dict": torch.optim.SGD(some_parameters()).state_dict()},
     "zero.tokens_to_*": {"bandwidth": 1e9},
     "zero.step_plan": {"stage": 3, "units": UNITS},
     "resilience.AsyncSaver*": {"folder": "saved beside", "state": {"w": torch.ones(2)}, "step": 1},
@@ -786,6 +792,7 @@ NOT_CALLED = {
                 "resilience.TensorEntry",
                 "zero.Flat",
                 "zero.Held",
+                "zero.LocalShard",
                 "zero.Piece",
                 "zero.Price",
                 "zero.Resident",

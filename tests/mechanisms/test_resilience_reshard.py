@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
@@ -10,11 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from dlsys import world
 from dlsys.model import GPT
@@ -31,7 +34,7 @@ from dlsys.resilience import (
 )
 from dlsys.tensor_parallel import ColumnParallelLinear, RowParallelLinear
 from dlsys.transformer import TransformerSpec
-from dlsys.zero import FullyShardedDataParallel, ShardedOptimizer
+from dlsys.zero import FullyShardedDataParallel, LocalShard, ShardedOptimizer
 
 WORLDS = (1, 2, 3, 4, 8)
 
@@ -326,18 +329,17 @@ def test_what_no_tensor_has_is_not_read():
 # -- those who save like this ----------------------------------------------------------------------
 
 SPEC = TransformerSpec(layers=2, hidden=8, heads=2, vocab=11, sequence=4, tied=False)
-MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def of_pieces(model: FullyShardedDataParallel) -> dict[str, tuple[nn.Parameter, Shard]]:
-    """This rank's parameters, each a piece of the whole one laid out flat."""
-    found = {}
-    for flat in itertools.chain.from_iterable(unit.flats for unit in model._units):
-        pieces = flat.layout.pieces(flat.ranks.shard.rank)
-        for piece, shape, mine in zip(pieces, flat.shapes, flat.parameters, strict=True):
-            part = Shard(mine.detach().reshape(-1), (piece.start,), (shape.numel(),))
-            found[piece.name] = mine, part
-    return found
+def shards(states: Any) -> Any:
+    """What a sharded optimizer or model tells of its parts, as a checkpoint takes it."""
+    as_shard = lambda each: Shard(each.tensor, (each.offset,), (each.elements,))  # noqa: E731
+    return tree_map_only(LocalShard, as_shard, states)
+
+
+def places(states: Any) -> Any:
+    """The same, to ask for weights and whatever was saved beside them."""
+    return {name: each["weight"] for name, each in shards(states).items()}
 
 
 def fully_sharded(comm: world.Communicator) -> tuple[FullyShardedDataParallel, Any]:
@@ -367,26 +369,12 @@ def test_a_fully_sharded_model_goes_on_with_another_number_of_ranks(tmp_path):
     def before(comm: world.Communicator) -> str:
         model, optimizer = fully_sharded(comm)
         assert trained(model, optimizer, range(2)) == pytest.approx(losses[:2], rel=1e-6)
-        state: dict[str, Any] = {}
-        for name, (mine, part) in of_pieces(model).items():
-            moments = optimizer.state.get(mine, {})
-            state[name] = {
-                "weight": part,
-                **{k: Shard(moments[k], part.offsets, part.shape) for k in MOMENTS if moments},
-            }
-        return str(save({"model": state, "step": 2}, tmp_path, 2, comm))
+        return str(save(shards(model.local_shards(optimizer)), tmp_path, 2, comm))
 
     def after(comm: world.Communicator) -> list[Any]:
         model, optimizer = fully_sharded(comm)
-        pieces = of_pieces(model)
-        names = ("weight", *MOMENTS)
-        like = {name: dict.fromkeys(names, part) for name, (_, part) in pieces.items()}
-        back = restore(path, {"model": like, "step": None}, comm)
-        for name, (mine, _) in pieces.items():
-            found = {key: each.tensor for key, each in back["model"][name].items()}
-            with torch.no_grad():
-                mine.copy_(found.pop("weight"))
-            optimizer.state[mine] = {**found, "step": torch.tensor(float(back["step"]))}
+        states = restore(path, places(model.local_shards()), comm)
+        model.load_local_shards(states, optimizer)
         whole = model.full_parameters()
         return [whole, trained(model, optimizer, range(2, 4))]
 
@@ -399,50 +387,110 @@ def test_a_fully_sharded_model_goes_on_with_another_number_of_ranks(tmp_path):
             assert went_on == pytest.approx(losses[2:], rel=1e-6)
 
 
-def test_a_sharded_optimizer_is_restored_by_other_ranks_and_by_one_device(tmp_path):
-    def optimizer(comm: world.Communicator) -> tuple[nn.Module, ShardedOptimizer]:
+class Linears(nn.Module):
+    """36 + 18 numbers, whose gradients are whole numbers that do not depend on them: their mean is
+    exact over any number of ranks."""
+
+    def __init__(self) -> None:
+        super().__init__()
         torch.manual_seed(4)
-        model = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3))
-        return model, ShardedOptimizer(model.parameters(), torch.optim.AdamW, comm, lr=0.1)
+        self.layers = nn.ModuleList([nn.Linear(5, 6), nn.Linear(5, 3)])
 
-    def before(comm: world.Communicator) -> list[Any]:
-        model, sharded = optimizer(comm)
-        model(torch.ones(2, 5)).square().sum().backward()
-        sharded.step()
-        state: dict[int, Any] = {}
-        for index, each in sharded.sharded_state_dict()["state"].items():
-            (piece,) = [
-                part.piece
-                for part in sharded._layout.parts
-                if part.parameter is sharded.param_groups[0]["params"][index]
-            ]
-            cut = {
-                key: Shard(value.reshape(-1), (piece.start,), (math.prod(each["shape"]),))
-                for key, value in each["values"].items()
-                if value.dim()
-            }
-            state[index] = each["values"] | cut
-        return [str(save(state, tmp_path, 1, comm)), sharded.state_dict()["state"]]
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([layer(x).sum() for layer in self.layers]).sum()
 
-    def after(comm: world.Communicator) -> list[Any]:
-        model, sharded = optimizer(comm)
-        state = {
-            index: {k: v.view(p.shape) if v.dim() else v for k, v in each.items()}
-            for (index, each), p in zip(
-                sorted(restore(path).items()), model.parameters(), strict=True
-            )
+
+def new(stage: int, comm: world.Communicator | None) -> tuple[Any, Any, Any, Any]:
+    """A model and its optimizer, what tells of this rank's parts, and what takes them."""
+    model: Any = Linears()
+    options: Any = {"lr": 0.1, "amsgrad": True}
+    if stage == 0:
+        return model, torch.optim.AdamW(model.parameters(), **options), None, None
+    if stage == 3:
+        model = FullyShardedDataParallel(model, comm)
+        adamw = torch.optim.AdamW(model.parameters(), **options)
+        local = functools.partial(model.local_shards, adamw)
+        return model, adamw, local, lambda states: model.load_local_shards(states, adamw)
+    named = model.named_parameters()
+    sharded = ShardedOptimizer(named, torch.optim.AdamW, comm, stage=stage, **options)
+    return model, sharded, sharded.local_shards, sharded.load_local_shards
+
+
+def exactly_trained(model: Any, optimizer: Any, steps: range) -> None:
+    for step in steps:
+        optimizer.param_groups[0]["lr"] = 0.1 * 0.5**step  # as a schedule of a Trainer does
+        optimizer.zero_grad()
+        x = torch.randint(-4, 5, (2, 5), generator=torch.Generator().manual_seed(step))
+        model(x.float()).backward()
+        optimizer.step()
+
+
+def begun(comm: world.Communicator, stage: int, root: Path) -> str:
+    model, optimizer, local, _ = new(stage, comm)
+    exactly_trained(model, optimizer, range(3))
+    return str(save({"parts": shards(local())}, root, 3, comm))
+
+
+def gone_on(comm: world.Communicator, stage: int, path: str) -> dict[str, Tensor]:
+    model, optimizer, local, load = new(stage, comm)
+    load(restore(path, {"parts": places(local())}, comm)["parts"])
+    exactly_trained(model, optimizer, range(3, 6))
+    if stage == 3:
+        return model.full_parameters()
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def on_one_device() -> dict[str, Tensor]:
+    model, optimizer, *_ = new(0, None)
+    exactly_trained(model, optimizer, range(6))
+    return {name: p.detach() for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("saving", [1, 2, 4])
+@pytest.mark.parametrize("stages", [(1, 1), (2, 1), (3, 3), (1, 3), (3, 1)], ids=str)
+def test_sharded_training_goes_on_bit_for_bit_on_another_number_of_ranks(stages, saving, tmp_path):
+    right, (first, then) = on_one_device(), stages
+    path = world.simulate(begun, saving, args=(first, tmp_path)).results[0]
+    manifest = verify(path).manifest
+    entries = {t.name: math.prod(t.shape) for t in manifest.tensors}
+    assert {name for name in entries if "0.bias" in name} == {
+        f"parts/layers.0.bias/{key}"
+        for key in ("weight", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "step")
+    }
+    assert sum(n for name, n in entries.items() if not name.endswith("step")) == 4 * (36 + 18)
+    for ranks in (1, 3, 5):
+        for found in world.simulate(gone_on, ranks, args=(then, path)).results:
+            torch.testing.assert_close(found, right, rtol=0, atol=0)
+
+
+def test_real_processes_go_on_bit_for_bit_with_what_others_have_saved(tmp_path):
+    path = world.launch(begun, 2, args=(1, tmp_path)).results[0]
+    for found in world.launch(gone_on, 3, args=(3, path)).results:
+        torch.testing.assert_close(found, on_one_device(), rtol=0, atol=0)
+
+
+def test_a_rank_that_asks_for_its_part_of_all_beside_a_weight_gets_no_more(tmp_path):
+    state = {
+        "w": {
+            "weight": torch.arange(6.0),
+            "moment": torch.arange(6).double(),
+            "inner": {"square": torch.arange(6.0) ** 2, "names": ["a"]},
+            "step": torch.tensor(3.0),
+            "factor": torch.ones(2, 3),
+            "array": np.ones(6),
+            "lr": 0.5,
         }
-        sharded.load_state_dict(
-            {"state": state, "param_groups": sharded.state_dict()["param_groups"]}
-        )
-        return [sharded.state_dict()["state"]]
-
-    path, right = world.simulate(before, 4).results[0]
-    for ranks in (1, 3):
-        for (found,) in world.simulate(after, ranks).results:
-            assert found.keys() == right.keys()
-            for index, values in right.items():
-                assert all(found[index][key].equal(value) for key, value in values.items())
+    }
+    found = restore(save(state, tmp_path, 1), {"w": Shard(torch.empty(2), (3,), (6,))})["w"]
+    assert found.keys() == state["w"].keys()
+    for part, dtype in ((found["weight"], torch.float32), (found["moment"], torch.float64)):
+        assert (part.offsets, part.shape) == ((3,), (6,))
+        assert part.tensor.equal(torch.tensor([3, 4], dtype=dtype))
+    assert found["inner"]["square"].tensor.tolist() == [9, 16]
+    assert (found["inner"]["names"], found["lr"]) == (["a"], 0.5)
+    assert found["step"].equal(torch.tensor(3.0))
+    assert found["factor"].shape == (2, 3)
+    assert isinstance(found["array"], np.ndarray)
 
 
 def of_layer(layer: ColumnParallelLinear | RowParallelLinear) -> dict[str, Any]:
