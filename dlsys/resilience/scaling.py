@@ -63,10 +63,11 @@ def devices_at_waste(share: float, write_seconds: float, failures_a_year: float)
 def waiting_share(spares: int, repair_seconds: float, mtbf_seconds: float) -> float:
     """The part of the time in which more devices are in repair than there are spares.
 
-    Broken devices are a Poisson number of mean repair/M, whatever the law of repairs, as long as
-    failures go on while the run waits (an M/G/infinity queue). So this is P(that number > spares):
-    half at spares = repair/M, a fortieth two square roots above. It includes moments in which the
-    run would be down anyway.
+    A device is here what fails, is repaired and is replaced as one: often a node. Those in repair
+    are a Poisson number of mean repair/M, whatever the law of repairs, as long as failures go on
+    while the run waits (an M/G/infinity queue). So this is P(that number > spares): half at
+    spares = repair/M, a fortieth two square roots above. It includes moments in which the run would
+    be down anyway.
     """
     spares = count("spares", spares, least=0, most=100_000)
     mean = _in_repair(repair_seconds, mtbf_seconds)
