@@ -142,8 +142,6 @@ def test_a_layer_run_again_sends_as_many_bytes_as_its_forward_less_its_last_sum(
 # -- ZeRO-3 ----------------------------------------------------------------------------------------
 
 
-
-
 UNITS = {
     "checkpoint around the unit": (around, Block),
     "unit around the checkpoint": (around, Checkpointed),
