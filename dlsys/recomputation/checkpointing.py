@@ -93,7 +93,7 @@ class Region:
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         # Where one was changed in place, torch says so here.
         leaves = self._others.copy()
-        for place, tensor in zip(self._places, self._inputs.saved_tensors, strict=True):
+        for place, tensor in zip(self._places, self._inputs.grad_fn.saved_tensors, strict=True):
             leaves[place] = tensor
         return tree_unflatten(leaves, self._form)
 
@@ -222,8 +222,8 @@ class _Hold(torch.autograd.Function):
 
 
 def held(tensors: Iterable[Tensor]) -> Any:
-    """A node of autograd with these tensors as `saved_tensors`.
+    """A tensor whose `grad_fn` has these as `saved_tensors`, for as long as it is held itself.
 
     So hooks around it see them, and torch notes where one is changed in place.
     """
-    return _Hold.apply(torch.empty(0, requires_grad=True), tuple(tensors)).grad_fn
+    return _Hold.apply(torch.empty(0, requires_grad=True), tuple(tensors))
