@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from dlsys.recomputation.draw import draw_front
     from dlsys.recomputation.draw_tensors import draw_keepings, draw_lifetimes
     from dlsys.recomputation.explorer import explore
+    from dlsys.recomputation.fitting import smallest
     from dlsys.recomputation.graph import Graph, Operation, Value
     from dlsys.recomputation.keep_results import LINEAR, keeping_results
     from dlsys.recomputation.keep_tensors import KeepTensors
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from dlsys.recomputation.measuring import Instant, Measured, measure
     from dlsys.recomputation.offload import Offload
     from dlsys.recomputation.offload_price import OffloadPrice, offload_price
-    from dlsys.recomputation.optimum import Best, Optimum, front, optimal, smallest
+    from dlsys.recomputation.optimum import Best, Optimum, front, optimal
     from dlsys.recomputation.orders import best_order, greedy_order
     from dlsys.recomputation.plan import (
         MODES,

@@ -34,7 +34,7 @@ from dlsys.recomputation import (
     square_root,
     uniform,
 )
-from dlsys.recomputation.optimum import _Table
+from dlsys.recomputation.table import Table
 from tests.mechanisms.bad_arguments import COUNT, COUNT_FROM_0
 
 
@@ -321,7 +321,7 @@ def test_the_table_itself_gives_the_cost_of_the_plan_that_is_read_from_it(n):
     chain = Chain(tuple(Layer("", 2, 3, one, 2 * one, tail=one / 2) for one in cost))
     least = int(smallest(chain).price(chain).peak_bytes)
     for budget in range(least, 3 * n):
-        table = _Table(chain, float(budget), 1.0, True, down=False)
+        table = Table(chain, float(budget), 1.0, True, down=False)
         assert table.least() == pytest.approx(table.plan().price(chain).recomputed)
 
 
@@ -343,7 +343,7 @@ def test_unequal_sizes_are_rounded_and_the_bound_says_what_that_may_lose():
 
 def test_no_plan_of_unequal_sizes_goes_below_the_bound(monkeypatch):
     """Few and coarse steps, so that the bound is far from the best, and must be below it."""
-    monkeypatch.setattr(sys.modules["dlsys.recomputation.optimum"], "STEPS", 7)
+    monkeypatch.setattr(sys.modules["dlsys.recomputation.table"], "STEPS", 7)
     for seed in range(30, 36):
         chain = odd_chain(seed, 5)
         prices = [plan.price(chain) for plan in all_plans(5)]
@@ -362,7 +362,7 @@ def test_a_thousand_layers_have_a_table_of_a_million_cells():
     found = optimal(chain, 64)
     assert found.exact
     assert found.price.recomputed == 1000 - 64
-    table = _Table(chain, 900.0, 1.0, True, down=False)
+    table = Table(chain, 900.0, 1.0, True, down=False)
     assert table.cost.size <= 2**20
 
 

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
+from torch import nn
 from torch.utils.checkpoint import checkpoint as by_torch
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -31,6 +29,7 @@ from dlsys.recomputation import (
     selective,
 )
 from dlsys.recomputation.price import BACKWARD, FORWARD, REBUILD
+from dlsys.recomputation.run_lifetimes import LiveStorages
 from dlsys.transformer import TransformerSpec
 
 SIZES = {"layers": 5, "hidden": 16, "heads": 4, "vocab": 32, "sequence": 8}
@@ -118,28 +117,6 @@ def test_what_forward_leaves_is_what_the_memory_wall_counts(options):
 # -- counted another way ---------------------------------------------------------------------------
 
 
-class Allocated(TorchDispatchMode):
-    """Bytes of all storages alive that operations made, saved or not, after each operation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.alive: dict[int, tuple[Any, int]] = {}
-        self.peak = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **kwargs or {})
-        for tensor in tree_iter(result):
-            if isinstance(tensor, Tensor):
-                storage = tensor.untyped_storage()
-                self.alive[storage._cdata] = storage._weak_ref(), storage.nbytes()
-        for key, (weak, _) in list(self.alive.items()):
-            if torch.UntypedStorage._expired(weak):
-                torch.UntypedStorage._free_weak_ref(weak)
-                del self.alive[key]
-        self.peak = max(self.peak, sum(nbytes for _, nbytes in self.alive.values()))
-        return result
-
-
 def test_a_step_allocates_at_its_peak_what_it_does_with_torchs_checkpoint():
     found = []
     for each in (lambda f, *a: f(*a), checkpoint, partial(by_torch, use_reentrant=False)):
@@ -147,9 +124,9 @@ def test_a_step_allocates_at_its_peak_what_it_does_with_torchs_checkpoint():
         for layer in model.layers:
             layer.forward = partial(each, layer.forward)
         tokens = torch.zeros(2, 8, dtype=torch.long)
-        with Allocated() as allocated:
+        with LiveStorages() as storages:
             model(tokens, tokens).backward()
-        found.append(allocated.peak)
+        found.append(storages.most)
     plain, ours, yours = found
     assert abs(ours - yours) <= 64
     assert ours < plain
