@@ -138,7 +138,7 @@ class Choice(Choices):
             f"everything kept, {format_bytes(cost.saved_bytes)} would be held for backward. "
             f"Policy: {self.policy}. Forward leaves {format_bytes(row.kept)}; the most is "
             f"{format_bytes(row.peak)}, in {cost.peak.action} of {place}, which {fits} in "
-            f"{self.budget:,} GB. Run again: {what}, {row.share:.1%} of a step, "
+            f"{self.budget:,} GB. Run again: {what}, {row.share:.1%} of a step by FLOPs, "
             f"{format_seconds(again)} of an {DEVICE.name} at {UTILIZATION:.0%} of its peak."
         )
 
