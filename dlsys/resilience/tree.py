@@ -10,7 +10,7 @@ read can be anything else, or do anything.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from dlsys.checks import shown
@@ -72,12 +72,13 @@ def _told(tree: Any) -> str:
     return f"a {tree[0]}"
 
 
-def with_private(tree: Any, own: Sequence[Sequence[Any]]) -> Any:
-    """The tree with what every rank has of its own, `own[rank][i]`, in the place of number i."""
+def with_private(tree: Any, own: Sequence[Mapping[str, Any]]) -> Any:
+    """The tree with what every rank has of its own, `own[rank][name]`, in the place of a name; None
+    where a rank has nothing there."""
     if not isinstance(tree, list):
         return tree
     if tree[:1] == ["per rank"]:
-        return ["per rank", [each[tree[1]] for each in own]]
+        return ["per rank", [each.get(tree[1]) for each in own]]
     return [with_private(each, own) for each in tree]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import stat
 from os import PathLike
 from pathlib import Path
@@ -14,11 +13,10 @@ from dlsys.annotated import checked
 from dlsys.resilience import files, manifest_file
 from dlsys.resilience.plan import Manifest
 from dlsys.resilience.refused import CheckpointError
-from dlsys.resilience.saving import folder_of
+from dlsys.resilience.saving import NAME, folder_of
 from dlsys.resilience.together import Together
 from dlsys.world import Communicator
 
-NAME = re.compile(r"step-(\d{12})(?:\.(\d+))?")
 _MOST = 2**30  # bytes of a manifest
 _CHUNK = 2**22
 
@@ -61,7 +59,12 @@ def latest(folder: str | PathLike, comm: Communicator | None = None) -> Checkpoi
     should begin anew without a word.
     """
     root, ranks = folder_of(folder), Together(comm)
-    names = ranks.hear(sorted_names(root) if ranks.rank == 0 else None)[0]
+    error, mine = None, None
+    try:
+        mine = sorted_names(root) if ranks.rank == 0 else None
+    except OSError as found:
+        error = found
+    names = ranks.agree(f"{root} cannot be read", error, mine)[0]
     skipped: list[str] = []
     for name in names:
         try:
@@ -77,7 +80,7 @@ def latest(folder: str | PathLike, comm: Communicator | None = None) -> Checkpoi
 
 def sorted_names(root: Path) -> list[str]:
     """The names of checkpoints, the newest first."""
-    if not root.exists():
+    if not os.path.lexists(root):
         return []
     found = [(match, name) for name in os.listdir(root) if (match := NAME.fullmatch(name))]
     order = sorted(((int(m[1]), int(m[2] or 0), name) for m, name in found), reverse=True)
@@ -91,7 +94,7 @@ def verified_together(path: Path, ranks: Together) -> Manifest:
         manifest = manifest_of(path)
         for file in range(ranks.rank, len(manifest.files), ranks.size):
             check_file(path, manifest, file)
-    except CheckpointError as found:
+    except (CheckpointError, OSError) as found:
         error = str(found)
     wrong = next((each for each in ranks.hear(error) if each), None)
     if wrong:

@@ -23,6 +23,7 @@ from dlsys import world
 from dlsys.model import GPT
 from dlsys.resilience import (
     Checkpoint,
+    CheckpointError,
     FileEntry,
     Manifest,
     Region,
@@ -546,6 +547,8 @@ def both_ways(comm: world.Communicator, root: Path) -> list[bool]:
     rest = {"same": torch.arange(100), "half": torch.ones(3, dtype=torch.bfloat16), "n": 3}
     cut: DTensor = distribute_tensor(whole, mesh, [CutAlong(0)])
     dcp.save({"w": cut, **rest}, checkpoint_id=root / "torch")
+    with pytest.raises(CheckpointError, match=r"rank 1: ValueError: state\['w'\] is a DTensor"):
+        save({"w": cut}, root / "ours", 1, comm)
     first = 4 * comm.rank  # DTensor's parts have ceil(7 / 2) rows
     path = save({"w": Shard(cut.to_local(), (first, 0), (7, 5)), **rest}, root / "ours", 1, comm)
     found = []
