@@ -16,7 +16,7 @@ from dlsys.resilience.plan import FileEntry, Manifest, Region, TensorEntry
 from dlsys.resilience.refused import CheckpointError
 from dlsys.resilience.state import State
 from dlsys.resilience.together import Together
-from dlsys.resilience.tree import merged, text_of, with_private
+from dlsys.resilience.tree import merged, text_of
 
 _WORDS = 1024  # of 4 bytes, of which one number is made in a tensor too large to be hashed at once
 _SMALL = 2**20  # bytes
@@ -44,16 +44,15 @@ def gather(state: Any, step: int, ranks: Together) -> Gathered:
         if ranks.size == 1:
             raise
         error = found
-    told = mine and [mine.tree, mine.private, list(mine.entries.values()), list(mine.parts)]
+    told = mine and [mine.tree, list(mine.entries.values()), list(mine.parts)]
     heard = ranks.agree(doing, error, told)
     assert mine is not None
     entries: dict[str, TensorEntry] = {}
     held = [[Region(n, tuple(o), tuple(s)) for n, o, s in regions] for *_, regions in heard]
     try:
-        for rank, (_, _, listed, _) in enumerate(heard):
+        for rank, (_, listed, _) in enumerate(heard):
             _join(entries, listed, rank)
-        tree = merged([tree for tree, *_ in heard])
-        text = text_of(with_private(tree, [own for _, own, *_ in heard]))
+        text = text_of(merged([tree for tree, *_ in heard]))
         _check_replicas(mine.parts, held, ranks)
         dealt = deal(entries, held)
         files = tuple(FileEntry(tuple(regions)) for regions in dealt)

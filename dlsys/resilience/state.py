@@ -6,7 +6,7 @@ is written holds no code, and nothing that is read is ever unpickled.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,6 @@ DTYPES = {
 }
 """torch's types by the names that safetensors has for them."""
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
-_TWICE = ("a key that another one equals as text", "a key of its own")
 _MOST_BITS = 14_000
 _KINDS = (
     "a tensor, a Shard, a PerRank, a dictionary, a list, a tuple, a NumPy array, a number, text, "
@@ -82,7 +81,6 @@ class State:
         self.entries: dict[str, TensorEntry] = {}
         self.parts: dict[Region, Tensor] = {}
         self._rank, self._inside = rank, False
-        self.private: dict[str, Any] = {}
         self.tree = self._take(state, ())
 
     def _take(self, value: Any, path: tuple[str, ...]) -> Any:
@@ -114,16 +112,13 @@ class State:
         refuse(f"state{at(path)}", value, _KINDS)
 
     def _own(self, value: Any, path: tuple[str, ...]) -> Any:
-        """What is this rank's alone goes into a tree of its own, under names of its own."""
+        """What is this rank's alone, under names of its own."""
         if self._inside:
             refuse_what(f"state{at(path)}", "a PerRank within a PerRank", "within one alone")
-        name = _name(path)
-        if name in self.private:
-            refuse_what(f"state{at(path)}", *_TWICE)
         self._inside = True
-        self.private[name] = self._take(value, (*path, f"rank {self._rank}"))
+        mine = self._take(value, (*path, f"rank {self._rank}"))
         self._inside = False
-        return ["per rank", name]
+        return ["per rank", [[self._rank, mine]]]
 
     def _keep(
         self,
@@ -133,7 +128,8 @@ class State:
         shape: tuple[int, ...] | None = None,
     ) -> str:
         """The name of a tensor, or of its part from `offsets` on; None: it is whole."""
-        name, where = _name(path), f"state{at(path)}"
+        name = "/".join(part.replace("~", "~0").replace("/", "~1") for part in path)
+        where = f"state{at(path)}"
         strided(where, tensor)
         if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
             plain = "a plain tensor; of a DTensor, its to_local() in a Shard"
@@ -145,18 +141,13 @@ class State:
             view = "torch.view_as_real(it)" if tensor.is_complex() else "it in another type"
             refuse_what(where, f"of {tensor.dtype}", f"of a type that safetensors has: pass {view}")
         if name in self.entries:
-            refuse_what(where, *_TWICE)
+            refuse_what(where, "a key that another one equals as text", "a key of its own")
         self.entries[name] = TensorEntry(
             name, sizes if shape is None else shape, _NAMES[tensor.dtype]
         )
         region = Region(name, (0,) * len(sizes) if offsets is None else offsets, sizes)
         self.parts[region] = tensor.detach().resolve_conj().resolve_neg()
         return name
-
-
-def _name(path: Sequence[str]) -> str:
-    """A place in a state, as the name of what is there."""
-    return "/".join(part.replace("~", "~0").replace("/", "~1") for part in path)
 
 
 def _written(name: str, value: Any) -> Any:

@@ -61,11 +61,9 @@ def test_what_ranks_have_of_their_own_under_other_keys_is_never_another_ranks(tm
         assert others == [rank if each == rank else None for each in range(3)]
 
 
-def test_two_values_of_a_rank_whose_keys_are_equal_as_text_are_refused(tmp_path):
-    said = refused({0: PerRank(1), "0": PerRank(2)}, tmp_path)
-    assert (
-        said == "state['0'] is a key that another one equals as text; it must be a key of its own."
-    )
+def test_two_values_of_a_rank_whose_keys_are_equal_as_text_stay_apart(tmp_path):
+    found = restore(save({0: PerRank(1), "0": PerRank(2)}, tmp_path, 1))
+    assert [found[0].value, found["0"].value] == [1, 2]
 
 
 @pytest.mark.parametrize("key", [False, True], ids=["value", "key"])
@@ -115,12 +113,15 @@ def test_large_tensors_that_are_negated_or_have_numbers_changed_places_are_told_
 def test_a_state_may_be_empty_or_no_dictionary_and_keys_may_be_any_text(tmp_path):
     odd = {"": 1, "a\nb\0c": torch.ones(2), "a/b": torch.ones(1), "a": {"b": torch.zeros(1)}}
     odd |= {"w[0:1]": torch.ones(1), "__metadata__": torch.ones(1), "\ud800": "\ud800", -5: "ü"}
+    odd |= {"per rank": 0, "dict": [], "list": ["per rank", 1], "tensor": ("tensor", "w")}
     for state in ({}, [], (), None, 3, {"a": {}, "b": [], "c": ()}, "x" * 100_000):
         assert restore(save(state, tmp_path, 1)) == state
     found = restore(save(odd, tmp_path, 1))
     assert [*found] == [*odd]
     assert all(torch.equal(found[k], v) for k, v in odd.items() if isinstance(v, torch.Tensor))
     assert found["a"]["b"].equal(torch.zeros(1))
+    for key in ("", "\ud800", -5, "per rank", "dict", "list", "tensor"):
+        assert found[key] == odd[key]
     bare = torch.tensor(2.0)
     assert restore(save(bare, tmp_path, 1)).equal(bare)
 
