@@ -66,7 +66,9 @@ def _joined(whole: Any, mine: Any, rank: int, path: tuple[str, ...]) -> Any:
 
 def _by_rank(tree: Any, ranks: int) -> Any:
     """The tree with what every rank has of its own in their order, None where one has nothing."""
-    kind, *rest = tree if isinstance(tree, list) else [None]
+    if not isinstance(tree, list):
+        return tree
+    kind, *rest = tree
     if kind == "per rank":
         own = dict(rest[0])
         return [kind, [own.get(rank) for rank in range(ranks)]]
