@@ -164,6 +164,7 @@ def test_a_link_or_a_file_in_the_place_of_a_checkpoint_stops_no_rotation_and_no_
     for place in (old, root / ".saving-step-000000000009"):
         place.symlink_to(kept) if kind == "link" else place.write_text("x")
     assert rotate(root, 1) == [old]
+    assert sorted(os.listdir(root))[1:] == ["step-000000000002"]
     save(STATE, root, 3)
     assert sorted(os.listdir(root)) == ["step-000000000002", "step-000000000003"]
     assert len(os.listdir(kept)) == 2  # what a link leads to stays
