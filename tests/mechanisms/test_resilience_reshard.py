@@ -478,6 +478,7 @@ def test_a_rank_that_asks_for_its_part_of_all_beside_a_weight_gets_no_more(tmp_p
             "inner": {"square": torch.arange(6.0) ** 2, "names": ["a"]},
             "step": torch.tensor(3.0),
             "factor": torch.ones(2, 3),
+            "row": torch.ones(7),
             "array": np.ones(6),
             "lr": 0.5,
         }
@@ -490,7 +491,7 @@ def test_a_rank_that_asks_for_its_part_of_all_beside_a_weight_gets_no_more(tmp_p
     assert found["inner"]["square"].tensor.tolist() == [9, 16]
     assert (found["inner"]["names"], found["lr"]) == (["a"], 0.5)
     assert found["step"].equal(torch.tensor(3.0))
-    assert found["factor"].shape == (2, 3)
+    assert (found["factor"].shape, found["row"].shape) == ((2, 3), (7,))
     assert isinstance(found["array"], np.ndarray)
 
 
