@@ -43,10 +43,18 @@ def verify(folder: str | PathLike) -> Checkpoint:
     torn, damaged, foreign or no file at all. Nothing in it is run or unpickled: it is data.
     """
     path = folder_of(folder)
-    manifest = manifest_of(path)
-    for file in range(len(manifest.files)):
-        check_file(path, manifest, file)
-    return Checkpoint(path, manifest)
+    return Checkpoint(path, _verified(path, 0, 1))
+
+
+def _verified(path: Path, first: int, every: int) -> Manifest:
+    """The manifest of a checkpoint, of whose files these were looked at."""
+    try:
+        manifest = manifest_of(path)
+        for file in range(first, len(manifest.files), every):
+            check_file(path, manifest, file)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}.") from None
+    return manifest
 
 
 @checked
@@ -91,10 +99,8 @@ def verified_together(path: Path, ranks: Together) -> Manifest:
     """The manifest of a checkpoint, of whose files each rank has verified some."""
     error, manifest = None, None
     try:
-        manifest = manifest_of(path)
-        for file in range(ranks.rank, len(manifest.files), ranks.size):
-            check_file(path, manifest, file)
-    except (CheckpointError, OSError) as found:
+        manifest = _verified(path, ranks.rank, ranks.size)
+    except CheckpointError as found:
         error = str(found)
     wrong = next((each for each in ranks.hear(error) if each), None)
     if wrong:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import warnings
@@ -20,6 +21,8 @@ from dlsys.resilience import (
     restore,
     rotate,
     save,
+    verify,
+    verifying,
 )
 from dlsys.resilience.gathering import fingerprint
 
@@ -163,6 +166,9 @@ def test_a_link_or_a_file_in_the_place_of_a_checkpoint_stops_no_rotation_and_no_
     shutil.move(old, kept)
     for place in (old, root / ".saving-step-000000000009"):
         place.symlink_to(kept) if kind == "link" else place.write_text("x")
+    cut_short = root / f".deleting-{old.name}"
+    cut_short.mkdir()
+    (cut_short / "manifest.json").write_text("{}")
     assert rotate(root, 1) == [old]
     assert sorted(os.listdir(root))[1:] == ["step-000000000002"]
     save(STATE, root, 3)
@@ -194,6 +200,35 @@ def test_a_folder_that_one_rank_cannot_read_or_write_makes_all_ranks_raise(tmp_p
     said = errors(lambda comm: save(STATE, file / "below", 1, comm), 3)
     assert len({*said}) == 1
     assert "rank 0: NotADirectoryError" in said[0]
+
+
+def test_a_disk_that_fails_one_rank_in_reading_makes_all_ranks_take_the_one_before(
+    tmp_path, monkeypatch
+):
+    program = lambda comm: str(save(STATE, tmp_path, 1 + comm.size, comm))  # noqa: E731
+    old, new = (world.simulate(program, ranks).results[0] for ranks in (1, 2))
+    check = verifying.check_file
+
+    def failing(path: Any, manifest: Any, number: int) -> None:
+        if number == 1:
+            raise OSError(errno.EIO, "Input/output error")
+        check(path, manifest, number)
+
+    monkeypatch.setattr(verifying, "check_file", failing)
+    said = errors(lambda comm: restore(new, None, comm))
+    assert said == [f"{new} cannot be read: Input/output error."] * 2
+    with pytest.raises(CheckpointError, match="cannot be read: Input/output error"):
+        verify(new)
+    for found in world.simulate(lambda comm: latest(tmp_path, comm), 2).results:
+        assert (str(found.folder), found.skipped) == (old, tuple(said[:1]))
+    assert latest(tmp_path).step == 2
+
+    def unreadable(root: Any) -> Any:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(verifying, "sorted_names", unreadable)
+    said = errors(lambda comm: latest(tmp_path, comm))
+    assert all("rank 0: PermissionError: not yours" in each for each in said)
 
 
 def test_a_snapshot_that_one_rank_has_no_room_for_makes_all_ranks_raise(tmp_path, monkeypatch):
