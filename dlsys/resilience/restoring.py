@@ -41,7 +41,7 @@ def restore(
       process alone.
 
     Tensors are new, nothing in `like` changes. What was saved as a `PerRank` comes back as one:
-    that of the rank of the same number, holding None where there was no such rank.
+    that of the rank of the same number, holding None where there was no such rank, or it had none.
     Raises CheckpointError for a checkpoint that is not good, ValueError where `like` asks for what
     is not in it, or in another shape or type.
     """

@@ -76,14 +76,14 @@ def _part(value: Any) -> Tensor | None:
     return part if isinstance(part, Tensor) else None
 
 
-def load_states(optimizer: torch.optim.Optimizer, states: Mapping[Tensor, Any]) -> None:
-    """Give these parameters of an optimizer their states (none: {}), and leave the others theirs.
+def load_states(
+    optimizer: torch.optim.Optimizer, states: Mapping[Tensor, Mapping[str, Any]]
+) -> None:
+    """Give each parameter of an optimizer its state; it has none where that is empty.
 
     Its own load_state_dict puts values into the type and onto the device of their parameter.
     """
     every = [p for group in optimizer.param_groups for p in group["params"]]
-    now = optimizer.state_dict()
-    new = {number: states[p] for number, p in enumerate(every) if p in states}
-    kept = {number: values for number, values in now["state"].items() if number not in new}
-    given = {number: values for number, values in new.items() if values}
-    optimizer.load_state_dict({**now, "state": kept | given})
+    state = {number: states[p] for number, p in enumerate(every) if states[p]}
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})

@@ -23,6 +23,7 @@ from dlsys import world
 from dlsys.model import GPT
 from dlsys.resilience import (
     Checkpoint,
+    CheckpointError,
     FileEntry,
     Manifest,
     Region,
@@ -477,6 +478,7 @@ def test_a_rank_that_asks_for_its_part_of_all_beside_a_weight_gets_no_more(tmp_p
             "inner": {"square": torch.arange(6.0) ** 2, "names": ["a"]},
             "step": torch.tensor(3.0),
             "factor": torch.ones(2, 3),
+            "row": torch.ones(7),
             "array": np.ones(6),
             "lr": 0.5,
         }
@@ -489,7 +491,7 @@ def test_a_rank_that_asks_for_its_part_of_all_beside_a_weight_gets_no_more(tmp_p
     assert found["inner"]["square"].tensor.tolist() == [9, 16]
     assert (found["inner"]["names"], found["lr"]) == (["a"], 0.5)
     assert found["step"].equal(torch.tensor(3.0))
-    assert found["factor"].shape == (2, 3)
+    assert (found["factor"].shape, found["row"].shape) == ((2, 3), (7,))
     assert isinstance(found["array"], np.ndarray)
 
 
@@ -546,6 +548,8 @@ def both_ways(comm: world.Communicator, root: Path) -> list[bool]:
     rest = {"same": torch.arange(100), "half": torch.ones(3, dtype=torch.bfloat16), "n": 3}
     cut: DTensor = distribute_tensor(whole, mesh, [CutAlong(0)])
     dcp.save({"w": cut, **rest}, checkpoint_id=root / "torch")
+    with pytest.raises(CheckpointError, match=r"rank 1: ValueError: state\['w'\] is a DTensor"):
+        save({"w": cut}, root / "ours", 1, comm)
     first = 4 * comm.rank  # DTensor's parts have ceil(7 / 2) rows
     path = save({"w": Shard(cut.to_local(), (first, 0), (7, 5)), **rest}, root / "ours", 1, comm)
     found = []

@@ -132,10 +132,16 @@ def test_loaded_parts_make_a_new_run_go_on_and_loading_shards_sends_nothing(stag
     def program(comm):
         net, _, local, _ = stepped(comm, stage)
         states = deepcopy(local())
-        again, _, _, load = stepped(comm, stage, steps=1)
+        again, _, loaded, load = stepped(comm, stage, steps=1)
         before = len(comm.traffic.messages)
         load(states)
         assert stage != 3 or len(comm.traffic.messages) == before
+        for name, values in loaded().items():
+            assert values.keys() == states[name].keys()
+            for key, value in values.items():
+                right = states[name][key]
+                pair = [getattr(each, "tensor", each) for each in (value, right)]
+                assert torch.equal(*pair)
         return whole(net), whole(again)
 
     for first, second in world.simulate(program, 3).results:
