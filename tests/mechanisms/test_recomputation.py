@@ -232,7 +232,9 @@ def odd_chain(seed: int, n: int) -> Chain:
         core = rng.randint(0, forward) if core_bytes else 0
         saved = inputs + core_bytes + rng.randint(0, 6)
         tails = rng.randint(0, forward), rng.randint(0, core)
-        layers.append(Layer(f"{i}", inputs, saved, forward, 2 * forward, core_bytes, core, *tails))
+        beside = rng.randint(0, saved - core_bytes), rng.randint(0, 4)
+        parts = core_bytes, core, *tails, *beside
+        layers.append(Layer(f"{i}", inputs, saved, forward, 2 * forward, *parts))
     return Chain(tuple(layers))
 
 
