@@ -74,8 +74,8 @@ def chain_of(
                 core,
                 0.0 if dropout else flops["ffn_down"],
                 flops["weighted_sum"] if core_bytes else 0.0,
-                behind if core_bytes else 0,
-                copied if core_bytes else 0,
+                behind,
+                copied,
             )
         )
     outside = kept.outside
