@@ -69,7 +69,7 @@ GRID = {
 CORES = GRID | {
     f"{keys} keys, {batch} samples": (TransformerSpec(**SIZES | LARGE | {"kv_heads": keys}), batch)
     for keys in (1, 2, 8)
-    for batch in (1, 3)
+    for batch in (1, 2)
 }
 
 
