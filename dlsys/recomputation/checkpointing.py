@@ -53,7 +53,7 @@ def checkpoint(function: Callable[..., Result], /, *args: Any, **kwargs: Any) ->
 
 
 class Around(Protocol):
-    """What else goes on while the function runs; see `selective.py`."""
+    """What else goes on while the function runs; see `keep_results.py`."""
 
     def first(self) -> AbstractContextManager[Any]:
         """Around the first run."""
