@@ -207,6 +207,7 @@ def test_a_tensor_that_was_made_again_and_is_not_asked_for_counts():
 
 
 def test_a_step_that_saves_nothing_or_fails_leaves_no_trace():
+    assert measure(lambda: torch.zeros(0, requires_grad=True).exp().sum().backward()).curve == ()
     nothing = measure(lambda: None)
     assert (nothing.peak_bytes, nothing.left_bytes, nothing.kept_bytes) == (0, 0, 0)
     assert nothing.peak.action == FORWARD
