@@ -749,7 +749,6 @@ NOT_CALLED = {
             *("pipeline_parallel.DeferredWeights.*", "model.[!G]*", "*GPT.embed", "*GPT.initial"),
             *("*GPT.positions_of", "*GPT.read_out", "*GPT.rotation", "*GPT.stream_shape"),
             *("pipeline_parallel.Stage.forward", "pipeline_parallel.Stage.message"),
-            *("recomputation.Rerun.forward", "recomputation.Rerun.backward"),
         ),
         INSIDE,
     ),

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         square_root,
     )
     from dlsys.recomputation.price import Moment, Price, closed_form, moments, price
-    from dlsys.recomputation.rerun import Rerun
     from dlsys.recomputation.run import Checkpointed, Recomputing
     from dlsys.recomputation.run_lifetimes import Execution, execute
     from dlsys.recomputation.scaling import (

@@ -4,8 +4,6 @@
 where one would save a tensor it saves a number, the tensor's place. The first number that backward
 asks for runs the function again, and this time the tensors are caught. So the graph is the plain
 one: any arguments and results, `torch.autograd.grad` and second derivatives work as without it.
-
-`Rerun` says the same as an autograd function of one node: easier to read, and without all that.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ def checkpoint(function: Callable[..., Result], /, *args: Any, **kwargs: Any) ->
 
 
 class Around(Protocol):
-    """What else goes on while the function runs; see `selective.py`."""
+    """What else goes on while the function runs; see `keep_results.py`."""
 
     def first(self) -> AbstractContextManager[Any]:
         """Around the first run."""

@@ -232,7 +232,9 @@ def odd_chain(seed: int, n: int) -> Chain:
         core = rng.randint(0, forward) if core_bytes else 0
         saved = inputs + core_bytes + rng.randint(0, 6)
         tails = rng.randint(0, forward), rng.randint(0, core)
-        layers.append(Layer(f"{i}", inputs, saved, forward, 2 * forward, core_bytes, core, *tails))
+        beside = rng.randint(0, saved - core_bytes), rng.randint(0, 4)
+        parts = core_bytes, core, *tails, *beside
+        layers.append(Layer(f"{i}", inputs, saved, forward, 2 * forward, *parts))
     return Chain(tuple(layers))
 
 
@@ -251,6 +253,15 @@ def test_the_best_plan_of_every_budget_is_that_of_brute_force(seed, early_stop):
         assert found.exact
         assert found.error == 0
         assert found.least == pytest.approx(best)
+
+
+def test_a_core_that_finds_no_room_when_it_is_run_again_is_kept_or_goes_with_its_layer():
+    """It would cost 1 and leave 3 bytes in place of 6; run again, with its copies it takes 12."""
+    wide = Layer("a", 1, 6, 10, 20, 3, 1, copied_bytes=6)
+    chain = Chain((wide, Layer("b", 1, 6, 2, 4), Layer("c", 1, 3, 1, 2)))
+    found = optimal(chain, 10)
+    assert [segment.mode for segment in found.plan] == ["recompute", "keep", "keep"]
+    assert found.price.recomputed == found.least == 10
 
 
 @pytest.mark.parametrize("seed", range(12, 18))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,12 +19,14 @@ from dlsys.recomputation import (
     Checkpointed,
     Plan,
     Recomputing,
+    chain_of,
     every_layer,
     keep_all,
     measure,
     segments,
     selective,
 )
+from dlsys.recomputation.price import REBUILD
 from dlsys.tensor_parallel import TensorParallelGPT, gathered
 from dlsys.transformer import TransformerSpec
 from dlsys.zero import FullyShardedDataParallel
@@ -137,6 +140,25 @@ def test_a_layer_run_again_sends_as_many_bytes_as_its_forward_less_its_last_sum(
     stream = 8 * SPEC.sequence * SPEC.hidden * 4
     # A ring of 2 sends a tensor of the stream from each rank, 2 (t - 1) / t of it.
     assert more == LAYERS * 2 * stream
+
+
+@pytest.mark.parametrize("keys", [2, 8])  # of one key a rank makes no copies
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_a_rank_of_a_tensor_axis_holds_what_its_chain_is_priced_at(sequence_parallel, keys):
+    sizes = {"layers": 1, "heads": 8, "head_size": 2, "sequence": 64, "vocab": 8}
+    spec, plan = replace(SPEC, kv_heads=keys, **sizes), keep_all(1) + selective(1) + keep_all(1)
+
+    def program(comm):
+        options = {"dtype": torch.bfloat16, "device": "meta"}
+        model = Recomputing(TensorParallelGPT(spec, comm, sequence_parallel, **options), plan)
+        tokens = torch.zeros(3, 64, dtype=torch.long, device="meta")
+        return measure(lambda: model(tokens, tokens).backward()).peak_bytes
+
+    priced = plan.price(chain_of(spec, 3, 2, sequence_parallel, dropout=False))
+    assert priced.peak.action == REBUILD
+    # The embedding keeps a byte a word, whether it is among the rank's.
+    expected = priced.peak_bytes + 3 * 64
+    assert world.simulate(program, 2).results == [expected, expected]
 
 
 # -- ZeRO-3 ----------------------------------------------------------------------------------------

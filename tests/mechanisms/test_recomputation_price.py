@@ -187,17 +187,26 @@ def test_a_step_ends_with_nothing_held_and_each_layer_runs_at_most_twice(pair, e
     assert cost.peak_bytes <= cost.saved_bytes
 
 
-def test_a_core_is_run_again_layer_by_layer_right_before_its_backward():
-    """12 bytes a layer, 5 of them the core's and 3 behind it; the core costs 4, of which early stop
-    leaves out 1. Rebuilt, a layer holds 12 - 3, and 2 of copies, beside the 7 of the one before."""
-    layer = Layer("", 2, 12, 10, 20, 5, 4, 0, 1, behind_bytes=3, copied_bytes=2)
+@pytest.mark.parametrize(
+    ("beside", "rebuilt"),
+    [
+        ({}, 12),
+        ({"behind_bytes": 3}, 9),
+        ({"copied_bytes": 2}, 14),  # more than plain training holds of it
+        ({"behind_bytes": 3, "copied_bytes": 2}, 11),
+    ],
+)
+def test_a_core_is_run_again_layer_by_layer_right_before_its_backward(beside, rebuilt):
+    """12 bytes a layer, 5 of them the core's; the core costs 4, of which early stop leaves out 1.
+    Rebuilt, a layer holds less what lies behind the core, and copies; and the one before it 7."""
+    layer = Layer("", 2, 12, 10, 20, 5, 4, 0, 1, **beside)
     cost = selective(2).price(uniform(2, layer))
     assert cost.curve == (
         Moment(FORWARD, 0, 10, 7),
         Moment(FORWARD, 1, 20, 14),
-        Moment(REBUILD, 1, 23, 7 + 11),
+        Moment(REBUILD, 1, 23, 7 + rebuilt),
         Moment(BACKWARD, 1, 43, 7),
-        Moment(REBUILD, 0, 46, 11),
+        Moment(REBUILD, 0, 46, rebuilt),
         Moment(BACKWARD, 0, 66, 0),
     )
     assert cost.peak == cost.curve[2]
