@@ -328,6 +328,7 @@ def test_two_levels_pay_below_the_law_and_not_above(share, of_limit, pays):
 def test_spares_are_waited_for_as_a_poisson_number_says():
     assert waiting_share(0, 5.0, 10.0) == pytest.approx(1 - math.exp(-0.5))
     assert waiting_share(1, 5.0, 10.0) == pytest.approx(1 - 1.5 * math.exp(-0.5))
+    assert waiting_share(0, 20.0, 10.0) == pytest.approx(1 - math.exp(-2))
     assert waiting_share(1, 20.0, 10.0) == pytest.approx(1 - 3 * math.exp(-2))
     assert waiting_share(3, 0, 10.0) == waiting_share(0, 0, 10.0) == 0
     assert waiting_share(0, 1e5, 1.0) == 1
@@ -339,15 +340,21 @@ def test_spares_are_waited_for_as_a_poisson_number_says():
     assert waiting_share(200, mean, 1.0) == far
 
 
+def worth(devices: int, spares: int, mean: float) -> float:
+    return (1 - waiting_share(spares, mean, 1.0)) / (devices + spares)
+
+
 @given(st.integers(2, 3000), st.floats(0.01, 30))
 @settings(max_examples=30)
 def test_no_number_of_spares_gives_more_goodput_a_device(devices, mean):
-    def worth(spares: int) -> float:
-        return (1 - waiting_share(spares, mean, 1.0)) / (devices + spares)
+    most = max(worth(devices, spares, mean) for spares in range(60))
+    assert worth(devices, best_spares(devices, mean, 1.0), mean) == pytest.approx(most)
 
-    best = best_spares(devices, mean, 1.0)
-    most = max(range(60), key=worth)
-    assert worth(best) == pytest.approx(worth(most))
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 6, 20, 70])
+def test_a_run_of_few_devices_has_as_few_spares_as_give_the_most(devices):
+    most = max(range(60), key=lambda spares: worth(devices, spares, 2.0))
+    assert best_spares(devices, 2.0, 1.0) == most
 
 
 def test_a_run_of_llamas_size_wants_four_square_roots_more_spares_than_repairs():

@@ -238,6 +238,7 @@ def test_a_question_about_one_box_looks_at_those_around_it_alone():
 
 def test_what_belongs_to_boxes_that_are_alike_needs_no_order():
     boxes = [Box((i // 2,), (1,)) for i in range(20)]
+    assert Index([]).meeting(boxes[0]) == []
     assert Index((box, {}) for box in boxes).meeting(boxes[6]) == [(boxes[6], {})] * 2
 
 
@@ -332,6 +333,8 @@ def test_scalars_and_empty_tensors_are_proved_too():
     assert room_at((), [], ()) == Box((), ())
     with pytest.raises(ValueError, match="w is cut along 17 axes; 16 are allowed"):
         manifest_with([Region("w", (0,) * 17, (1,) * 17)], (2,) * 17).check()
+    with pytest.raises(ValueError, match=r"^File 0 holds v\[0:4\], and there is no such tensor\.$"):
+        manifest_with([Region("v", (0,), (4,))], (4,)).check()
     with pytest.raises(ValueError, match=r"^'w' is the name of two tensors"):
         Manifest(1, (TensorEntry("w", (0,), "F32"),) * 2, ()).check()
 
