@@ -33,6 +33,7 @@ from dlsys.resilience import (
     save,
     verify,
 )
+from dlsys.resilience.boxes import Box, Index, room_at
 from dlsys.tensor_parallel import ColumnParallelLinear, RowParallelLinear
 from dlsys.transformer import TransformerSpec
 from dlsys.zero import FullyShardedDataParallel, LocalShard, ShardedOptimizer
@@ -202,12 +203,12 @@ def test_narrow_columns_are_read_with_what_is_between_them_as_a_disk_gives_pages
     assert nbytes == whole.nbytes - 6 * 4  # from the first number to the last, in one piece
 
 
-def calls(program: Callable[[], Any]) -> int:
-    """How many calls of Python functions a program makes."""
-    number = [0]
+def calls(program: Callable[[], Any], function: Any = None) -> int:
+    """How many calls of Python functions a program makes; of this one, where it is given."""
+    number, code = [0], getattr(function, "__code__", None)
 
     def count(frame: Any, event: str, arg: Any) -> None:
-        number[0] += event == "call"
+        number[0] += event == "call" and (code is None or frame.f_code is code)
 
     sys.setprofile(count)
     try:
@@ -225,6 +226,24 @@ def test_proof_and_reads_take_time_in_proportion_to_the_pieces():
         return calls(lambda: (manifest.check(), manifest.reads(wanted)))
 
     assert of(32) < 5.2 * of(16)  # 4 times as many pieces, and the logarithm
+
+
+def test_a_question_about_one_box_looks_at_those_around_it_alone():
+    # Furthest apart on the second axis, and in the order of none.
+    boxes = [Box((10**6 + i % 3, i), (1, 1)) for i in range(1024)]
+    random.Random(0).shuffle(boxes)
+    index = Index((box, None) for box in boxes)
+    for box in boxes[::50]:
+        assert index.meeting(box) == [(box, None)]
+        # What is around all, seven times around two halves, and then eight boxes one by one.
+        looks = calls(lambda box=box: index.meeting(box), Box.ends.fget) / 2  # at two boxes' ends
+        assert looks <= 1 + 2 * 7 + 8
+
+
+def test_what_belongs_to_boxes_that_are_alike_needs_no_order():
+    boxes = [Box((i // 2,), (1,)) for i in range(20)]
+    assert Index([]).meeting(boxes[0]) == []
+    assert Index((box, {}) for box in boxes).meeting(boxes[6]) == [(boxes[6], {})] * 2
 
 
 # -- the proof that pieces are a tensor ------------------------------------------------------------
@@ -298,6 +317,7 @@ def test_the_proof_agrees_with_counting_and_names_an_element_that_is_wrong(sizes
         ([((0, 0), (4, 7))], r"^File 0 holds w\[0:4, 0:7\], which is not within w\[0:4, 0:6\]\.$"),
         ([((0,), (4,))], r"^File 0 holds w with offsets \(0,\) and sizes \(4,\), and its shape is"),
         ([((-1, 0), (5, 6))], r"^File 0 holds w\[-1:4, 0:6\], which is not within"),
+        ([((0, 0), (4, 6))] * 3, r"^w\[0:4, 0:6\] lies in file 0 \(.*\) and in file 1 \("),
     ],
 )
 def test_an_overlap_a_gap_and_what_lies_outside_are_named(regions, sentence):
@@ -313,8 +333,12 @@ def test_scalars_and_empty_tensors_are_proved_too():
         manifest_with([], ()).check()
     with pytest.raises(ValueError, match=r"^w lies in file 0 \(with w\) and in file 1"):
         manifest_with([Region("w", (), ())] * 2, ()).check()
+    manifest_with([Region("w", (0,) * 17, (0, *(1,) * 16))], (0, *(2,) * 16)).check()
+    assert room_at((), [], ()) == Box((), ())
     with pytest.raises(ValueError, match="w is cut along 17 axes; 16 are allowed"):
         manifest_with([Region("w", (0,) * 17, (1,) * 17)], (2,) * 17).check()
+    with pytest.raises(ValueError, match=r"^File 0 holds v\[0:4\], and there is no such tensor\.$"):
+        manifest_with([Region("v", (0,), (4,))], (4,)).check()
     with pytest.raises(ValueError, match=r"^'w' is the name of two tensors"):
         Manifest(1, (TensorEntry("w", (0,), "F32"),) * 2, ()).check()
 
@@ -325,6 +349,10 @@ def test_what_no_tensor_has_is_not_read():
         manifest.reads([Region("v", (0,), (1,))])
     with pytest.raises(ValueError, match=r"regions is 'w\[2:6\]'; it must be within w\[0:4\]"):
         manifest.reads([Region("w", (2,), (4,))])
+    with pytest.raises(ValueError, match=r"^regions is \('w', .*\); it must be a Region each\.$"):
+        manifest.reads([("w", (0,), (4,))])
+    with pytest.raises(ValueError, match=r"^file is 1; it must be at most 0\.$"):
+        manifest.begins(1)
 
 
 # -- those who save like this ----------------------------------------------------------------------
