@@ -51,7 +51,6 @@ UNITS = {"a": 8, "b": 16}
 MODEL = GPT(TINY)
 STEPS = zero.step_plan(3, UNITS, 4)
 CHAIN, SEGMENTS = recomputation.uniform(4), recomputation.segments(4, 2)
-REMADE = recomputation.remade(TINY)[0]
 ALONE = pipeline_parallel.gpipe(1, 2)
 TOKENS = torch.zeros(2, 4, dtype=torch.long)
 DOUBLE = recomputation.Graph(
@@ -449,7 +448,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "recomputation.Chain": {"layers": CHAIN.layers},
     "recomputation.Layer": {"name": "a", "input_bytes": 1, "saved_bytes": 2},
     "recomputation.Plan.[dp]*": {"chain": recomputation.uniform(1)},
-    "recomputation.Remade.seconds": {"number_format": "bf16"},
     "recomputation.against_tensor_parallel": {"tensor_parallel": 2},
     "recomputation.draw_front": {"points": recomputation.front(CHAIN)},
     "recomputation.micro_batch_overhead": {"share": 0.3, "parts": 2},
@@ -733,7 +731,7 @@ OBJECTS: dict[str, Any] = {
     "world.Timeline": RUN.timeline,
     "world.Traffic": RUN.traffic,
 }
-OBJECTS |= {"recomputation.Plan": recomputation.keep_all(1), "recomputation.Remade": REMADE}
+OBJECTS |= {"recomputation.Plan": recomputation.keep_all(1)}
 GIVEN = "functions of the package make it, out of what they have checked"
 INSIDE = "a part of what the package is built of, called by itself alone"
 # What is not called, and why; patterns of names.
@@ -777,7 +775,6 @@ NOT_CALLED = {
             *("recomputation.Execution", "recomputation.Keeping", "recomputation.Lifetime*"),
             *("recomputation.Best", "recomputation.Law", "recomputation.Moment"),
             *("recomputation.OffloadPrice", "recomputation.Optimum", "recomputation.Price"),
-            "recomputation.Remade",
             *("resilience.Found", "resilience.Majority", "resilience.Shares", "resilience.Slow"),
             *("resilience.SimulatedRun", "resilience.Stretch"),
             *("world.CallRecord", "world.Fit", "world.Message", "world.Run", "world.Span"),

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from dlsys.recomputation.run_lifetimes import Execution, execute
     from dlsys.recomputation.scaling import (
         Law,
-        Remade,
         against_tensor_parallel,
         core_bytes_share,
         core_flops_share,
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
         least_peak,
         micro_batch_overhead,
         recompute_beats_offload,
-        remade,
         square_root_peak,
         stage_layers,
         width_to_offload,
