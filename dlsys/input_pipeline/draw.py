@@ -111,7 +111,7 @@ def draw_displacements(orders: Mapping[str, Sequence[int]], bins: int = 41) -> F
         color, line, _ = LINES[index % len(LINES)]
         style = {"histtype": "step", "color": color, "linestyle": line, "linewidth": 1.5}
         shares = [1 / len(each)] * len(each)
-        axes.hist(each, number, (-far, far), weights=shares, label=name, **style)
+        axes.hist(each, number, range=(-far, far), weights=shares, label=name, **style)
     axes.set_xlabel("places later than in the file")
     axes.set_ylabel("share of samples")
     axes.grid(color=GRID)

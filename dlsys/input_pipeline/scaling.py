@@ -77,8 +77,8 @@ def run_mates(run: int, buffer: int, batch: int) -> float:
     """
     x = (count("run", run) - 1) / count("buffer", buffer)
     others = count("batch", batch) - 1
-    # The series where the exact form would be a difference of numbers nearly alike.
-    return others * (x / 2 - x**2 / 6 if x < 1e-4 else 1 + math.expm1(-x) / x)
+    # Where the exact form would be a difference of numbers nearly alike, its first term.
+    return others * (x / 2 if x < 1e-7 else 1 + math.expm1(-x) / x)
 
 
 def buffer_needed(run: int, batch: int, mates: float = 1.0) -> int:

@@ -83,7 +83,9 @@ class ThreadLoader:
                 lane.thread.join()
 
     def timeline(self) -> Timeline:
-        """Who did what when in the last iteration, which has gone to its end; `check()` it."""
+        """Who did what when in the last iteration; raises ValueError where that has not ended."""
+        if len(self.spans) < 2 * len(self) or not self.spans:
+            raise ValueError("the timeline is that of an iteration that has gone to its end.")
         stages = Stage("load", 0.0, 0.0, self.workers, self.prefetch), Stage("step", 0.0)
         return Timeline(InputPipeline(stages), tuple(self.spans))
 

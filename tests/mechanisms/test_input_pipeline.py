@@ -233,6 +233,23 @@ def test_a_plan_is_checked_with_each_stage_in_turn_as_the_slow_one():
     pipeline((3, 2, 2, 1), (1, 3, 1, 1), (2, 1, 1, 0)).check()
 
 
+def test_a_simulation_that_breaks_the_plan_fails_its_check(monkeypatch):
+    def shifted(plan: InputPipeline, *args: object, **more: object) -> Timeline:
+        """Every step a moment before its batch is there."""
+        timeline = simulate(plan, *args, **more)
+        last = plan.stages[-1].name
+        return replace(
+            timeline,
+            spans=tuple(
+                s._replace(start=s.start - 1) if s.stage == last else s for s in timeline.spans
+            ),
+        )
+
+    monkeypatch.setattr("dlsys.input_pipeline.check.simulate", shifted)
+    with pytest.raises(ValueError, match="stage 1 begins batch 0 by worker 0 before the stage"):
+        pipeline((1, 1, 1, 0), (1, 1, 1, 0)).check()
+
+
 def spans(**changed: tuple[int, float, float]) -> list[Span]:
     """A good timeline of two stages and three batches, some spans replaced by (worker, start, end)."""
     good = {
@@ -324,6 +341,13 @@ def test_utilization_is_the_pipeline_s_rate_over_the_device_s():
     for device, used in ((1000, 0.2), (2000, 0.1)):
         plan = InputPipeline((Stage("load", 1 / 200), Stage("step", 1 / device)))
         assert plan.price().utilization == pytest.approx(used)
+
+
+def test_a_device_of_several_workers_is_used_by_as_much_as_a_simulation_says():
+    plan = pipeline((3, 1, 4, 0), (6, 4, 1, 0))
+    spent = simulate(plan, 400).spent("stage 1")
+    assert plan.price().utilization == 0.5
+    assert spent.busy / (spent.busy + spent.starved) == pytest.approx(0.5, abs=0.01)
 
 
 def test_crop_jitter_and_norm_take_30_ms_and_workers_follow_from_the_step():

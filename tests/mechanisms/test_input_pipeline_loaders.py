@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import threading
@@ -127,6 +128,14 @@ def test_what_threads_did_keeps_to_the_plan_they_were_given():
     assert {span.worker for span in timeline.of("load")} == {0, 1, 2}
 
 
+def test_an_iteration_that_was_left_has_no_timeline():
+    loader = ThreadLoader(square, BATCHES)
+    for _ in zip(BATCHES, loader, strict=False):  # zip never asks for the end
+        pass
+    with pytest.raises(ValueError, match="an iteration that has gone to its end"):
+        loader.timeline()
+
+
 def test_a_replay_of_what_threads_took_begins_no_batch_later_than_they_did():
     """The recurrence is the soonest that places and workers allow; real threads come after it."""
     loader = ThreadLoader(lambda rows, rng: sum(range(20_000)), BATCHES * 4, 2, 2)
@@ -199,6 +208,18 @@ def test_processes_end_when_nobody_wants_their_batches():
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_a_process_that_is_busy_ends_as_well():
+    def stuck(rows: list[int], rng: random.Random) -> int:
+        if 4 in rows:
+            threading.Event().wait()
+        return os.getpid()
+
+    loader = iter(ProcessLoader(stuck, BATCHES, 2))
+    next(loader)
+    loader.close()
+    assert not [p for p in multiprocessing.active_children() if p.is_alive()]
 
 
 def fetch_pid(rows: list[int], rng: random.Random) -> int:
