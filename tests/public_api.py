@@ -684,7 +684,6 @@ INPUTS: dict[str, dict[str, Any]] = {
     "input_pipeline.*needed": {"load_seconds": 1.0, "latency_seconds": 1.0, "step_seconds": 0.5},
     "input_pipeline.displacements": {"order": [1, 0]},
     "input_pipeline.draw_depth": {"depths": [1], "variations": [0.0], "batches": 10},
-    "input_pipeline.draw_displacements": {"orders": {"one": [1, 0]}},
     "input_pipeline.draw_timeline": {"timeline": Later(lambda: fed())},
     "input_pipeline.epoch_seconds": {"data_bytes": 1e9, "memory_bytes": 1e8},
     "input_pipeline.exponential_utilization": {"ratio": 1.0, "ahead": 4},

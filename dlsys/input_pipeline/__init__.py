@@ -7,7 +7,7 @@ from dlsys import lazy
 if TYPE_CHECKING:
     from dlsys.input_pipeline.bpe import Tokenizer, train_tokenizer
     from dlsys.input_pipeline.dealing import dealt, dealt_evenly
-    from dlsys.input_pipeline.draw import draw_depth, draw_displacements, draw_timeline
+    from dlsys.input_pipeline.draw import draw_depth, draw_timeline
     from dlsys.input_pipeline.explorer import explore
     from dlsys.input_pipeline.ordering import ResumableOrder
     from dlsys.input_pipeline.packing import pack, pad, padding_share

@@ -1,8 +1,8 @@
-"""Pictures of input pipelines: timelines, utilization over depth, and how far samples move."""
+"""Pictures of input pipelines: timelines, and utilization over depth."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -13,7 +13,6 @@ from dlsys.checks import at_least, count, positive, some
 from dlsys.figures import closed_figure, time_unit
 from dlsys.input_pipeline.plan import InputPipeline, Stage
 from dlsys.input_pipeline.scaling import exponential_utilization
-from dlsys.input_pipeline.shuffling import displacements
 from dlsys.input_pipeline.simulation import simulate
 from dlsys.input_pipeline.timeline import Timeline
 from dlsys.palette import GRID, GROUND, LINES, ON_LIGHT
@@ -97,26 +96,6 @@ def _used(depth: int, variation: float, ratio: float, batches: int) -> float:
     step = Stage("step", 0.0, 1.0, variation=variation)
     timeline = simulate(InputPipeline((load, step)), batches)
     return timeline.spent("step").busy / timeline.seconds
-
-
-@checked
-def draw_displacements(orders: Mapping[str, Sequence[int]], bins: int = 41) -> Figure:
-    """How far samples move from their place: a line for each order, by name."""
-    some("orders", orders)
-    figure, (axes,) = closed_figure(7, 3.2)
-    number = count("bins", bins, most=10_000)
-    moved = {name: displacements(order) for name, order in orders.items()}
-    far = max(max(map(abs, each)) for each in moved.values()) or 1
-    for index, (name, each) in enumerate(moved.items()):
-        color, line, _ = LINES[index % len(LINES)]
-        style = {"histtype": "step", "color": color, "linestyle": line, "linewidth": 1.5}
-        shares = [1 / len(each)] * len(each)
-        axes.hist(each, number, range=(-far, far), weights=shares, label=name, **style)
-    axes.set_xlabel("places later than in the file")
-    axes.set_ylabel("share of samples")
-    axes.grid(color=GRID)
-    axes.legend(fontsize="small")
-    return figure
 
 
 def draw_choice(timeline: Timeline, rows: Sequence[Any]) -> Figure:

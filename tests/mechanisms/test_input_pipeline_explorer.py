@@ -10,14 +10,11 @@ import pytest
 
 from dlsys.input_pipeline import (
     InputPipeline,
-    ShuffleBuffer,
     Stage,
     draw_depth,
-    draw_displacements,
     draw_timeline,
     explore,
     exponential_utilization,
-    permutation,
     simulate,
 )
 from dlsys.input_pipeline.explorer import BATCH, KINDS, Choice
@@ -115,22 +112,12 @@ def test_a_picture_of_depths_has_a_line_for_each_variation_and_the_law():
     assert lines["variation 1"] == pytest.approx(lines["the law"], rel=0.03)
 
 
-def test_a_picture_of_displacements_shares_out_all_samples():
-    orders = {"buffer": list(ShuffleBuffer(8).shuffle(range(500))), "all": permutation(500)}
-    (axes,) = draw_displacements(orders).axes
-    # A line goes up and down each bin; every second of its heights is one bin's.
-    for line in axes.patches:
-        assert sum(y for _, y in line.get_xy()[1:-1:2]) == pytest.approx(1)
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["buffer", "all"]
-
-
 @pytest.mark.parametrize(
     ("call", "said"),
     [
         (lambda: explore(workers=3), "no workers in the explorer 3"),
         (lambda: draw_depth([], [0.0]), "depths is .*; it must have at least one"),
         (lambda: draw_depth([1], [0.0], ratio=0), "ratio is 0"),
-        (lambda: draw_displacements({}), "orders is .*; it must have at least one"),
         (lambda: draw_timeline(3), "timeline is 3; it must be a Timeline"),
     ],
 )
