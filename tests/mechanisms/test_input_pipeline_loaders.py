@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from dlsys.input_pipeline import (
     InputPipeline,
@@ -18,6 +18,7 @@ from dlsys.input_pipeline import (
     ProcessLoader,
     Stage,
     ThreadLoader,
+    dealt,
     simulate,
 )
 
@@ -275,6 +276,27 @@ def test_torchs_loader_asks_for_as_many_batches_ahead():
     first = timeline.of("step")[0]
     assert sum(span.start < first.end for span in timeline.of("load")) == 7
     del walk
+
+
+class Stream(IterableDataset):
+    """Samples that come one after the other, dealt to workers or not."""
+
+    def __init__(self, dealing: bool) -> None:
+        self.dealing = dealing
+
+    def __iter__(self) -> Any:
+        info = get_worker_info()
+        return iter(
+            dealt(range(10), 0, 1, info.id, info.num_workers) if self.dealing else range(10)
+        )
+
+
+def test_torchs_workers_read_a_stream_once_each_unless_it_is_dealt_to_them():
+    for dealing, times in ((True, 1), (False, 2)):
+        theirs = DataLoader(
+            Stream(dealing), batch_size=None, num_workers=2, multiprocessing_context="fork"
+        )
+        assert sorted(int(row) for row in theirs) == sorted([*range(10)] * times)
 
 
 @pytest.mark.parametrize("loader", LOADERS)
