@@ -32,7 +32,10 @@ from dlsys.input_pipeline import (
 from dlsys.input_pipeline.bpe import WORD
 
 ROOT = Path(__file__).parents[2]
-BOOK = b"".join(sorted(path.read_bytes() for path in (ROOT / "chapters").glob("*.md")))
+SOURCES = sorted((ROOT / "dlsys" / "collectives").glob("*.py")) + sorted(
+    (ROOT / "dlsys" / "world").glob("**/*.py")
+)
+BOOK = b"".join(path.read_bytes() for path in (ROOT / "chapters" / "memory_wall.md", *SOURCES))
 RECORDS = [b"", b"a", b"\x00" * 1000, bytes(range(256)), b"last"]
 
 
