@@ -24,7 +24,8 @@ class ProcessLoader:
     a copy in each worker: none sees what another one changes.
 
     - start: how processes begin. "fork" takes milliseconds and copies the parent as it is, threads'
-      locks included, which nobody will ever open; the others begin anew.
+      locks included, which nobody will ever open; the others begin anew, and import a script
+      again: it needs its `if __name__ == "__main__":`.
 
     A process that dies is a LoaderError, with its exit code. However an iteration ends, its
     processes have ended with it.
@@ -117,7 +118,9 @@ def _serve(line: Connection, work: bytes) -> None:
         fetch, batches, seed = cloudpickle.loads(work)
         while (batch := line.recv()) is not None:
             try:
-                answer: Any = fetch(batches[batch], batch_random(seed, batch)), None
-            except Exception as error:
-                answer = None, (f"{type(error).__name__}: {error}", traceback.format_exc())
-            line.send(answer)
+                line.send((fetch(batches[batch], batch_random(seed, batch)), None))
+            except ConnectionError:
+                raise
+            except Exception as error:  # of fetch, or a batch that cannot be sent
+                what = f"{type(error).__name__}: {error}"
+                line.send((None, (what, traceback.format_exc())))

@@ -179,6 +179,11 @@ def test_the_batches_before_an_error_have_come(loader):
         next(made)
 
 
+def test_a_batch_that_cannot_be_sent_is_an_error_and_no_dead_process():
+    with pytest.raises(LoaderError, match="worker 0 could not make batch 0: .*pickle"):
+        list(ProcessLoader(lambda rows, rng: lambda: rows, BATCHES, 1))
+
+
 def test_a_process_that_dies_is_an_error_with_its_exit_code():
     def dies(rows: list[int], rng: random.Random) -> list[int]:
         if 12 in rows:
