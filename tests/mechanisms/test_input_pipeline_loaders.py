@@ -180,7 +180,7 @@ def test_the_batches_before_an_error_have_come(loader):
 
 
 def test_a_batch_that_cannot_be_sent_is_an_error_and_no_dead_process():
-    with pytest.raises(LoaderError, match="worker 0 could not make batch 0: .*pickle"):
+    with pytest.raises(LoaderError, match=r"worker 0 could not make batch 0: .*pickle"):
         list(ProcessLoader(lambda rows, rng: lambda: rows, BATCHES, 1))
 
 
