@@ -690,6 +690,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "input_pipeline.fused": {"stages": FEEDING.stages, "name": "all"},
     "input_pipeline.lru_hits": {"share": 0.5},
     "input_pipeline.pa[cd]*": {"documents": [[1, 2]], "end_of_text": 9, "lengths": [3]},
+    "input_pipeline.prefetch_needed": {"variation": 0.5, "margin": 1.5},
     "input_pipeline.read_records": {"path": Later(lambda: recorded())},
     "input_pipeline.read_shard": {"path": Later(lambda: sharded_files())},
     "input_pipeline.seeks": {"order": [0, 1]},

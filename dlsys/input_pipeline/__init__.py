@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         exponential_utilization,
         lru_hits,
         mean_displacement,
+        prefetch_needed,
         run_mates,
         storage_bandwidth,
         workers_needed,

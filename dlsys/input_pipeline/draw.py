@@ -33,7 +33,8 @@ def draw_timeline(timeline: Timeline, most: int = 24) -> Figure:
 
 def _bars(axes: Axes, timeline: Timeline, most: int) -> None:
     row, labels = 0, []
-    unit, scale = time_unit(timeline.seconds)
+    shown = max(span.end for span in timeline.spans if span.batch < most) - timeline.begin
+    unit, scale = time_unit(shown)
     for at, stage in enumerate(timeline.pipeline.stages):
         color, hatch = BARS[at % len(BARS)]
         for span in timeline.of(stage.name)[:most]:
@@ -41,7 +42,7 @@ def _bars(axes: Axes, timeline: Timeline, most: int) -> None:
             style: dict[str, Any] = {"facecolor": color, "hatch": hatch, "edgecolor": GROUND}
             axes.barh(row + span.worker, width, 0.85, begin, linewidth=0.5, **style)
             x, y = begin + width / 2, row + span.worker
-            if width > scale * timeline.seconds / 80:
+            if width > scale * shown / 80:
                 box: dict[str, Any] = {"facecolor": color, "pad": 0.5, "linewidth": 0}
                 text: dict[str, Any] = {
                     "color": ON_LIGHT,

@@ -10,7 +10,7 @@ from dlsys.input_pipeline.shuffling import MOST, permutation
 
 
 class ResumableOrder:
-    """Batches of sample numbers, epoch after epoch, whose state is four whole numbers.
+    """Batches of sample numbers, epoch after epoch, whose state is five whole numbers.
 
     - samples: how many there are. batch: of all ranks together; a multiple of `ranks`.
     - rank, ranks: this one gets every `ranks`-th sample of each batch.
@@ -52,17 +52,22 @@ class ResumableOrder:
         return rows
 
     def state_dict(self) -> dict[str, int]:
-        """Samples, seed, epoch and step: alike on all ranks, whatever their number."""
-        return {name: getattr(self, name) for name in ("samples", "seed", "epoch", "step")}
+        """Samples, batch, seed, epoch and step: alike on all ranks, whatever their number."""
+        names = "samples", "batch", "seed", "epoch", "step"
+        return {name: getattr(self, name) for name in names}
 
     @checked
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on at the saved batch; raises ValueError for the state of other data."""
+        """Go on at the saved batch; raises ValueError for another number of samples, or batch.
+
+        Step 9 of batches of 32 begins at another sample than step 9 of batches of 64.
+        """
         names = [*self.state_dict()]
         if set(state_dict) != set(names):
             refuse("state_dict", state_dict, f"a dictionary of {', '.join(names)}")
-        if count("samples", state_dict["samples"]) != self.samples:
-            refuse("samples of state_dict", state_dict["samples"], f"{self.samples}, as here")
+        for name in ("samples", "batch"):
+            if count(name, state_dict[name]) != getattr(self, name):
+                refuse(f"{name} of state_dict", state_dict[name], f"{getattr(self, name)}, as here")
         self.seed = whole("seed", state_dict["seed"])
         self.epoch = count("epoch", state_dict["epoch"], 0)
         self.step = count("step", state_dict["step"], 0, self.steps - 1)

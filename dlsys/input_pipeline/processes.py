@@ -40,8 +40,10 @@ class ProcessLoader:
         prefetch: int = 2,
         seed: int = 0,
         start: Start = "forkserver",
+        epoch: int = 0,
     ) -> None:
         self.fetch, self.batches, self.seed = fetch, batches, whole("seed", seed)
+        self.epoch = count("epoch", epoch, 0)
         self.workers = count("workers", workers, most=MOST_WORKERS)
         self.prefetch, self.start = count("prefetch", prefetch), start
         self.most_asked = 0
@@ -52,7 +54,7 @@ class ProcessLoader:
     def __iter__(self) -> Iterator[Any]:
         import cloudpickle
 
-        work = cloudpickle.dumps((self.fetch, list(self.batches), self.seed))
+        work = cloudpickle.dumps((self.fetch, list(self.batches), self.seed, self.epoch))
         context = multiprocessing.get_context(self.start)
         lanes: list[_Lane] = []
         self.most_asked = 0
@@ -115,10 +117,10 @@ def _serve(line: Connection, work: bytes) -> None:
     import cloudpickle
 
     with suppress(EOFError, ConnectionError, KeyboardInterrupt):
-        fetch, batches, seed = cloudpickle.loads(work)
+        fetch, batches, seed, epoch = cloudpickle.loads(work)
         while (batch := line.recv()) is not None:
             try:
-                line.send((fetch(batches[batch], batch_random(seed, batch)), None))
+                line.send((fetch(batches[batch], batch_random(seed, epoch, batch)), None))
             except ConnectionError:
                 raise
             except Exception as error:  # of fetch, or a batch that cannot be sent

@@ -30,6 +30,25 @@ def depth_needed(latency_seconds: float, step_seconds: float) -> int:
     return workers_needed(latency_seconds, step_seconds)
 
 
+def prefetch_needed(variation: float, margin: float) -> int:
+    """Batches a worker should have ahead if its times vary: `4 variation^2 / (margin - 1)`, 2 at
+    the least.
+
+    margin: workers / the least that would do if nothing varied, above 1. A worker with a margin is
+    late by about variation^2 / (2 (margin - 1)) of its batches (Kingman, "The single server queue
+    in heavy traffic", 1961), and this is room for eight times that.
+
+    A rule found by simulation: a step that never varies works 95 % of the time or more behind up to
+    16 workers' worth of load, variations up to 1 and margins from 1.25 to 2.
+    """
+    at_least("variation", variation, 0)
+    at_least("margin", margin, 1)
+    positive("margin - 1", margin - 1)
+    needed = 4 * variation * variation / (margin - 1)
+    at_least("The batches ahead", needed, 0)
+    return max(2, math.ceil(needed * (1 - 1e-12)))
+
+
 def exponential_utilization(ratio: float, ahead: int) -> float:
     """Utilization of a step behind one worker that may be `ahead` batches ahead.
 

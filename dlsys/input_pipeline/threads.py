@@ -27,12 +27,12 @@ class LoaderError(RuntimeError):
     """A worker has failed; the sentence names it, its batch and what went wrong."""
 
 
-def batch_random(seed: int, batch: int) -> random.Random:
-    """The random numbers of one batch: alike whichever worker has it, and however many there are.
+def batch_random(seed: int, epoch: int, batch: int) -> random.Random:
+    """The random numbers of one batch of one epoch: alike whichever worker has it.
 
     A generator that workers bring along from where they were started is a copy, alike in each.
     """
-    return random.Random(f"{seed} batch {batch}")
+    return random.Random(f"{seed} epoch {epoch} batch {batch}")
 
 
 class ThreadLoader:
@@ -41,10 +41,11 @@ class ThreadLoader:
     - fetch: see `Fetch`. batches: the samples of each batch.
     - workers, prefetch: worker j makes the batches j, j + workers, ..., of which it has at most
       `prefetch` begun and not yet taken: a place is freed when a batch is *taken*.
-    - seed: of the random numbers that `fetch` is given.
+    - seed, epoch: the random numbers that `fetch` is given are made of them and the batch's number.
 
-    Each iteration is an epoch of its own. One that is left early, or that raises LoaderError, ends
-    its threads: they finish the batch they have in hand. `timeline()` is that of the last one.
+    Each iteration begins anew, and draws what the last one drew unless `epoch` has changed. One
+    that is left early, or that raises LoaderError, ends its threads: they finish the batch they
+    have in hand. `timeline()` is that of the last one.
     """
 
     @checked
@@ -55,8 +56,10 @@ class ThreadLoader:
         workers: int = 2,
         prefetch: int = 2,
         seed: int = 0,
+        epoch: int = 0,
     ) -> None:
         self.fetch, self.batches, self.seed = fetch, batches, whole("seed", seed)
+        self.epoch = count("epoch", epoch, 0)
         self.workers = count("workers", workers, most=MOST_WORKERS)
         self.prefetch = count("prefetch", prefetch)
         self.spans: list[Span] = []
@@ -114,7 +117,8 @@ class _Lane:
                 return
             begin = time.monotonic()
             try:
-                made = loader.fetch(loader.batches[k], batch_random(loader.seed, k))
+                rng = batch_random(loader.seed, loader.epoch, k)
+                made = loader.fetch(loader.batches[k], rng)
             except Exception as error:
                 self.made.put((k, None, error))
                 return

@@ -24,6 +24,7 @@ from dlsys.input_pipeline import (
     exponential_utilization,
     fused,
     lru_hits,
+    prefetch_needed,
     simulate,
     speedups,
     storage_bandwidth,
@@ -503,3 +504,45 @@ def test_plan_price_and_simulation_need_the_standard_library_alone():
     ).replace("import *", "import InputPipeline, Stage, simulate, ThreadLoader, train_tokenizer")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def fed(load: float, workers: int, prefetch: int, variation: float, batches: int = 4000) -> float:
+    """The share of its time that a step of 1 s works behind workers that need `load` s a batch."""
+    made = Stage("load", 0.0, load, workers, prefetch, variation=variation)
+    timeline = simulate(InputPipeline((made, Stage("step", 0.0, 1.0))), batches)
+    return timeline.spent("step").busy / (timeline.seconds - timeline.first_batch_seconds)
+
+
+@pytest.mark.parametrize("variation", [0.25, 0.5, 1.0])
+@pytest.mark.parametrize("load", [2, 4, 8, 16])
+def test_a_prefetch_by_the_rule_feeds_the_step_whatever_the_workers(variation, load):
+    for margin in (1.25, 1.5, 2.0):
+        if load * margin == round(load * margin):
+            prefetch = prefetch_needed(variation, margin)
+            assert fed(load, round(load * margin), prefetch, variation) >= 0.95
+
+
+def test_a_quarter_of_the_prefetch_of_the_rule_is_too_little_where_times_vary_much():
+    for margin in (1.25, 1.5, 2.0):
+        prefetch = prefetch_needed(1.0, margin)
+        assert fed(8, round(8 * margin), prefetch // 4, 1.0) < 0.9
+
+
+def test_with_several_workers_the_law_of_one_worker_promises_far_too_much():
+    """Sixteen batches ahead, however many workers share them: those in order wait for each other."""
+    share = {w: used_by_exponential_times(w, 16 // w) for w in (1, 4, 8, 16)}
+    assert share[1] == pytest.approx(exponential_utilization(1.0, 16), abs=0.02)
+    assert share[4] == pytest.approx(0.75, abs=0.03)
+    assert share[8] == pytest.approx(0.56, abs=0.03)
+    assert share[16] == pytest.approx(0.34, abs=0.03)
+
+
+def used_by_exponential_times(workers: int, prefetch: int) -> float:
+    load = Stage("load", 0.0, float(workers), workers, prefetch, variation=1.0)
+    timeline = simulate(InputPipeline((load, Stage("step", 0.0, 1.0, variation=1.0))), 20_000)
+    return timeline.spent("step").busy / timeline.seconds
+
+
+def test_a_margin_of_nothing_needs_a_queue_without_end_and_is_refused():
+    with pytest.raises(ValueError, match="margin - 1 is 0; it must be a finite number above zero"):
+        prefetch_needed(0.5, 1)

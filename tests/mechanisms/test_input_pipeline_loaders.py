@@ -53,6 +53,15 @@ def test_random_numbers_belong_to_batches_and_not_to_workers():
     assert list(ThreadLoader(fetch, BATCHES, 3, seed=6)) != alone
 
 
+@pytest.mark.parametrize("loader", LOADERS)
+def test_another_epoch_has_other_random_numbers_of_the_same_seed(loader):
+    epochs = [list(loader(fetch, BATCHES, 2, seed=1, epoch=epoch)) for epoch in (0, 1, 1)]
+    assert {number for _, number in epochs[0]}.isdisjoint(number for _, number in epochs[1])
+    assert epochs[1] == epochs[2]
+    other = list(loader(fetch, BATCHES, 2, seed=0, epoch=1))
+    assert {number for _, number in epochs[0]}.isdisjoint(number for _, number in other)
+
+
 def test_a_generator_that_processes_bring_along_draws_alike_in_each():
     shared = random.Random(0)
 
@@ -71,7 +80,7 @@ def test_an_empty_epoch_ends_at_once(loader):
 
 
 @pytest.mark.parametrize("loader", LOADERS)
-def test_each_iteration_is_an_epoch_of_its_own(loader):
+def test_each_iteration_begins_anew(loader):
     made = loader(fetch, BATCHES, 2)
     assert list(made) == list(made)
 
@@ -283,6 +292,26 @@ def test_torchs_loader_asks_for_as_many_batches_ahead():
     del walk
 
 
+class Drawing(Dataset):
+    """Each sample with a number of the interpreter's generator, and one of the dataset's own."""
+
+    def __init__(self) -> None:
+        self.own = random.Random(0)
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, i: int) -> tuple[int, int]:
+        return random.randrange(10**9), self.own.randrange(10**9)
+
+
+def test_torch_seeds_its_workers_and_leaves_a_dataset_s_own_generator_alike_in_each():
+    theirs = DataLoader(Drawing(), batch_size=2, num_workers=2, multiprocessing_context="fork")
+    seeded, own = zip(*((a.tolist(), b.tolist()) for a, b in theirs), strict=True)
+    assert own[0] == own[1] != own[2] == own[3]
+    assert len({number for numbers in seeded for number in numbers}) == 8
+
+
 class Stream(IterableDataset):
     """Samples that come one after the other, dealt to workers or not."""
 
@@ -312,6 +341,7 @@ def test_torchs_workers_read_a_stream_once_each_unless_it_is_dealt_to_them():
         ({"workers": 5000}, "at most 1,024"),
         ({"prefetch": 0}, "prefetch is 0"),
         ({"seed": 1.5}, "seed is 1.5"),
+        ({"epoch": -1}, "epoch is -1"),
         ({"fetch": 3}, "fetch is 3; it must be a function"),
         ({"batches": 3}, "batches is 3; it must be a sequence"),
     ],

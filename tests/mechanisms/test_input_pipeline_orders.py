@@ -157,7 +157,7 @@ def test_ranks_share_each_batch_whatever_their_number():
     alone = ResumableOrder(50, 12, seed=4)
     for ranks in (2, 3, 4):
         parts = [ResumableOrder(50, 12, 4, rank, ranks) for rank in range(ranks)]
-        alone.load_state_dict({"samples": 50, "seed": 4, "epoch": 0, "step": 0})
+        alone.load_state_dict({"samples": 50, "batch": 12, "seed": 4, "epoch": 0, "step": 0})
         for _ in range(9):
             rows = [next(part) for part in parts]
             assert {len(each) for each in rows} == {12 // ranks}
@@ -250,7 +250,11 @@ def test_dealing_evenly_repeats_or_drops_and_says_so_by_its_counts():
             lambda: ResumableOrder(10, 2).load_state_dict(ResumableOrder(9, 2).state_dict()),
             "samples of state_dict is 9; it must be 10, as here",
         ),
-        (lambda: ResumableOrder(10, 2).load_state_dict({"epoch": 0}), "a dictionary of samples, s"),
+        (
+            lambda: ResumableOrder(10, 2).load_state_dict(ResumableOrder(10, 5).state_dict()),
+            "batch of state_dict is 5; it must be 2, as here",
+        ),
+        (lambda: ResumableOrder(10, 2).load_state_dict({"epoch": 0}), "a dictionary of samples, b"),
         (lambda: shard_order([]), "sizes is .*; it must have at least one"),
         (lambda: displacements([0, 0]), "order has not every sample"),
         (lambda: dealt([1], 1, 1), "rank is 1; it must be at most 0"),
