@@ -523,9 +523,9 @@ def test_a_prefetch_by_the_rule_feeds_the_step_whatever_the_workers(variation, l
 
 
 def test_a_quarter_of_the_prefetch_of_the_rule_is_too_little_where_times_vary_much():
-    for margin in (1.25, 1.5, 2.0):
-        prefetch = prefetch_needed(1.0, margin)
-        assert fed(8, round(8 * margin), prefetch // 4, 1.0) < 0.9
+    for variation, margin in ((1.0, 1.25), (1.0, 1.5), (1.0, 2.0), (0.5, 1.25)):
+        prefetch = prefetch_needed(variation, margin)
+        assert fed(8, round(8 * margin), prefetch // 4, variation) < 0.9
 
 
 def test_with_several_workers_the_law_of_one_worker_promises_far_too_much():

@@ -104,6 +104,12 @@ def test_a_picture_of_a_timeline_has_a_bar_for_each_batch_where_it_was_worked_on
     assert axes.get_xlabel() == "time (s)"
 
 
+def test_the_beginning_of_a_long_timeline_is_drawn_with_its_numbers():
+    plan = InputPipeline((Stage("load", 3.0, workers=2), Stage("step", 1.0)))
+    (axes,) = draw_timeline(simulate(plan, 600), most=5).axes
+    assert {text.get_text() for text in axes.texts} == set("01234")
+
+
 def test_a_picture_of_depths_has_a_line_for_each_variation_and_the_law():
     (axes,) = draw_depth([1, 4], [0.0, 1.0], batches=6000).axes
     lines = {line.get_label(): [*line.get_ydata()] for line in axes.lines}
