@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dlsys.annotated import checked
-from dlsys.checks import count, positive, some
+from dlsys.checks import count, positive, refuse, some
 from dlsys.figures import closed_figure, time_unit
 from dlsys.hardware import Device
 from dlsys.palette import GRID, GROUND, INK, LINES, MUTED
@@ -126,8 +126,12 @@ def draw_waves(columns: Sequence[int], m: int, k: int, tile: Tile, processor: Pr
 def draw_waterfall(stairs: Sequence[Stair]) -> Figure:
     """What is lost on the way from a peak, stair by stair; inferred ones are hatched."""
     some("stairs", stairs)
+    for stair in stairs:
+        if not isinstance(stair, Stair):
+            refuse("A stair of stairs", stair, "one that `waterfall` makes")
+    positive("stairs[0].before", stairs[0].before)
     figure, (axes,) = closed_figure(8, 1.2 + 0.42 * (len(stairs) + 2))
-    peak = positive_peak(stairs)
+    peak = stairs[0].before
     axes.barh(0, 100, color=LINES[0][0])
     for row, stair in enumerate(stairs, 1):
         hatch = None if stair.measured else "///"
@@ -143,12 +147,6 @@ def draw_waterfall(stairs: Sequence[Stair]) -> Figure:
     axes.grid(axis="x", color=GRID)
     axes.set_axisbelow(True)
     return figure
-
-
-def positive_peak(stairs: Sequence[Stair]) -> float:
-    """The FLOP/s that the first stair begins at; raises ValueError where there is none."""
-    positive("stairs[0].before", stairs[0].before)
-    return stairs[0].before
 
 
 @checked

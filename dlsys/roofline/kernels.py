@@ -59,7 +59,8 @@ def autotune(
     The first call of each is not counted: it has caches to fill. Candidates take turns, so that a
     slow moment of the machine hits all of them alike.
     """
-    each, times = list(candidates), count("repeats", repeats, most=1000)
+    times = count("repeats", repeats, most=1000)
+    each = [count("One of candidates", candidate) for candidate in candidates]
     some("candidates", each)
     best = dict.fromkeys(each, math.inf)
     for turn in range(times + 1):
@@ -84,6 +85,7 @@ def im2col(x: Tensor, kernel: int, stride: int = 1, padding: int = 0) -> Tensor:
     of_numbers("x", x)
     if x.dim() != 4 or not x.numel():
         refuse_what("x", of_shape(x), "(b, c, h, w) numbers")
+    padding = count("padding", padding, least=0, most=max(x.shape[2:]))
     high, wide = (output_side(side, kernel, stride, padding) for side in x.shape[2:])
     batch, channels = x.shape[:2]
     padded = torch.nn.functional.pad(x, (padding,) * 4)
@@ -137,7 +139,7 @@ class ExpTable:
 
     @checked
     def __init__(self, bits: int) -> None:
-        self.bits = count("bits", bits, most=20)
+        self.bits = count("bits", bits, least=0, most=20)
         self.entries = torch.exp2(torch.arange(2**self.bits) / 2**self.bits)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from dlsys.annotated import checked
-from dlsys.checks import count, positive, refuse
+from dlsys.checks import count, positive
 from dlsys.hardware import Device
 
 Axis = Literal["data", "zero", "context", "tensor", "expert"]
@@ -72,6 +72,8 @@ def exact_decode_batch(
     ridge = device.ridge(number_format) * size / 2
     room = i * o - ridge * (i + o)
     if room <= 0:
-        most = f"above {ridge:.0f} x (inputs + outputs) / outputs"
-        refuse("inputs", i, f"{most}: no batch of so small a matrix is bound by compute")
+        raise ValueError(
+            f"With inputs of {i}, outputs of {o} and an itemsize of {size} no batch is bound by "
+            f"compute: 1 / (1 / inputs + 1 / outputs) must be above {ridge:.4g}."
+        )
     return ridge * i * o / room

@@ -6,7 +6,7 @@ that it takes.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -40,7 +40,7 @@ class SlowTraining:
 
     @checked
     def __init__(
-        self, repaired: Collection[str] = (), batch: int = 8, spec: TransformerSpec = SMALL
+        self, repaired: Sequence[str] = (), batch: int = 8, spec: TransformerSpec = SMALL
     ) -> None:
         odd = set(repaired) - REPAIRS.keys()
         if odd or isinstance(repaired, str):
@@ -73,17 +73,17 @@ class SlowTraining:
         self.optimizer.zero_grad()
         losses = []
         for part in parts:
-            loss = self.loss(part) / len(parts)
+            loss = self._loss(part) / len(parts)
             loss.backward()
             losses.append(loss.detach())
         self.logged = float(torch.stack(losses).sum() if "logging" in self.repaired else 0.0)
         if "logging" not in self.repaired:
             with torch.no_grad():
-                self.logged = sum(float(self.loss(part)) for part in parts) / len(parts)
+                self.logged = sum(float(self._loss(part)) for part in parts) / len(parts)
         self.optimizer.step()
         return self.logged
 
-    def loss(self, rows: Tensor) -> Tensor:
+    def _loss(self, rows: Tensor) -> Tensor:
         """The mean loss of rows (b, s + 1)."""
         return self.model(rows[:, :-1], rows[:, 1:])
 
@@ -101,7 +101,7 @@ class Profile:
 
 @checked
 def profile_repairs(
-    order: Collection[str] = tuple(REPAIRS), batch: int = 8, repeats: int = 3
+    order: Sequence[str] = tuple(REPAIRS), batch: int = 8, repeats: int = 3
 ) -> list[Profile]:
     """The slow step, and after each repair in this order: what is left of it.
 

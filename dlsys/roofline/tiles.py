@@ -104,9 +104,7 @@ def tiled(m: int, k: int, n: int, tile: Tile, processor: Processor) -> Tiled:
     cache for them: a small tile waits for these. A wave takes the longer of both.
     """
     sizes = count("m", m), count("k", k), count("n", n)
-    if not (isinstance(tile, tuple) and len(tile) == 2):
-        refuse("tile", tile, "a Tile such as Tile(256, 128)")
-    high, wide = count("tile.m", tile[0]), count("tile.n", tile[1])
+    high, wide = _check("tile", tile)
     number = -(-sizes[0] // high) * -(-sizes[2] // wide)
     sms, rounds = processor.multiprocessors, waves(number, processor.multiprocessors)
     flops = sms * 2 * high * wide * sizes[1]
@@ -117,12 +115,20 @@ def tiled(m: int, k: int, n: int, tile: Tile, processor: Processor) -> Tiled:
     return Tiled(Tile(high, wide), number, rounds, useful, share, rounds * each)
 
 
+def _check(name: str, tile: object) -> Tile:
+    if not (isinstance(tile, tuple) and len(tile) == 2):
+        refuse(name, tile, "a Tile such as Tile(256, 128)")
+    return Tile(count(f"{name}.m", tile[0]), count(f"{name}.n", tile[1]))
+
+
 @checked
 def choose_tile(
     m: int, k: int, n: int, processor: Processor, tiles: Sequence[Tile] = TILES
 ) -> Tiled:
     """The tile with which a product takes least: of several equal ones the first."""
     some("tiles", tiles)
+    for tile in tiles:
+        _check("One of tiles", tile)
     return min((tiled(m, k, n, tile, processor) for tile in tiles), key=lambda each: each.seconds)
 
 

@@ -54,7 +54,10 @@ class Trace:
 
     def __post_init__(self) -> None:
         some("events", self.events)
-        object.__setattr__(self, "events", tuple(Event(*event) for event in self.events))
+        for event in self.events:
+            if not isinstance(event, Event):
+                refuse("An event of events", event, "an Event, of name, category, start and end")
+        object.__setattr__(self, "events", tuple(self.events))
         for event in self.events:
             at_least(f"The seconds in events, of {event.name}", event.seconds, 0)
             if event.category not in CATEGORIES:
@@ -122,18 +125,21 @@ class Trace:
 def read_trace(source: str | Path | Mapping[str, Any]) -> Trace:
     """A trace of `Trace.save`, of `world`'s timeline or of torch.profiler's `export_chrome_trace`.
 
-    source: a file, or what it holds. A kernel of NCCL is communication, and the profiler's step of
-    a DataLoader is input. Raises ValueError where there is no event to read.
+    source: a file, or what it holds. Times count from the first event. A kernel of NCCL is
+    communication, and the profiler's step of a DataLoader is input. Raises ValueError where there
+    is no event to read.
     """
     held: Any = source if isinstance(source, Mapping) else _loaded(source)
     events = held.get("traceEvents") if isinstance(held, Mapping) else held
     if not isinstance(events, Sequence) or isinstance(events, str):
         refuse("source", held, "a trace, with a list of `traceEvents`")
     lanes = {_thread(e): str(e["args"]["name"]) for e in events if _names_a_thread(e)}
-    found = tuple(_event(e, lanes) for e in events if _is_read(e))
-    if not found:
+    read = [event for event in events if _is_read(event)]
+    if not read:
         refuse("source", held, f"a trace with events of {_words()}")
-    return Trace(found)
+    # A clock of this century in microseconds leaves too few digits for what takes less than one.
+    first = min(float(event["ts"]) for event in read)
+    return Trace(tuple(_event(event, first, lanes) for event in read))
 
 
 def _loaded(path: str | Path) -> Any:
@@ -143,8 +149,8 @@ def _loaded(path: str | Path) -> Any:
         refuse("source", str(path), "a file of JSON")
 
 
-def _event(event: Mapping[str, Any], lanes: Mapping[Any, str]) -> Event:
-    start, args = float(event["ts"]) * 1e-6, event.get("args", {})
+def _event(event: Mapping[str, Any], first: float, lanes: Mapping[Any, str]) -> Event:
+    start, args = (float(event["ts"]) - first) * 1e-6, event.get("args", {})
     return Event(
         str(event["name"]),
         _category(event),

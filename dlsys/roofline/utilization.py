@@ -35,7 +35,7 @@ def hfu(
     at_least("model_flops", model_flops, 0)
     at_least("recomputed_flops", recomputed_flops, 0)
     flops = model_flops + recomputed_flops
-    return _share("model_flops", flops, seconds, peak_flops, devices)
+    return _share("model_flops + recomputed_flops", flops, seconds, peak_flops, devices)
 
 
 def _share(name: str, flops: float, seconds: float, peak_flops: float, devices: int) -> float:
@@ -224,7 +224,8 @@ def inferred_bubble(rate: float, batches: int, slower: float, fewer: int) -> flo
     m, f = count("batches", batches), count("fewer", fewer)
     room = slower / f - rate / m
     if not (slower <= rate and room > 0):
-        refuse(
-            "slower", slower, f"above {rate * f / m:.4g} and at most {rate:.4g}, with {f} of {m}"
+        raise ValueError(
+            f"No bubble explains a rate of {rate:.4g} with {m} batches and a slower one of "
+            f"{slower:.4g} with fewer, {f}: that must be above {rate * f / m:.4g}, and not faster."
         )
     return (rate - slower) / room
