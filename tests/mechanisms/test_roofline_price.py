@@ -369,7 +369,14 @@ def test_a_bubble_is_found_in_the_speeds_of_two_runs_that_have_it(wait):
     assert inferred_bubble(rates[0], 32, rates[1], 16) == pytest.approx(wait)
 
 
+def test_two_runs_of_one_speed_wait_for_nothing_in_whatever_unit():
+    assert inferred_bubble(400, 32, 400, 16) == 0
+    assert inferred_bubble(4.3e-3, 32, 4e-3, 16) == pytest.approx(inferred_bubble(430, 32, 400, 16))
+
+
 def test_speeds_that_no_bubble_explains_are_refused():
+    with pytest.raises(ValueError, match=r"fewer, 16: that must be above 215, and not faster"):
+        inferred_bubble(430, 32, 215, 16)
     for rates in ((430, 200), (400, 430)):
         with pytest.raises(ValueError, match="No bubble explains a rate of"):
             inferred_bubble(rates[0], 32, rates[1], 16)
