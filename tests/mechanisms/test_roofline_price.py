@@ -442,7 +442,21 @@ def test_waves_are_of_tiles_over_multiprocessors_and_not_of_samples_over_a_warp(
     assert [round(wave_utilization(n, 32), 4) for n in (33, 65)] == [0.5156, 0.6771]
 
 
-def test_a_wrong_tile_is_refused():
+@pytest.mark.parametrize(("key", "device"), [("a100-80", A100), ("h100-sxm", H100)])
+def test_full_waves_of_large_tiles_run_at_the_devices_peak(key, device):
+    processor = PROCESSORS[key]
+    columns = processor.multiprocessors // 4 * 128
+    cut = tiled(4 * 256, 1024, columns, Tile(256, 128), processor)
+    assert (cut.tiles, cut.wave, cut.useful) == (processor.multiprocessors, 1, 1)
+    assert cut.seconds == place(matmul(1024, 1024, columns), device).compute
+
+
+@pytest.mark.parametrize("tile", ["large", (256,), [256, 128], (256, 128, 64), (0, 64), (2.5, 64)])
+def test_a_wrong_tile_is_refused(tile):
+    with pytest.raises(ValueError, match=r"tile(\.m)? is .* it must be a (Tile|whole number)"):
+        tiled(8, 8, 8, tile, PROCESSOR)
+    with pytest.raises(ValueError, match=r"One of tiles(\.m)? is .* it must be a (Tile|whole)"):
+        choose_tile(8, 8, 8, PROCESSOR, [Tile(64, 64), tile])
     with pytest.raises(ValueError, match="tile is 'large'; it must be a Tile such as Tile\\(256"):
         tiled(8, 8, 8, "large", PROCESSOR)
 
