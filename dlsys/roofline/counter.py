@@ -124,8 +124,9 @@ class _Call:
         schema = self.function._schema
         given = {a.name: v for a, v in zip(schema.arguments, self.args, strict=False)}
         given |= self.kwargs
-        writes = [a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write]
-        self.changed = _distinct(tree_iter([given.get(name) for name in writes]))
+        writes = [a for a in schema.arguments if a.alias_info and a.alias_info.is_write]
+        self.changed = _distinct(tree_iter([given.get(a.name) for a in writes]))
+        self.out = _distinct(tree_iter([given.get(a.name) for a in writes if a.kwarg_only]))
         self.inputs = _distinct(tree_iter(list(given.values())))
         self.outputs = _distinct(tree_iter(self.result))
         self.flops = self._flops()
@@ -148,7 +149,7 @@ class _Call:
         written = sum(map(_own_bytes, self.changed or self.outputs))
         if self.packet in _GATHERS:
             return _GATHERS[self.packet](self), written
-        blind = self.changed if self.packet in _WRITES_BLINDLY else []
+        blind = self.changed if self.packet in _WRITES_BLINDLY else self.out
         return sum(_own_bytes(x) for x in self.inputs if not _among(x, blind)), written
 
     def _flops(self) -> int:

@@ -174,6 +174,15 @@ def test_what_is_written_over_without_a_look_is_not_read():
     assert as_counted(only(lambda: held.add_(1))) == (30, 120, 120, False)
 
 
+def test_a_result_that_has_its_place_already_is_not_read_there():
+    place = ones(6, 5)
+    add = only(lambda: torch.add(X, 1, out=place))
+    assert (add.flops, add.read, add.written) == (30, 120, 120)
+    held = ones(6, 7)
+    product = only(lambda: torch.mm(X, W, out=held))
+    assert as_counted(product) == as_counted(matmul(6, 5, 7, itemsize=4))
+
+
 def test_a_table_is_read_where_its_rows_are_taken_and_not_whole():
     table = ones(10_000, 5)
     assert only(lambda: F.embedding(ROWS, table)).read == 3 * (8 + 20)
@@ -299,6 +308,7 @@ def test_a_mixture_of_experts_is_refused_and_context_is_not_shorter_than_what_is
         layer_operations(CATALOGUE["mixtral-8x7b"], 1)
     with pytest.raises(ValueError, match="context is 4; it must be a whole number of at least 8"):
         layer_operations(SMALL, 1, 8, 4)
+    assert convolution(1, 3, 9, 4, 9).written == 2 * 4  # one place, two bytes
     with pytest.raises(ValueError, match="groups is 2; it must divide 3 channels and 4 filters"):
         convolution(1, 3, 9, 4, 3, groups=2)
     with pytest.raises(ValueError, match="kernel is 12; it must be at most 11, the side with its"):
