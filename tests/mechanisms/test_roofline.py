@@ -24,6 +24,7 @@ from dlsys.roofline import (
     softmax,
     together,
 )
+from dlsys.roofline.plan import output_side
 from dlsys.transformer import CATALOGUE, TransformerSpec
 
 TOKENS = torch.zeros(2, 64, dtype=torch.long)
@@ -308,8 +309,16 @@ def test_a_mixture_of_experts_is_refused_and_context_is_not_shorter_than_what_is
         layer_operations(CATALOGUE["mixtral-8x7b"], 1)
     with pytest.raises(ValueError, match="context is 4; it must be a whole number of at least 8"):
         layer_operations(SMALL, 1, 8, 4)
-    assert convolution(1, 3, 9, 4, 9).written == 2 * 4  # one place, two bytes
     with pytest.raises(ValueError, match="groups is 2; it must divide 3 channels and 4 filters"):
         convolution(1, 3, 9, 4, 3, groups=2)
     with pytest.raises(ValueError, match="kernel is 12; it must be at most 11, the side with its"):
         convolution(1, 3, 9, 4, 12, padding=1)
+
+
+def test_a_number_that_nobody_speaks_of_has_two_bytes():
+    assert convolution(1, 3, 9, 4, 9).written == 2 * 4  # one place, two bytes
+    assert (elementwise(10).flops, elementwise(10).read, elementwise(10).written) == (10, 20, 20)
+    assert scores(4, 2).flops == 2 * 4 * 4 * 2
+    assert (embedding(3, 5).read, embedding(3, 5).written) == (3 * (8 + 10), 30)
+    assert output_side(9, 9) == 1
+    assert output_side(9, 3) == 7

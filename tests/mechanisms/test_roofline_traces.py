@@ -159,6 +159,28 @@ def test_a_step_of_the_small_gpt_is_bound_by_its_launches_on_a_large_device():
     assert diagnosed(Step(counted.operations)).limit == "launch"
 
 
+def test_a_message_waits_for_what_it_sends_and_for_the_message_before_it():
+    step = Step((PRODUCTS[0], GRADIENTS, GRADIENTS, PRODUCTS[0]), overlap=True)
+    trace = step.profile(H100, link=NDR, steps=2)
+    work, message = place(PRODUCTS[0], H100).seconds, place(GRADIENTS, H100, link=NDR).seconds
+    first, second, third, _ = trace.of("communication")
+    kernels = trace.of("kernel")
+    assert first.start == kernels[0].end == pytest.approx(5e-6 + work)
+    assert second.start == first.end == pytest.approx(5e-6 + work + message)
+    # The product after them waits for neither; the next step's waits for both.
+    assert kernels[1].end == pytest.approx(5e-6 + 2 * work)
+    assert kernels[2].start == second.end
+    assert third.start == kernels[2].end
+    alone = replace(step, overlap=False).profile(H100, link=NDR, steps=1)
+    assert alone.of("kernel")[1].start == alone.of("communication")[1].end
+
+
+def test_a_profile_of_a_million_events_is_refused():
+    for operations, steps in ((1, 500_001), (2, 250_001)):
+        with pytest.raises(ValueError, match=r"steps is .* it must be at most .* of these"):
+            Step(PRODUCTS[:operations]).profile(H100, steps=steps)
+
+
 # -- files ---------------------------------------------------------------------------------------
 
 
