@@ -144,7 +144,7 @@ class _Call:
         return bool(there) and all(there) and not self.changed
 
     def _bytes(self) -> tuple[int, int]:
-        if self.packet in _NOTHING or self.is_view:
+        if self.packet in _NOTHING:
             return 0, 0
         written = sum(map(_own_bytes, self.changed or self.outputs))
         if self.packet in _GATHERS:
@@ -233,11 +233,12 @@ _EACH: dict[Any, tuple[int, str]] = {
     aten._softmax_backward_data: (4, "output"),
     aten._log_softmax_backward_data: (4, "output"),
     aten.native_layer_norm: (NORM_FLOPS, "output"),
-    # Normalized again: 2; gradients of weight and bias: 3; two sums of a row, and their use: 9.
-    aten.native_layer_norm_backward: (14, "output"),
+    # Normalized again: 2; gradients of weight and bias: 3; two sums of a row, and their use: 8.
+    aten.native_layer_norm_backward: (13, "output"),
     aten.gelu: (GELU_FLOPS, "output"),
-    aten.gelu_backward: (2 * GELU_FLOPS, "output"),
-    **dict.fromkeys((aten.sum, aten.mean, aten.embedding_dense_backward), (1, "input")),
+    # The normal distribution and its density, and what they join.
+    aten.gelu_backward: (11, "output"),
+    **dict.fromkeys((aten.sum, aten.mean, aten.amax, aten.embedding_dense_backward), (1, "input")),
     **dict.fromkeys((aten.clone, aten._to_copy, aten.copy_, aten.fill_), (0, "output")),
     **dict.fromkeys((aten.addcmul, aten.addcmul_, aten.addcdiv, aten.addcdiv_), (2, "output")),
     **dict.fromkeys((aten.lerp, aten.lerp_), (3, "output")),
