@@ -692,6 +692,8 @@ ROOFS: dict[str, dict[str, Any]] = {
     "roofline.conv2d": {"x": torch.ones(1, 2, 4, 4), "weight": torch.ones(3, 2, 2, 2)},
     "roofline.convolution": {"channels": 3, "side": 8, "filters": 4},
     "roofline.count_operations": {"program": lambda: None},
+    "roofline.draw_beside": {"measured": {8: 1.0}, "priced": {8: 0.5}, "name": "rows"},
+    "roofline.count_step": {"spec": TINY, "batch": 1},
     "roofline.draw_measured": {
         "programs": {"sum": roofline.UnderRoof(WORK, 1, 1e-6, 1e-6, 1e-6)},
     },
@@ -798,6 +800,7 @@ OBJECTS: dict[str, Any] = {
     "roofline.Price": roofline.price([WORK], H100),
     "roofline.PublishedRun": roofline.RUNS["palm-540b"],
     "roofline.Step": roofline.Step((WORK,)),
+    "roofline.Timed": roofline.Timed(WORK, 1.0),
     "roofline.Trace": TRACE,
     "transformer.TransformerSpec": TINY,
     "pipeline_parallel.Pipeline": of_part(pipeline_parallel.Pipeline),
@@ -864,6 +867,7 @@ NOT_CALLED = {
             *("roofline.Counted", "roofline.Diagnosis", "roofline.Placed", "roofline.Price"),
             *("roofline.Profile", "roofline.Stair", "roofline.Tiled", "roofline.UnderRoof"),
             *("roofline.Event", "roofline.Tile"),
+            *("roofline.Measurements", "roofline.Rung", "roofline.Timed"),
             *("world.CallRecord", "world.Fit", "world.Message", "world.Run", "world.Span"),
             *("world.Timeline", "world.TorchCommunicator", "world.Traffic"),
             *(

@@ -6,6 +6,7 @@ from dlsys import lazy
 
 if TYPE_CHECKING:
     from dlsys.roofline.counter import Counted, as_one, count_operations
+    from dlsys.roofline.counting_steps import count_step
     from dlsys.roofline.diagnosis import (
         FULL,
         LIMITS,
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
         diagnose,
     )
     from dlsys.roofline.draw import (
+        draw_beside,
         draw_measured,
         draw_roofline,
         draw_shares,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
         gelu_tanh,
         im2col,
     )
+    from dlsys.roofline.measurements import Measurements, Rung, Timed, on_h100
     from dlsys.roofline.measuring import Machine, UnderRoof, best_seconds, measure, under_roof
     from dlsys.roofline.plan import (
         Operation,

@@ -91,6 +91,8 @@ class _Counter(TorchDispatchMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if function.namespace == "prim":  # asks a tensor where it lies
+            return function(*args, **kwargs)
         if function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
             with self:  # such as a linear layer where no gradient is wanted
                 return function.decompose(*args, **kwargs)
@@ -126,7 +128,9 @@ class _Call:
         given |= self.kwargs
         writes = [a for a in schema.arguments if a.alias_info and a.alias_info.is_write]
         self.changed = _distinct(tree_iter([given.get(a.name) for a in writes]))
-        self.out = _distinct(tree_iter([given.get(a.name) for a in writes if a.kwarg_only]))
+        seen = [given.get(a.name) for a in schema.arguments if a not in writes]
+        out = _distinct(tree_iter([given.get(a.name) for a in writes if a.kwarg_only]))
+        self.out = [x for x in out if not _among(x, _distinct(tree_iter(seen)))]
         self.inputs = _distinct(tree_iter(list(given.values())))
         self.outputs = _distinct(tree_iter(self.result))
         self.flops = self._flops()
@@ -178,9 +182,14 @@ def _among(x: Tensor, others: list[Tensor]) -> bool:
 
 
 def _own_bytes(x: Tensor) -> int:
-    """Bytes of the elements that lie in memory; where a tensor is expanded, of one copy."""
-    own = (size for size, stride in zip(x.shape, x.stride(), strict=True) if stride or not size)
-    return math.prod(own) * x.itemsize
+    """Bytes of the elements that lie in memory: once where a tensor is expanded, or unfolded into
+    windows that overlap."""
+    if not x.numel():
+        return 0
+    sizes = list(zip(x.shape, x.stride(), strict=True))
+    own = math.prod(size for size, stride in sizes if stride)
+    span = 1 + sum((size - 1) * stride for size, stride in sizes)
+    return min(own, span) * x.itemsize
 
 
 # -- FLOPs of products ---------------------------------------------------------------------------
@@ -228,7 +237,9 @@ _PRODUCTS: dict[Any, Callable[[_Call], int]] = {
 # -- FLOPs of the rest: for each element of the first input or output ------------------------------
 
 _EACH: dict[Any, tuple[int, str]] = {
-    **dict.fromkeys((aten._softmax, aten._log_softmax), (SOFTMAX_FLOPS, "output")),
+    **dict.fromkeys(
+        (aten._softmax, aten._safe_softmax, aten._log_softmax), (SOFTMAX_FLOPS, "output")
+    ),
     # y (g - sum of y g): two products, a difference and a sum.
     aten._softmax_backward_data: (4, "output"),
     aten._log_softmax_backward_data: (4, "output"),

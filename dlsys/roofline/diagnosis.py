@@ -101,7 +101,8 @@ class Diagnosis(NamedTuple):
 
     @property
     def busy(self) -> float:
-        """What a utilization counter shows: the share of the time in which some kernel runs."""
+        """The share of the time in which some kernel computes. A device's counter of utilization
+        says more where messages are sent by kernels, which run as well."""
         return self.shares[COMPUTE] + self.shares[BANDWIDTH]
 
 

@@ -15,6 +15,7 @@ from dlsys.figures import closed_figure, time_unit
 from dlsys.hardware import Device
 from dlsys.palette import GRID, GROUND, INK, LINES, MUTED
 from dlsys.roofline.diagnosis import IDLE, INPUT, LAUNCH, Diagnosis
+from dlsys.roofline.measurements import Timed
 from dlsys.roofline.measuring import Machine, UnderRoof
 from dlsys.roofline.plan import Operation
 from dlsys.roofline.price import BANDWIDTH, COMPUTE, NETWORK, attainable, place
@@ -61,20 +62,52 @@ def draw_roofline(
 
 
 @checked
-def draw_measured(machine: Machine, programs: Mapping[str, UnderRoof]) -> Figure:
-    """The roof of the machine at hand, and programs where they were measured below it."""
+def draw_measured(
+    machine: Machine | Device, programs: Mapping[str, UnderRoof] | Mapping[str, Timed]
+) -> Figure:
+    """A roof, and programs where they were measured below it: that of the machine at hand, in FP32,
+    or of a device's data sheet, in BF16."""
     some("programs", programs)
     figure, (axes,) = closed_figure(8, 4.0)
-    intensities = [run.operation.intensity for run in programs.values() if run.operation.flops]
-    low, high = 0.5 * min([0.1, *intensities]), 3 * max([100.0, *intensities])
-    _roof(axes, machine.device, "fp32", low, high, color=INK, linestyle="-")
-    for (name, run), (color, _, marker) in zip(programs.items(), _many(len(programs)), strict=True):
-        if run.operation.flops:
-            rate = run.operation.flops / run.seconds
-            axes.plot(run.operation.intensity, rate, marker, color=color, markersize=8, label=name)
+    held = {name: run for name, run in programs.items() if run.operation.flops}
+    intensities = [run.operation.intensity for run in held.values()]
+    low, high = 0.5 * min([0.2, *intensities]), 3 * max([100.0, *intensities])
+    if isinstance(machine, Machine):
+        device, number_format = machine.device, "fp32"
+    else:
+        device, number_format = machine, "bf16"
+    _roof(axes, device, number_format, low, high, color=INK, linestyle="-")
+    for (name, run), (color, _, marker) in zip(held.items(), _many(len(held)), strict=True):
+        rate = run.operation.flops / run.seconds
+        axes.plot(run.operation.intensity, rate, marker, color=color, markersize=8, label=name)
     _finish(axes, low, high)
     figure.legend(loc="outside right upper", fontsize="small")
     return figure
+
+
+@checked
+def draw_beside(measured: Mapping[int, float], priced: Mapping[int, float], name: str) -> Figure:
+    """Seconds as they were measured and as a price foresees them, over a size of this name."""
+    some("measured", measured)
+    some("priced", priced)
+    figure, (axes,) = closed_figure(8, 3.2)
+    unit, scale = time_unit(max(*measured.values(), *priced.values()))
+    (blue, _, marker), (orange, style, _) = LINES[0], LINES[1]
+    axes.plot(*_sorted(priced, scale), style, color=orange, label="priced")
+    axes.plot(*_sorted(measured, scale), marker, color=blue, markersize=4, label="measured")
+    axes.set_xlim(0)
+    axes.set_ylim(0)
+    axes.set_xlabel(name)
+    axes.set_ylabel(f"time ({unit})")
+    axes.grid(color=GRID)
+    axes.set_axisbelow(True)
+    axes.legend(fontsize="small", loc="lower right")
+    return figure
+
+
+def _sorted(seconds: Mapping[int, float], scale: float) -> tuple[list[int], list[float]]:
+    sizes = sorted(seconds)
+    return sizes, [seconds[size] * scale for size in sizes]
 
 
 def _three_digits(intensity: float) -> str:
@@ -118,7 +151,7 @@ def draw_waves(columns: Sequence[int], m: int, k: int, tile: Tile, processor: Pr
     above.set_ylabel("TFLOP/s")
     unit, scale = time_unit(max(one.seconds for one in each))
     below.plot(widths, [one.seconds * scale for one in each], style, color=color)
-    below.set_ylabel(f"seconds ({unit})")
+    below.set_ylabel(f"time ({unit})")
     below.set_xlabel(f"columns n of the result, in tiles of {tile}")
     for axes in (above, below):
         axes.set_ylim(0)
@@ -141,7 +174,11 @@ def draw_waterfall(stairs: Sequence[Stair]) -> Figure:
         hatch = None if stair.measured else "///"
         left, width = 100 * stair.after / peak, 100 * stair.lost / peak
         axes.barh(row, width, left=left, color=LINES[1][0], hatch=hatch, edgecolor=GROUND)
-        axes.text(left, row, f"{width:.1f} ", ha="right", va="center", fontsize="small", color=INK)
+        # Beside the bar, on the side where there is room.
+        place_of, side = (left, "right") if left > 8 else (left + width, "left")
+        axes.text(
+            place_of, row, f" {width:.1f} ", ha=side, va="center", fontsize="small", color=INK
+        )
     axes.barh(len(stairs) + 1, 100 * stairs[-1].after / peak, color=LINES[0][0])
     names = ["peak", *[stair.name for stair in stairs], "what is left"]
     axes.set_yticks(range(len(names)), names)

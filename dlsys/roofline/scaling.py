@@ -32,7 +32,8 @@ def axis_ridge(axis: Axis, rate: float, bandwidth: float, n: int, itemsize: int 
     - zero: gathers of stage 3 forward, (n-1)/n 2P/W, beside 2 P x / C
     - context: keys and values of x tokens, 4 x h / W a hop, beside 4 x^2 h / C; the hops are not
       one less than n, for a rank works on its own block, too: C/W
-    - tensor: four all-reduces of (x, h) a layer, beside 72 x h^2 / (n C): 2/9 (n-1) C/W
+    - tensor: four all-reduces of (x, h) a layer, beside all of its 72 x h^2 / (n C):
+      2/9 (n-1) C/W; the product after a sum waits for it, so less than all is really beside it
     - expert: x tokens to k experts and back, 4 k x h (n-1)/n / W, beside two matrices of h by f,
       4 k x h f / C; three matrices need 2/3 of it
 
