@@ -1,6 +1,7 @@
 """What an H100 took, held against plans and prices; and steps counted where nothing is computed."""
 
 import json
+import runpy
 from dataclasses import replace
 from importlib.resources import files
 
@@ -28,6 +29,7 @@ from dlsys.roofline import (
     tiled,
 )
 from dlsys.transformer import CATALOGUE
+from tests.contents import ROOT
 
 H100, TOOK = DEVICES["h100-sxm"], on_h100()
 
@@ -44,6 +46,18 @@ def test_every_number_of_the_file_is_read_and_none_else():
         assert {n: rung._asdict() for n, rung in getattr(TOOK, part).items()} == held[part]
     for part in ("streams", "formats", "fusion", "launches", "optimizers", "device", "torch"):
         assert getattr(TOOK, part) == held[part]
+
+
+def test_what_is_planned_has_the_shapes_that_the_benchmark_multiplies():
+    bench = runpy.run_path(str(ROOT / "bench" / "h100.py"))
+    parts = bench["PARTS"]
+    # There may be no GPU here, so what a product would be stands for the seconds that it took.
+    parts["waves"].__globals__["product"] = lambda m, k, n: matmul(m, k, n)
+    for part in ("waves", "decode", "vocabulary"):
+        planned = {size: run.operation for size, run in getattr(TOOK, part).items()}
+        assert parts[part]() == planned
+    squares = {f"square {n}": operation for n, operation in parts["squares"]().items()}
+    assert squares.items() <= {n: run.operation for n, run in TOOK.operations.items()}.items()
 
 
 def test_no_operation_is_above_the_roof_and_large_ones_are_not_far_below():
