@@ -1,10 +1,12 @@
 """Operations and training steps on one GPU, in JSON: what chapters hold prices against.
 
-    python bench/h100.py > bench/h100.json      four minutes on an H100
+    python bench/h100.py > h100.json      four minutes on an H100
+
+Then move it to dlsys/roofline/h100.json, which `roofline.on_h100` reads.
 
 Seconds are the median of repeats between events of the GPU's own clock, on random numbers (a
-product of zeros runs a sixth faster); a step's are the mean of six, after three. bench/h100.json
-is from an H100 SXM of 80 GB at 1,980 MHz and 700 W with torch 2.11.
+product of zeros runs a sixth faster); a step's are the mean of six, after three. What lies in the
+package is from an H100 SXM of 80 GB at 1,980 MHz and 700 W with torch 2.11.
 """
 
 from __future__ import annotations
