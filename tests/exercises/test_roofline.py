@@ -137,7 +137,9 @@ def test_no_operation_of_the_exercises_has_two_roofs_that_take_equally_long() ->
                 assert second < 0.999 * first, one.expression
 
 
-LLAMA = TransformerSpec(40, 5120, 40, 1000, sequence=3000, ffn_hidden=17_408, kv_heads=8, gated=True)
+LLAMA = TransformerSpec(
+    40, 5120, 40, 1000, sequence=3000, ffn_hidden=17_408, kv_heads=8, gated=True
+)
 DEVICE = Device("decoder", {"bf16": 800e12}, 96e9, 4e12)
 
 
@@ -260,7 +262,7 @@ def test_fused_bytes_are_those_that_the_package_counts(seed: int) -> None:
     assert fused == as_one(program, *tensors).nbytes
 
 
-@pytest.mark.parametrize(("seed", "number"), product(range(5), (6, 14)))
+@pytest.mark.parametrize(("seed", "number"), [*product(range(5), (6, 14))])
 def test_a_program_that_is_fused_in_parts_moves_what_its_kernels_move(
     seed: int, number: int
 ) -> None:
@@ -291,7 +293,7 @@ SILENT = Device("silent", {"bf16": 1.0}, 1.0, 1.0)
 CATEGORY = {"kernel": "kernel", "message": "communication", "wait": "input", "launch": "host"}
 
 
-@pytest.mark.parametrize(("seed", "number"), product(range(4), (5, 30)))
+@pytest.mark.parametrize(("seed", "number"), [*product(range(4), (5, 30))])
 def test_the_parts_of_a_trace_are_those_that_the_package_finds(seed: int, number: int) -> None:
     answers = solved("roofline")
     events = answers["drawn_events"](seed, number)
@@ -311,7 +313,7 @@ def test_the_words_for_the_six_steps_are_what_their_traces_and_counters_say() ->
             end for *_, end in events
         )
     assert sorted(limits.values()) == sorted(answers["LIMITS"])
-    assert found == {name: "kernel" for name in "ABCF"} | {"D": "launch", "E": "wait"}
+    assert found == dict.fromkeys("ABCF", "kernel") | {"D": "launch", "E": "wait"}
     a = answers["parts"](answers["STEPS"]["A"])
     waits = sum(end - start for kind, start, end in answers["STEPS"]["A"] if kind == "wait")
     assert a["wait"] == 0 < a["message"] < waits, "the symptom is longer than the cause"

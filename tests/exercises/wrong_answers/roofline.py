@@ -4,11 +4,11 @@ from tests.exercises.wrong_answers import Wrong, in_place_of
 
 MEASURED = "bandwidth = {}\ncorner = {}\nsmall_copy = {}\nshare = {}"
 MEASURED_RIGHT: list[object] = [24.0, 5.0, 48.0, 0.41]
-DECODE = (
-    "compute_from = {}\ncache_bytes = {}\ncache_from = {}\ntokens_64 = {}\ntokens_most = {}\nfit = {}"
-)
+DECODE = "compute_from = {}\ncache_bytes = {}\ncache_from = {}\ntokens_64 = {}\ntokens_most = {}\nfit = {}"
 DECODE_RIGHT: list[object] = [100, 491_520_000, 29, 5630, 6330, 154]
-WORDS = 'limits = dict(A="{}", B="{}", C="{}", D="{}", E="{}", F="{}")\nfaster_a = {}\nfaster_e = {}'
+WORDS = (
+    'limits = dict(A="{}", B="{}", C="{}", D="{}", E="{}", F="{}")\nfaster_a = {}\nfaster_e = {}'
+)
 WORDS_RIGHT: list[object] = [
     "network",
     "compute",
@@ -426,7 +426,11 @@ BANK = {
             ("every width", "range(least, most + 1)", "Not every width may be chosen"),
             ("the widest", "(most,)", "A wave of small tiles takes less time"),
         ),
-        Wrong("the widest there is", "return [most, *tiles[0][:2]]", "A wave of small tiles takes less time"),
+        Wrong(
+            "the widest there is",
+            "return [most, *tiles[0][:2]]",
+            "A wave of small tiles takes less time",
+        ),
     ],
     "fusion": [
         *in_place_of(
@@ -494,7 +498,14 @@ BANK = {
     ],
     "traces": [
         *(
-            one_wrong(WORDS, WORDS_RIGHT, 0, ("half of the time is a wait", "input", "while no kernel runs"), ("six tenths", "compute", "What goes on in the rest"), ("too many launches", "launch", "within the first millisecond"))
+            one_wrong(
+                WORDS,
+                WORDS_RIGHT,
+                0,
+                ("half of the time is a wait", "input", "while no kernel runs"),
+                ("six tenths", "compute", "What goes on in the rest"),
+                ("too many launches", "launch", "within the first millisecond"),
+            )
         ),
         *one_wrong(
             WORDS,
