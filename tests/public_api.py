@@ -704,6 +704,7 @@ ROOFS: dict[str, dict[str, Any]] = {
     "roofline.operand_cost": {"number_format": "fp16"},
     "roofline.padding_share": {"lengths": [3, 4]},
     "roofline.profile_step": {"step": roofline.Step((WORK,))},
+    "roofline.profile_repairs": {"order": ["optimizer"], "batch": 1, "repeats": 1},
     "roofline.read_trace": {"source": TRACE.chrome()},
     "roofline.scores": {"head_size": 8},
     "roofline.under_roof": {"program": lambda: torch.ones(8) + 1},

@@ -124,8 +124,9 @@ class _Call:
         schema = self.function._schema
         given = {a.name: v for a, v in zip(schema.arguments, self.args, strict=False)}
         given |= self.kwargs
-        writes = [a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write]
-        self.changed = _distinct(tree_iter([given.get(name) for name in writes]))
+        writes = [a for a in schema.arguments if a.alias_info and a.alias_info.is_write]
+        self.changed = _distinct(tree_iter([given.get(a.name) for a in writes]))
+        self.out = _distinct(tree_iter([given.get(a.name) for a in writes if a.kwarg_only]))
         self.inputs = _distinct(tree_iter(list(given.values())))
         self.outputs = _distinct(tree_iter(self.result))
         self.flops = self._flops()
@@ -143,12 +144,12 @@ class _Call:
         return bool(there) and all(there) and not self.changed
 
     def _bytes(self) -> tuple[int, int]:
-        if self.packet in _NOTHING or self.is_view:
+        if self.packet in _NOTHING:
             return 0, 0
         written = sum(map(_own_bytes, self.changed or self.outputs))
         if self.packet in _GATHERS:
             return _GATHERS[self.packet](self), written
-        blind = self.changed if self.packet in _WRITES_BLINDLY else []
+        blind = self.changed if self.packet in _WRITES_BLINDLY else self.out
         return sum(_own_bytes(x) for x in self.inputs if not _among(x, blind)), written
 
     def _flops(self) -> int:
@@ -232,11 +233,12 @@ _EACH: dict[Any, tuple[int, str]] = {
     aten._softmax_backward_data: (4, "output"),
     aten._log_softmax_backward_data: (4, "output"),
     aten.native_layer_norm: (NORM_FLOPS, "output"),
-    # Normalized again: 2; gradients of weight and bias: 3; two sums of a row, and their use: 9.
-    aten.native_layer_norm_backward: (14, "output"),
+    # Normalized again: 2; gradients of weight and bias: 3; two sums of a row, and their use: 8.
+    aten.native_layer_norm_backward: (13, "output"),
     aten.gelu: (GELU_FLOPS, "output"),
-    aten.gelu_backward: (2 * GELU_FLOPS, "output"),
-    **dict.fromkeys((aten.sum, aten.mean, aten.embedding_dense_backward), (1, "input")),
+    # The normal distribution and its density, and what they join.
+    aten.gelu_backward: (11, "output"),
+    **dict.fromkeys((aten.sum, aten.mean, aten.amax, aten.embedding_dense_backward), (1, "input")),
     **dict.fromkeys((aten.clone, aten._to_copy, aten.copy_, aten.fill_), (0, "output")),
     **dict.fromkeys((aten.addcmul, aten.addcmul_, aten.addcdiv, aten.addcdiv_), (2, "output")),
     **dict.fromkeys((aten.lerp, aten.lerp_), (3, "output")),

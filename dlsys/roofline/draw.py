@@ -53,7 +53,7 @@ def draw_roofline(
         points.items(), _many(len(points)), strict=True
     ):
         rate = place(operation, devices[0], number_format).rate
-        label = f"{name}: {operation.intensity:.3g}"
+        label = f"{name}: {_three_digits(operation.intensity)}"
         axes.plot(operation.intensity, rate, marker, color=color, markersize=8, label=label)
     _finish(axes, low, high)
     figure.legend(loc="outside right upper", fontsize="small")
@@ -75,6 +75,10 @@ def draw_measured(machine: Machine, programs: Mapping[str, UnderRoof]) -> Figure
     _finish(axes, low, high)
     figure.legend(loc="outside right upper", fontsize="small")
     return figure
+
+
+def _three_digits(intensity: float) -> str:
+    return f"{intensity:,.0f}" if intensity >= 100 else f"{intensity:.3g}"
 
 
 def _many(number: int) -> list[tuple[str, Any, str]]:
@@ -201,7 +205,7 @@ def draw_choice(rows: Sequence[Any], chosen: Any, device: Device, number_format:
     color, _, marker = LINES[1]
     axes.plot([r.intensity for r in drawn], [r.rate for r in drawn], ".", color=LINES[0][0])
     if chosen.intensity and chosen.rate:
-        label = f"{chosen.tokens:,} tokens: {chosen.intensity:.3g}"
+        label = f"{chosen.tokens:,} tokens: {_three_digits(chosen.intensity)}"
         axes.plot(chosen.intensity, chosen.rate, marker, color=color, markersize=10, label=label)
     _finish(axes, low, high)
     axes.set_ylim(10 ** math.floor(math.log10(min([r.rate for r in drawn] or [1e9]))))

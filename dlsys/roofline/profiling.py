@@ -25,7 +25,8 @@ class Step:
 
     - operations: in the order in which they are launched, each in `launch_seconds` of the host.
     - input_seconds: to make a batch. With `prefetch` batches ahead a worker makes them beside all
-      else; with 0 the host itself, between steps.
+      else (one is enough here, where all take as long; more are for uneven ones); with 0 the host
+      itself, between steps.
     - synchronous: the host waits for the device at the end of a step, as `loss.item()` has it.
     - overlap: an operation that sends goes on beside those after it, and only the step's end waits.
     - batch_bytes: of a batch that waits in memory.
@@ -73,7 +74,7 @@ def profile_step(
     if number * len(step.operations) > MOST_EVENTS // 2:
         refuse("steps", number, f"at most {MOST_EVENTS // 2 // len(step.operations):,} of these")
     run = _Run(step, device, number_format, link)
-    return Trace(tuple(event for i in range(number) for event in run.step(i)))
+    return Trace(tuple(event for _ in range(number) for event in run.step()))
 
 
 class _Run:
@@ -82,12 +83,11 @@ class _Run:
     def __init__(self, step: Step, device: Device, number_format: str, link: Link | None) -> None:
         self.plan = step
         self.host = self.device = self.network = 0.0
-        self.batches: list[float] = []  # when each is ready
-        self.taken: list[float] = []  # and when it was taken, which makes room for another
+        self.ready = 0.0  # when the worker has made its last batch
         self.placed = [place(o, device, number_format, link) for o in step.operations]
 
-    def step(self, i: int) -> Iterator[Event]:
-        yield from self.input(i)
+    def step(self) -> Iterator[Event]:
+        yield from self.input()
         for placed in self.placed:
             yield self.launch(placed.operation.name)
             yield self.send(placed) if placed.operation.sent else self.compute(placed)
@@ -95,16 +95,13 @@ class _Run:
         if self.plan.synchronous:
             self.host = max(self.host, self.device)
 
-    def input(self, i: int) -> Iterator[Event]:
+    def input(self) -> Iterator[Event]:
         """A batch: made by the host where nobody makes it ahead, else waited for."""
-        start, ready = self.host, self.host + self.plan.input_seconds
-        if self.plan.prefetch:
-            room = self.taken[i - self.plan.prefetch] if i >= self.plan.prefetch else 0.0
-            before = self.batches[-1] if self.batches else 0.0
-            ready = max(before, room) + self.plan.input_seconds
-        self.batches.append(ready)
-        self.host = max(start, ready)
-        self.taken.append(self.host)
+        start = self.host
+        # With even times it never matters for how many batches the worker has room.
+        begun = self.ready if self.plan.prefetch else start
+        self.ready = begun + self.plan.input_seconds
+        self.host = max(start, self.ready)
         if self.host > start:
             yield Event("wait for a batch", INPUT, start, self.host, "host")
 

@@ -41,9 +41,10 @@ PROCESSORS: Catalogue[Processor] = Catalogue(
         # NVIDIA A100 whitepaper, 2020: 108 SMs, 1,410 MHz; an L2 cache that is read at 5,120 bytes
         # a clock. 312 TFLOP/s dense.
         "a100-80": Processor("A100 80 GB", 108, 312e12, 5120 * 1.41e9),
-        # NVIDIA H100 whitepaper, 2022: 132 SMs in SXM. Its cache's rate is not printed: as the
-        # A100's, of 5,120 bytes a clock, at 1,830 MHz, with which 132 SMs make 989 TFLOP/s.
-        "h100-sxm": Processor("H100 SXM", 132, 989e12, 5120 * 1.83e9),
+        # NVIDIA H100 whitepaper, 2022: 132 SMs in SXM, at 1,830 MHz for 989 TFLOP/s. Its cache's
+        # rate is not printed: taken as the A100's a clock, and twice, as two SMs of a cluster
+        # share what they read.
+        "h100-sxm": Processor("H100 SXM", 132, 989e12, 2 * 5120 * 1.83e9),
     },
 )
 

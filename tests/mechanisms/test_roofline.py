@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from dlsys import world
@@ -17,6 +20,7 @@ from dlsys.roofline import (
     count_operations,
     elementwise,
     embedding,
+    gelu,
     layer_norm,
     layer_operations,
     matmul,
@@ -24,6 +28,7 @@ from dlsys.roofline import (
     softmax,
     together,
 )
+from dlsys.roofline.plan import output_side
 from dlsys.transformer import CATALOGUE, TransformerSpec
 
 TOKENS = torch.zeros(2, 64, dtype=torch.long)
@@ -174,6 +179,15 @@ def test_what_is_written_over_without_a_look_is_not_read():
     assert as_counted(only(lambda: held.add_(1))) == (30, 120, 120, False)
 
 
+def test_a_result_that_has_its_place_already_is_not_read_there():
+    place = ones(6, 5)
+    add = only(lambda: torch.add(X, 1, out=place))
+    assert (add.flops, add.read, add.written) == (30, 120, 120)
+    held = ones(6, 7)
+    product = only(lambda: torch.mm(X, W, out=held))
+    assert as_counted(product) == as_counted(matmul(6, 5, 7, itemsize=4))
+
+
 def test_a_table_is_read_where_its_rows_are_taken_and_not_whole():
     table = ones(10_000, 5)
     assert only(lambda: F.embedding(ROWS, table)).read == 3 * (8 + 20)
@@ -303,3 +317,103 @@ def test_a_mixture_of_experts_is_refused_and_context_is_not_shorter_than_what_is
         convolution(1, 3, 9, 4, 3, groups=2)
     with pytest.raises(ValueError, match="kernel is 12; it must be at most 11, the side with its"):
         convolution(1, 3, 9, 4, 12, padding=1)
+
+
+def test_a_number_that_nobody_speaks_of_has_two_bytes():
+    assert convolution(1, 3, 9, 4, 9).written == 2 * 4  # one place, two bytes
+    assert (elementwise(10).flops, elementwise(10).read, elementwise(10).written) == (10, 20, 20)
+    assert scores(4, 2).flops == 2 * 4 * 4 * 2
+    assert (embedding(3, 5).read, embedding(3, 5).written) == (3 * (8 + 10), 30)
+    assert output_side(9, 9) == 1
+    assert output_side(9, 3) == 7
+
+
+# -- FLOPs by convention: those of the same function written out ----------------------------------
+
+G = torch.randn(40, 50, generator=torch.Generator().manual_seed(0)).double()
+Y, WEIGHT = G.flip(0).clone(), torch.ones(50).double()
+
+
+def written_softmax(x):
+    e = (x - x.amax(-1, keepdim=True)).exp()
+    return e / e.sum(-1, keepdim=True)
+
+
+def written_softmax_backward(y, g):
+    return y * (g - (y * g).sum(-1, keepdim=True))
+
+
+def written_log_softmax_backward(y, g):
+    return g - y.exp() * g.sum(-1, keepdim=True)
+
+
+def written_gelu_backward(x, g):
+    density = (x * x * -0.5).exp() * (2 * math.pi) ** -0.5
+    return g * (((x * 0.5**0.5).erf() + 1) * 0.5 + x * density)
+
+
+def written_norm_backward(x, mean, scale, weight, g):
+    normal, gw = (x - mean) * scale, g * weight
+    bias, weights = g.sum(0), (g * normal).sum(0)
+    along = (gw * normal).sum(-1, keepdim=True) / 50
+    return (gw - gw.sum(-1, keepdim=True) / 50 - normal * along) * scale, weights, bias
+
+
+def forms():
+    """torch's own operation, and the function written out."""
+    y, log = Y.softmax(-1), Y.log_softmax(-1)
+    _, mean, scale = torch.native_layer_norm(Y, (50,), WEIGHT, WEIGHT, 1e-5)
+    ops = torch.ops.aten
+    yield lambda: Y.softmax(-1), lambda: written_softmax(Y)
+    yield lambda: F.gelu(Y), lambda: gelu(Y)
+    yield (
+        lambda: ops._softmax_backward_data(G, y, -1, y.dtype),
+        lambda: written_softmax_backward(y, G),
+    )
+    yield (
+        lambda: ops._log_softmax_backward_data(G, log, -1, y.dtype),
+        lambda: written_log_softmax_backward(log, G),
+    )
+    yield lambda: ops.gelu_backward(G, Y), lambda: written_gelu_backward(Y, G)
+    yield (
+        lambda: ops.native_layer_norm_backward(
+            G, Y, [50], mean, scale, WEIGHT, WEIGHT, [True, True, True]
+        ),
+        lambda: written_norm_backward(Y, mean, scale, WEIGHT, G),
+    )
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_function_has_the_flops_of_the_same_function_written_out(number):
+    torchs, written = list(forms())[number]
+    for a, b in zip(tree_leaves(torchs()), tree_leaves(written()), strict=True):
+        assert torch.allclose(a, b)
+    each = [count_operations(program).total.flops / G.numel() for program in (torchs, written)]
+    # A row's own numbers, such as its mean, are a fiftieth of this, or two.
+    assert each[0] == pytest.approx(each[1], abs=0.1)
+
+
+def test_attention_over_more_keys_than_queries_costs_all_pairs():
+    q, k = torch.ones(1, 2, 8, 4, requires_grad=True), torch.ones(1, 2, 16, 4, requires_grad=True)
+    forward = count_operations(lambda: F.scaled_dot_product_attention(q, k, k)).product_flops
+    assert forward == 2 * 2 * (2 * 8 * 16 * 4)
+    out = F.scaled_dot_product_attention(q, k, k)
+    backward = count_operations(lambda: out.sum().backward()).product_flops
+    assert backward == 5 * 2 * (2 * 8 * 16 * 4)
+
+
+def test_memory_that_is_only_asked_for_and_a_number_that_is_looked_at_are_nothing():
+    x = ones(30)
+    counted = count_operations(lambda: (torch.empty(30), x.new_empty(9), x[0].item()))
+    assert counted.operations == ()
+
+
+def test_chosen_rows_are_read_and_no_others():
+    table, rows = ones(1000, 5), torch.tensor([1, 2])
+    assert only(lambda: table.index_select(0, rows)).read == 2 * 8 + 2 * 20
+    assert only(lambda: torch.zeros_like(table)).read == 0
+
+
+def test_a_count_of_nothing_is_all_zeros():
+    counted = count_operations(lambda: None)
+    assert (counted.total.flops, counted.total.nbytes, counted.views) == (0, 0, 0)

@@ -80,7 +80,7 @@ def test_a_picture_of_roofs_has_a_line_for_each_device_and_a_point_for_each_oper
     (axes,) = draw_roofline([H100, DEVICES["a100-80"]], points).axes
     labels = [line.get_label() for line in axes.lines]
     assert labels[0] == "H100 SXM, corner at 295"
-    assert labels[2:] == ["product: 1.37e+03", "sum: 0.25"]
+    assert labels[2:] == ["product: 1,365", "sum: 0.25"]
     x, y = axes.lines[3].get_data()
     assert (x[0], y[0]) == (0.25, 0.25 * 3.35e12)
 

@@ -15,6 +15,7 @@ from dlsys.roofline import (
     RUNS,
     TILES,
     Operation,
+    Placed,
     PublishedRun,
     Tile,
     accepted_tokens,
@@ -89,8 +90,10 @@ def test_the_network_is_a_roof_on_an_axis_of_its_own():
     assert attainable(300, H100, link=NVLINK, network_intensity=300) == 300 * 450e9
     assert attainable(300, H100, link=NVLINK, network_intensity=2200) == 989e12
     assert attainable(1, H100, link=NVLINK, network_intensity=1e9) == 3.35e12
-    with pytest.raises(ValueError, match="network_intensity is 3; it must be given where a link"):
-        attainable(300, H100, network_intensity=3)
+    for given in ({"network_intensity": 3}, {"link": NVLINK}):
+        with pytest.raises(ValueError, match=r"network_intensity is .* it must be given where a"):
+            attainable(300, H100, **given)
+    assert attainable(0, H100) == attainable(300, H100, link=NVLINK, network_intensity=0) == 0
 
 
 def test_a_layer_with_its_all_reduces_is_bound_by_what_its_slowest_roof_says():
@@ -142,6 +145,28 @@ def test_prefill_is_bound_by_compute_and_decode_by_bandwidth():
     assert {p.bound for p in products} == {"compute"}
 
 
+def test_a_layer_of_gpt_2_xl_has_the_flops_in_print_and_an_output_projection_besides():
+    spec = CATALOGUE["gpt2-xl"]
+    giga = {o.name: o.flops / 1e9 for o in layer_operations(spec, 32) if o.product}
+    said = {"qkv": 503.3, "scores": 107.4, "weighted sum": 107.4}
+    assert {name: giga[name] for name in said} == pytest.approx(said, abs=0.05)
+    assert giga["up"] + giga["down"] == pytest.approx(1342.2, abs=0.05)
+    assert sum(giga.values()) - giga["output"] == pytest.approx(2060.2, abs=0.05)
+    assert sum(giga.values()) == pytest.approx(2228.0, abs=0.05)
+    assert 48 * 3 * sum(giga.values()) / 1e3 == pytest.approx(320.83, abs=0.01)
+    assert spec.training_flops(32) / 1e12 == pytest.approx(336.64, abs=0.01)
+    # What attention itself costs is a tenth of it, not half; with its projections two fifths.
+    core = giga["scores"] + giga["weighted sum"]
+    assert core / sum(giga.values()) == pytest.approx(0.096, abs=0.001)
+    assert (core + giga["qkv"] + giga["output"]) / sum(giga.values()) < 0.4
+
+
+def test_scores_and_sums_cost_as_much_as_the_feed_forward_network_at_four_times_the_width():
+    spec = CATALOGUE["gpt2-xl"]
+    at = {o.name: o.flops for o in layer_operations(spec, 1, 4 * spec.hidden) if o.product}
+    assert at["scores"] + at["weighted sum"] == at["up"] + at["down"]
+
+
 def test_seconds_of_operations_are_those_of_each_one_after_the_other():
     operations = layer_operations(CATALOGUE["gpt2-small"], 8)
     priced = price(operations, H100)
@@ -159,6 +184,15 @@ def test_twice_the_peak_changes_nothing_below_the_corner():
         place(matmul(8192, 8192, 8192), twice).seconds
         < place(matmul(8192, 8192, 8192), H100).seconds
     )
+
+
+def test_what_sends_nothing_takes_no_time_on_a_network():
+    assert (
+        place(matmul(8, 8, 8), H100).network == place(matmul(8, 8, 8), H100, link=NDR).network == 0
+    )
+    assert Placed(matmul(8, 8, 8), 1.0, 2.0).seconds == 2
+    nothing = Operation("nothing", 0, 0, 0)
+    assert place(nothing, H100).rate == price([nothing], H100).share("compute") == 0
 
 
 def test_bytes_that_are_sent_need_a_link():
@@ -264,6 +298,7 @@ def test_an_element_of_one_byte_needs_half_of_it_and_other_axes_are_refused():
 
 def test_palm_trained_at_the_utilization_that_it_prints():
     palm = RUNS["palm-540b"]
+    assert (palm.devices, palm.device, palm.tokens_per_second) == (6144, "tpu-v4", 238_300)
     assert palm.mfu() == pytest.approx(0.462, abs=0.0005)
     assert palm.mfu(attention=False) == pytest.approx(0.457, abs=0.0005)
     assert palm.hfu() is None
@@ -291,6 +326,8 @@ def test_recomputation_counts_in_hfu_alone():
     assert hfu(3e15, 1e15, 10, 1e15) == pytest.approx(0.4)
     assert hfu(3e15, 0, 10, 1e15) == mfu(3e15, 10, 1e15)
     assert mfu(3e15, 10, 1e15, 2) == 0.15
+    assert mfu(1e16, 10, 1e15) == hfu(0, 1e16, 10, 1e15) == 1
+    assert mfu(0, 10, 1e15) == hfu(0, 0, 10, 1e15) == 0
     with pytest.raises(ValueError, match="at most 1e\\+16, the peak of all devices in these"):
         mfu(1.1e16, 10, 1e15)
 
@@ -300,7 +337,8 @@ def test_padding_and_guesses_count_as_work_in_mfu():
     assert padding_share([100, 50, 50], 128) == pytest.approx(1 - 200 / 384)
     assert padding_share([0]) == 1
     with pytest.raises(ValueError, match="padded_to is 64; it must be at least 100"):
-        padding_share([100], 64)
+        padding_share([100, 1], 64)
+    assert padding_share([100, 100], 100) == 0
 
 
 @pytest.mark.parametrize("guesses", [0, 1, 4])
@@ -318,6 +356,7 @@ def test_a_waterfall_ends_where_its_last_level_is():
         ("kernels", 289.0, False),
         ("bubble", 270.0, True),
     ]
+    assert waterfall(989.0, {"nothing": 989.0}, [])[0].lost == 0
     with pytest.raises(ValueError, match=r"'bubble'.* it must be at most 700, the level before"):
         waterfall(989.0, {"kernels": 700.0, "bubble": 701.0}, [])
     with pytest.raises(ValueError, match=r"measured is .*'other'.*; it must be names of levels"):
@@ -330,7 +369,14 @@ def test_a_bubble_is_found_in_the_speeds_of_two_runs_that_have_it(wait):
     assert inferred_bubble(rates[0], 32, rates[1], 16) == pytest.approx(wait)
 
 
+def test_two_runs_of_one_speed_wait_for_nothing_in_whatever_unit():
+    assert inferred_bubble(400, 32, 400, 16) == 0
+    assert inferred_bubble(4.3e-3, 32, 4e-3, 16) == pytest.approx(inferred_bubble(430, 32, 400, 16))
+
+
 def test_speeds_that_no_bubble_explains_are_refused():
+    with pytest.raises(ValueError, match=r"fewer, 16: that must be above 215, and not faster"):
+        inferred_bubble(430, 32, 215, 16)
     for rates in ((430, 200), (400, 430)):
         with pytest.raises(ValueError, match="No bubble explains a rate of"):
             inferred_bubble(rates[0], 32, rates[1], 16)
@@ -396,7 +442,21 @@ def test_waves_are_of_tiles_over_multiprocessors_and_not_of_samples_over_a_warp(
     assert [round(wave_utilization(n, 32), 4) for n in (33, 65)] == [0.5156, 0.6771]
 
 
-def test_a_wrong_tile_is_refused():
+@pytest.mark.parametrize(("key", "device"), [("a100-80", A100), ("h100-sxm", H100)])
+def test_full_waves_of_large_tiles_run_at_the_devices_peak(key, device):
+    processor = PROCESSORS[key]
+    columns = processor.multiprocessors // 4 * 128
+    cut = tiled(4 * 256, 1024, columns, Tile(256, 128), processor)
+    assert (cut.tiles, cut.wave, cut.useful) == (processor.multiprocessors, 1, 1)
+    assert cut.seconds == place(matmul(1024, 1024, columns), device).compute
+
+
+@pytest.mark.parametrize("tile", ["large", (256,), [256, 128], (256, 128, 64), (0, 64), (2.5, 64)])
+def test_a_wrong_tile_is_refused(tile):
+    with pytest.raises(ValueError, match=r"tile(\.m)? is .* it must be a (Tile|whole number)"):
+        tiled(8, 8, 8, tile, PROCESSOR)
+    with pytest.raises(ValueError, match=r"One of tiles(\.m)? is .* it must be a (Tile|whole)"):
+        choose_tile(8, 8, 8, PROCESSOR, [Tile(64, 64), tile])
     with pytest.raises(ValueError, match="tile is 'large'; it must be a Tile such as Tile\\(256"):
         tiled(8, 8, 8, "large", PROCESSOR)
 

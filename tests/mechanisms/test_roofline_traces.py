@@ -125,13 +125,15 @@ def test_batches_made_ahead_hide_behind_compute_as_long_as_they_are_quicker():
     assert (long - short) / 20 == pytest.approx(1.5 * compute, rel=0.05)
 
 
-def test_no_more_batches_are_made_ahead_than_there_is_room_for():
-    """A slow first batch after a pause: with two ahead two are ready, and the third is waited for."""
+def test_a_worker_that_is_slower_than_the_device_is_waited_for_in_every_step():
     step = Step(PRODUCTS, input_seconds=1.0, prefetch=2)
     waits = step.profile(H100, steps=5).of("input")
-    starts = [wait.end for wait in waits]
-    assert starts == pytest.approx([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert [wait.end for wait in waits] == pytest.approx([1.0, 2.0, 3.0, 4.0, 5.0])
     assert replace(step, batch_bytes=100).waiting_bytes == 300
+
+
+def test_who_needs_no_time_for_input_waits_for_none():
+    assert STEPS["compute"].profile(H100).of("input") == []
 
 
 def test_prefetching_trades_memory_for_time():
@@ -157,6 +159,28 @@ def test_messages_beside_compute_are_hidden_where_there_is_enough_of_it():
 def test_a_step_of_the_small_gpt_is_bound_by_its_launches_on_a_large_device():
     counted = count_operations(lambda: torch.ones(64, 64) @ torch.ones(64, 64))
     assert diagnosed(Step(counted.operations)).limit == "launch"
+
+
+def test_a_message_waits_for_what_it_sends_and_for_the_message_before_it():
+    step = Step((PRODUCTS[0], GRADIENTS, GRADIENTS, PRODUCTS[0]), overlap=True)
+    trace = step.profile(H100, link=NDR, steps=2)
+    work, message = place(PRODUCTS[0], H100).seconds, place(GRADIENTS, H100, link=NDR).seconds
+    first, second, third, _ = trace.of("communication")
+    kernels = trace.of("kernel")
+    assert first.start == kernels[0].end == pytest.approx(5e-6 + work)
+    assert second.start == first.end == pytest.approx(5e-6 + work + message)
+    # The product after them waits for neither; the next step's waits for both.
+    assert kernels[1].end == pytest.approx(5e-6 + 2 * work)
+    assert kernels[2].start == second.end
+    assert third.start == kernels[2].end
+    alone = replace(step, overlap=False).profile(H100, link=NDR, steps=1)
+    assert alone.of("kernel")[1].start == alone.of("communication")[1].end
+
+
+def test_a_profile_of_a_million_events_is_refused():
+    for operations, steps in ((1, 500_001), (2, 250_001)):
+        with pytest.raises(ValueError, match=r"at most (500|250),000 of these"):
+            Step(PRODUCTS[:operations]).profile(H100, steps=steps)
 
 
 # -- files ---------------------------------------------------------------------------------------
@@ -204,7 +228,7 @@ def test_the_profilers_own_trace_is_read_with_the_seconds_that_it_says(tmp_path)
 
 def test_gpu_events_of_the_profiler_are_told_apart():
     raw = [
-        {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 1, "dur": 2, "pid": 0, "tid": 7},
+        {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 1e9, "dur": 2, "pid": 0, "tid": 7},
         {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce", "ts": 2, "dur": 2},
         {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy HtoD", "ts": 2, "dur": 2},
         {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 0, "dur": 1},
@@ -221,12 +245,13 @@ def test_gpu_events_of_the_profiler_are_told_apart():
     trace = read_trace({"traceEvents": raw})
     names = {category: [e.name for e in trace.of(category)] for category in CATEGORIES}
     assert names == {
-        "kernel": ["gemm", "Memcpy HtoD"],
+        "kernel": ["Memcpy HtoD", "gemm"],
         "communication": ["ncclDevKernel_AllReduce"],
         "host": ["cudaLaunchKernel"],
         "input": ["enumerate(DataLoader)#_Next"],
     }
-    assert trace.of("kernel")[0].seconds == pytest.approx(2e-6)
+    gemm = next(event for event in trace.events if event.name == "gemm")
+    assert (gemm.start, gemm.seconds) == (pytest.approx(1e3), pytest.approx(2e-6))
 
 
 def test_own_seconds_are_those_without_what_is_called_inside():
@@ -239,6 +264,10 @@ def test_own_seconds_are_those_without_what_is_called_inside():
     )
     own = Trace(events).own_seconds()
     assert own == {"outer": (2, 7.0), "middle": (2, 4.0), "inner": (1, 1.0)}
+    last = (Event("outer", "host", 5.0, 9.0), Event("last", "host", 7.0, 9.0))
+    assert Trace(last).own_seconds() == {"outer": (1, 2.0), "last": (1, 2.0)}
+    assert (Trace(last).start, Trace(last).seconds) == (5.0, 4.0)
+    assert (last[0].flops, last[0].nbytes, last[0].product, last[0].lane) == (0, 0, False, "")
 
 
 @pytest.mark.parametrize("text", ["{", '{"traceEvents": 3}', '{"traceEvents": []}', "[]", '"x"'])
