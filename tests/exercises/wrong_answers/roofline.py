@@ -646,7 +646,7 @@ BANK = {
             REPAIRS,
             REPAIRS_RIGHT,
             5,
-            ("of a day", 0.0387, "what a fifth day wins"),
+            ("of a day", 0.0385, "what a fifth day wins"),
             ("what is left", 0.806, "what is left"),
             ("a percentage", 19.4, "not a percentage"),
             ("milliseconds", 0.0747, "So many milliseconds"),
