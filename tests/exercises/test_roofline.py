@@ -35,6 +35,8 @@ from dlsys.roofline import (
 from dlsys.transformer import TransformerSpec
 from tests.exercises import contract
 from tests.exercises.notebooks import model_answer, solved
+from tests.exercises.wrong_answers import Wrong
+from tests.exercises.wrong_answers.roofline import a_design
 
 
 class TestForm(contract.Form): ...
@@ -193,6 +195,17 @@ def test_the_utilization_of_the_exercises_counts_what_a_model_runs() -> None:
     again = answers["utilization"](run | {"recompute": True})
     assert again[0] == found[0]
     assert again[1] == pytest.approx(hfu(3 * each[64], 3 * recomputed, 2.0, 1e9, 3))
+
+
+def test_a_function_that_empties_its_run_leaves_the_next_call_its_lengths() -> None:
+    answers = solved("roofline")
+
+    def emptied(run: dict[str, Any]) -> list[float]:
+        number = len([run["lengths"].pop() for _ in list(run["lengths"])])
+        return [float(number), 0.0]
+
+    said = [answers["of_run"](emptied, answers["RUNS"]["both"]) for _ in range(2)]
+    assert said == [[256.0, 0.0]] * 2
 
 
 def test_what_is_reported_is_impossible_for_one_run_and_hides_the_padding_of_another() -> None:
@@ -370,6 +383,17 @@ def test_fusing_a_layer_saves_bytes_and_no_flops() -> None:
     assert sum(o.nbytes for o in apart) - sum(o.nbytes for o in fused) == (
         4 * scores + 2 * acted + 2 * 2 * once
     )
+
+
+def test_every_worse_design_is_told_so_before_words_on_the_best_are_looked_at() -> None:
+    answers = solved("roofline")
+    for one in answers["every"]:
+        fits = answers["days"](one) <= 4 and answers["gigabytes"](one) <= 3
+        if fits and one != answers["design"]:
+            done = [name for name in answers["DAYS"] if one[name]]
+            wrong = Wrong("", a_design(one["batch"], *done), "")
+            message = contract._said_of("roofline", "repairs", wrong.cell)
+            assert message.startswith("WrongAnswer: milliseconds(design) is not right"), message
 
 
 def test_the_words_for_the_design_are_the_largest_shares() -> None:

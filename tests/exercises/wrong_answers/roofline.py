@@ -56,11 +56,39 @@ BANK = {
             ("the FLOPs", "return float(flops)", "How many bytes are there for them"),
         ),
         *in_place_of(
+            "n, i, o = shape",
+            ("outputs before inputs", "n, o, i = shape", "Inputs and outputs are swapped"),
+        ),
+        *in_place_of(
+            "b, heads, kv_heads, n, met, d = shape",
+            (
+                "context before tokens",
+                "b, heads, kv_heads, met, n, d = shape",
+                "Tokens and context are swapped",
+            ),
+            (
+                "heads of keys first",
+                "b, kv_heads, heads, n, met, d = shape",
+                "Heads and heads of keys are swapped",
+            ),
+            (
+                "as many keys as tokens",
+                "b, heads, kv_heads, n, met, d = shape\n        met = n",
+                "as many keys as new tokens",
+            ),
+            (
+                "as many tokens as keys",
+                "b, heads, kv_heads, n, met, d = shape\n        n = met",
+                "as many new tokens as keys",
+            ),
+        ),
+        *in_place_of(
             "n * i + i * o + o + n * o",
             ("no weights", "n * i + o + n * o", "The weights are read, too"),
             ("no result", "n * i + i * o + o", "The result is written, too"),
             ("no tokens", "i * o + o + n * o", "The tokens are read, too"),
             ("no bias", "n * i + i * o + n * o", "The bias is missing"),
+            ("a bias a token", "n * i + i * o + 2 * n * o", "read once for all tokens"),
             ("the tokens alone", "n * i", "Only the tokens are counted"),
         ),
         Wrong(
@@ -92,14 +120,19 @@ BANK = {
             (
                 "scores of the heads of keys",
                 "numbers = queries + keys + b * kv_heads * n * met",
-                "32 of them are written",
+                "12 of them are written",
             ),
         ),
         *in_place_of(
             "b * kv_heads * met * d",
-            ("keys for each head", "b * heads * met * d", "keys are those of 8 heads"),
+            ("keys for each head", "b * heads * met * d", "keys are those of 4 heads"),
             ("keys that sequences share", "kv_heads * met * d", "for each"),
-            ("one head of keys", "b * met * d", "Each of twelve heads"),
+            ("one head of keys", "b * met * d", "four heads of keys, not one"),
+            (
+                "as many heads as share one",
+                "b * (heads // kv_heads) * met * d",
+                "how many heads of keys are there then",
+            ),
         ),
         *in_place_of(
             "return 8 * n * hidden / (size * numbers + 8 * n)",
@@ -114,6 +147,16 @@ BANK = {
                 "four bytes each here",
             ),
             ("FLOPs an element", "return 8.0", "FLOPs for each element"),
+            (
+                "two bytes, always, in norms",
+                "return 8 * n * hidden / (2 * numbers + 8 * n)",
+                "four bytes",
+            ),
+            (
+                "four bytes, always, in norms",
+                "return 8 * n * hidden / (4 * numbers + 8 * n)",
+                "two bytes",
+            ),
             (
                 "a FLOP an element",
                 "return n * hidden / (size * numbers + 8 * n)",
@@ -139,6 +182,8 @@ BANK = {
             0,
             ("reads alone", 12.0, "and writes it, too"),
             ("bytes a second", 24e9, "wanted in GB/s"),
+            ("megabytes a second", 24_000, "wanted in GB/s"),
+            ("kilobytes a second", 24e6, "wanted in GB/s"),
             ("from the small copy", 0.5, "what takes its time is the launch"),
             ("binary megabytes", 25.2, "10⁶ bytes here"),
         ),
@@ -165,6 +210,7 @@ BANK = {
             3,
             ("reads alone", 0.203, "read and written"),
             ("a percentage", 41, "not a percentage"),
+            ("milliseconds foreseen", 16.7, "So many milliseconds"),
             ("of the peak", 0.0508, "share of the peak"),
             ("upside down", 2.46, "Upside down"),
         ),
@@ -181,6 +227,28 @@ BANK = {
             'rate = machine["product" if is_product else "other"]',
             ("one rate for all", 'rate = machine["product"]', "add no elements up"),
             ("the rate of all else", 'rate = machine["other"]', "units of their own"),
+            (
+                "a message alone left out",
+                'if not flops:\n            continue\n        rate = machine["product" if is_product else "other"]',
+                "The message alone is lost",
+            ),
+        ),
+        *in_place_of(
+            '"memory": nbytes / machine["memory"],',
+            (
+                "sent through memory, too",
+                '"memory": (nbytes + sent) / machine["memory"],',
+                "no bytes through memory",
+            ),
+        ),
+        *in_place_of(
+            'held = {"compute": 0.0, "memory": 0.0, "network": 0.0}',
+            (
+                "rates typed in",
+                'held = {"compute": 0.0, "memory": 0.0, "network": 0.0}\n'
+                '    machine = {"product": 1000, "other": 100, "memory": 10, "network": 1}',
+                "rates of the first machine",
+            ),
         ),
         *in_place_of(
             '"memory": nbytes / machine["memory"],\n                 "network": sent / machine["network"]}',
@@ -198,6 +266,11 @@ BANK = {
         *in_place_of(
             "roof = max(asked, key=asked.get)",
             ("the shortest", "roof = min(asked, key=asked.get)", "not shortest"),
+            (
+                "what sends is bound by the network",
+                'roof = "network" if sent else max(asked, key=asked.get)',
+                "reads for longer",
+            ),
         ),
         *in_place_of(
             'return held | {"rate": flops / sum(held.values())}',
@@ -251,6 +324,12 @@ BANK = {
             ("one layer", 12_288_000, "Each layer"),
             ("one token", 163_840, "one token's"),
             ("megabytes", 491.52, "wanted in bytes"),
+            ("kilobytes", 491_520, "wanted in bytes"),
+            ("binary megabytes", 468.75, "In MiB"),
+            ("binary kilobytes", 480_000, "In KiB"),
+            ("two digits", 4.9e8, "Right, but rounded"),
+            ("three digits", 492_000_000, "Right, but rounded"),
+            ("one digit", 5e8, "Right, but rounded"),
         ),
         *one_wrong(
             DECODE,
@@ -273,6 +352,7 @@ BANK = {
             ("weights for each sequence", 276, "share the weights"),
             ("two bytes a weight", 4305, "of one byte here"),
             ("caches alone", 8138, "The weights are read, too"),
+            ("seconds of a step", 0.01136, "So long does a step take"),
         ),
         *one_wrong(
             DECODE,
@@ -283,6 +363,7 @@ BANK = {
             ("of 64", 5630, "with 64 sequences"),
             ("multiply-adds", 7124, "two FLOPs for each token"),
             ("one alone", 276, "one sequence alone"),
+            ("seconds a token", 1.579e-4, "So many seconds does one more sequence cost"),
         ),
         *one_wrong(
             DECODE,
@@ -305,6 +386,11 @@ BANK = {
         ),
         *in_place_of(
             "return [3 * wanted / most, computed / most]",
+            (
+                "three of four passes",
+                "wanted = computed / passes\n    return [3 * wanted / most, computed / most]",
+                "the head is computed once",
+            ),
             (
                 "swapped",
                 "return [computed / most, 3 * wanted / most]",
@@ -354,6 +440,11 @@ BANK = {
             "return n * (2 * weights + 4 * layers * hidden * n)",
             ("no attention", "return n * 2 * weights", "Attention's scores"),
             (
+                "layers by the width",
+                "return n * (2 * weights + 4 * layers * hidden * n) / layers * (12 * hidden // 1024)",
+                "How many layers there are",
+            ),
+            (
                 "half of the scores",
                 "return n * (2 * weights + 2 * layers * hidden * n)",
                 "what the causal mask hides is counted",
@@ -371,10 +462,30 @@ BANK = {
                 "row = passes * (of_layers(n) + 2 * n * head)",
                 "only layers are",
             ),
+            (
+                "attention not recomputed",
+                "row = 3 * (of_layers(n) + 2 * n * head) + (passes - 3) * n * 2 * weights",
+                "recomputed with the layers",
+            ),
+            (
+                "padding not recomputed",
+                "row = 3 * (of_layers(n) + 2 * n * head)\n"
+                "    row += (passes - 3) * sum(map(of_layers, run['lengths'])) / len(run['lengths'])",
+                "is the whole row",
+            ),
+        ),
+        *in_place_of(
+            'n = run["row"]',
+            ("rows as before", "n = 2048", "Not every row has 2,048"),
         ),
         *in_place_of(
             'run["seconds"] * run["devices"] * run["peak"]',
             ("one device", 'run["seconds"] * run["peak"]', "There are 32 devices"),
+            (
+                "as many devices as before",
+                'run["seconds"] * 32 * run["peak"]',
+                "Not every run has 32 devices",
+            ),
         ),
     ],
     "waves": [
@@ -400,6 +511,16 @@ BANK = {
                 "number = -(-m // wide) * -(-n // high)",
                 "High and wide are swapped",
             ),
+            (
+                "half a tile above",
+                "number = m / high * -(-n // wide)",
+                "above as well",
+            ),
+            (
+                "half a tile beside",
+                "number = -(-m // high) * n / wide",
+                "cut in half costs as much",
+            ),
         ),
         *in_place_of(
             "useful = m * n / (waves * microseconds)",
@@ -410,6 +531,11 @@ BANK = {
             ),
             ("waves of one length", "useful = m * n / waves", "takes less time than one of large"),
             ("least time", "useful = 1 / (waves * microseconds)", "it does less, too"),
+            (
+                "least time, then the widest",
+                "useful = 1 / (waves * microseconds) * (1 + n / 1e9)",
+                "the widest of those that take least time",
+            ),
             (
                 "a full last wave",
                 "useful = number / (waves * multiprocessors)",
@@ -424,7 +550,21 @@ BANK = {
         *in_place_of(
             "range(least, most + 1, 8)",
             ("every width", "range(least, most + 1)", "Not every width may be chosen"),
+            ("without the last", "range(least, most, 8)", "may be chosen, too"),
             ("the widest", "(most,)", "A wave of small tiles takes less time"),
+        ),
+        *in_place_of(
+            "if useful > best[0]:",
+            ("the last of several", "if useful >= best[0]:", "the smallest n, and the first"),
+            (
+                "the widest of several",
+                "if (useful, n) > (best[0], (best[1] or [0])[0]):",
+                "take the smallest n",
+            ),
+        ),
+        *in_place_of(
+            "in tiles:",
+            ("the last of several tiles", "in reversed(tiles):", "take the first"),
         ),
         Wrong(
             "the widest there is",
@@ -451,6 +591,11 @@ BANK = {
                 "for name in read | {kernel[-1][0]} | (made & set(results)))",
                 "may be read by a later one",
             ),
+            (
+                "writes the last, and what is needed",
+                "for name in read | {kernel[-1][0]} | (made & needed))",
+                "even where nobody needs it",
+            ),
         ),
         *in_place_of(
             "read = {name for line in kernel for name in line[1]} - made",
@@ -473,6 +618,11 @@ BANK = {
                 "fuses lines of the kind",
             ),
             ("nothing fused", "if False:", "Nothing is fused yet"),
+            (
+                "a product joins what was before",
+                'if kernels and kernels[-1][-1][2] == "each":',
+                "is a kernel by itself",
+            ),
         ),
         *in_place_of(
             "{made, *read}",
@@ -493,6 +643,18 @@ BANK = {
             "reads for each line",
             "fused += sum(sizes[n] for line in kernel for n in line[1] if n not in made)\n        fused += sum(sizes[n] for n in made & needed)",
             "once for each line of a kernel",
+            "fused += sum(sizes[name] for name in read | (made & needed))",
+        ),
+        Wrong(
+            "reads once for each line",
+            "fused += sum(sizes[n] for line in kernel for n in set(line[1]) if n not in made)\n        fused += sum(sizes[n] for n in made & needed)",
+            "once for each line of a kernel",
+            "fused += sum(sizes[name] for name in read | (made & needed))",
+        ),
+        Wrong(
+            "reads once for the program",
+            "fused += sum(sizes[n] for n in read - needed | (made & needed))",
+            "once for the whole program",
             "fused += sum(sizes[name] for name in read | (made & needed))",
         ),
     ],
@@ -599,6 +761,19 @@ BANK = {
                 "not at 0",
             ),
             (
+                "from the first to the last of the list",
+                "whole = events[-1][2] - events[0][1]\n"
+                "    return found | {'idle': whole - sum(found.values()) + found['idle']}\n",
+                "in any order",
+            ),
+            (
+                "to the end of the last to start",
+                "by_start = sorted(events, key=lambda event: event[1])\n"
+                "    whole = by_start[-1][2] - by_start[0][1]\n"
+                "    return found | {'idle': whole - sum(found.values()) + found['idle']}\n",
+                "in any order",
+            ),
+            (
                 "lengths added up",
                 "for kind in kinds[:4]:\n        found[kind] = sum(e - s for k, s, e in events if k == kind)\n"
                 "    return found | {'idle': max(0, times[-1] - times[0] - sum(found.values()))}\n",
@@ -620,7 +795,17 @@ BANK = {
         Wrong("a day left", a_design(32, "overlap", "recompute"), "a day is left"),
         Wrong("room alone", a_design(32, "workers", "recompute"), "is not mended"),
         Wrong("no larger batch", a_design(16, *CHEAP), "room for more sequences"),
-        Wrong("small", a_design(8, *CHEAP), "try every one"),
+        Wrong("small", a_design(8, *CHEAP), "what still takes most"),
+        Wrong(
+            "launches",
+            a_design(32, "workers", "graph", "recompute"),
+            "most of the time is not mended",
+        ),
+        Wrong(
+            "a word for another design",
+            REPAIRS.format(16, ["overlap"], "network", "network", "memory", 0.19),
+            "What do the other two days buy",
+        ),
         *one_wrong(
             REPAIRS,
             REPAIRS_RIGHT,
@@ -651,6 +836,7 @@ BANK = {
             ("a percentage", 19.4, "not a percentage"),
             ("milliseconds", 0.0747, "So many milliseconds"),
             ("from below", 0.241, "how much it was more before"),
+            ("of both", 0.1946, "loosens both limits"),
         ),
     ],
 }
@@ -724,16 +910,40 @@ RIGHT = {
             """,
         )
     ],
-    "roofs": [("rounded", MEASURED.format(24, 5, 48, 0.41))],
-    "decode": [("rounded", DECODE.format(100, 4.9e8, 29, 5600, 6300, 154))],
+    "roofs": [
+        ("rounded", MEASURED.format(24, 5, 48, 0.41)),
+        (
+            "a rate of five digits",
+            'return held | {"rate": float(f"{flops / sum(held.values()):.5g}")}',
+            'return held | {"rate": flops / sum(held.values())}',
+        ),
+    ],
+    "decode": [("rounded", DECODE.format(100, 491_520_000, 29, 5600, 6300, 154))],
     "utilization": [
+        (
+            "rounded to three digits",
+            "return [float(f'{each:.3g}') for each in (3 * wanted / most, computed / most)]",
+            "return [3 * wanted / most, computed / most]",
+        ),
+        (
+            "emptied as they are counted",
+            "n = run['row']\n    number = len(run['lengths'])\n"
+            "    while run['lengths']:\n        run['lengths'].pop()\n"
+            "    run['lengths'] = [n] * number",
+            'n = run["row"]',
+        ),
         (
             "by rows",
             "row = 3 * (of_layers(n) + 2 * n * head)\n    row += of_layers(n) if run['recompute'] else 0",
             "row = passes * of_layers(n) + 3 * 2 * n * head",
-        )
+        ),
     ],
     "waves": [
+        (
+            "with numbers of NumPy",
+            "import numpy as np\n    return list(np.array(best[1]))",
+            "return best[1]",
+        ),
         (
             "sorted",
             """
@@ -745,9 +955,14 @@ RIGHT = {
             n, tile = max(((n, tile) for n in range(least, most + 1, 8) for tile in tiles), key=useful)
             return [n, *tile[:2]]
             """,
-        )
+        ),
     ],
     "traces": [
+        (
+            "with numbers of NumPy",
+            "import numpy as np\n    return {kind: np.int64(time) for kind, time in found.items()}\n",
+            "return found\n",
+        ),
         ("rounded, in capitals", WORDS.format("Network", *WORDS_RIGHT[1:6], 1.7, 2.1)),
         (
             "microsecond by microsecond",
