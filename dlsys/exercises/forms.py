@@ -147,9 +147,13 @@ def _listed(came: Any, form: Any) -> Any:
         with contextlib.suppress(RuntimeError):  # a meta tensor, a sparse one
             return came.tolist() if innermost in (int, float, bool) else came
         return came
-    if _is_of_any_length(form) and _is_list(came):
-        return [_listed(part, form[0]) for part in came]
-    return came
+    parts = _parts(came, form) if isinstance(form, list | tuple | dict) else None
+    if not parts:
+        return came
+    listed = [_listed(part, its_form) for _, part, its_form in parts]
+    if isinstance(form, dict):
+        return {key: part for (key, *_), part in zip(parts, listed, strict=True)}
+    return tuple(listed) if type(came) is tuple else listed
 
 
 def _arrays() -> tuple[Any, ...]:

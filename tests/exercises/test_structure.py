@@ -106,6 +106,9 @@ def test_numbers_made_to_collide_are_not_counted() -> None:
         ([1, "a"], (int, str)),
         ([1, "a"], [int, str]),
         (torch.ones(2), [float, float]),
+        ([np.int64(1), 2], [int, int]),
+        ((np.float32(1), torch.tensor(2)), (float, int)),
+        ({"a": np.int64(1), "b": [np.bool_(True)]}, {"a": int, "b": [bool]}),
         ({"a": 1}, {"a": int}),
         ({"b": 1}, {str: int}),
         (torch.nn.Parameter(torch.ones(2)), torch.Tensor),
@@ -116,6 +119,11 @@ def test_numbers_made_to_collide_are_not_counted() -> None:
 def test_what_has_the_form_passes(came: Any, form: Any) -> None:
     assert fits(came, form)
     formed(came, form)
+
+
+def test_numbers_of_numpy_come_back_as_numbers_wherever_they_stand() -> None:
+    came = formed({"a": [np.int64(1), 2], "b": (np.float64(3),)}, {"a": [int, int], "b": (float,)})
+    assert repr(came) == "{'a': [1, 2], 'b': (3.0,)}"
 
 
 class Unspeakable:
