@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dlsys.annotated import checked
-from dlsys.checks import positive, refuse_what
+from dlsys.checks import positive, refuse
 from dlsys.tensors import of_numbers
 
 
@@ -17,9 +17,7 @@ from dlsys.tensors import of_numbers
 def global_norm(tensors: Iterable[Tensor]) -> float:
     """The length of all of them as one vector: sqrt(sum of squares); inf or NaN where one is."""
     squares = []
-    for each in tensors:
-        if not isinstance(each, Tensor):
-            refuse_what("tensors", f"a sequence with {each!r:.40}", "a sequence, of a Tensor each")
+    for each in _tensors("tensors", tensors):
         of_numbers("tensors: one", each)
         squares.append(each.detach().double().square().sum())
     return float(torch.stack(squares).sum().sqrt()) if squares else 0.0
@@ -35,7 +33,7 @@ def clip_or_refuse(parameters: Iterable[Tensor], max_norm: float) -> tuple[float
     the factor would be 0 or NaN, and 0 x inf is NaN. Pascanu et al. 2013 (arXiv 1211.5063).
     """
     positive("max_norm", max_norm)
-    gradients = [p.grad for p in _tensors(parameters) if p.grad is not None]
+    gradients = [p.grad for p in _tensors("parameters", parameters) if p.grad is not None]
     norm = global_norm(gradients)
     if not math.isfinite(norm):
         return norm, False
@@ -45,8 +43,8 @@ def clip_or_refuse(parameters: Iterable[Tensor], max_norm: float) -> tuple[float
     return norm, True
 
 
-def _tensors(parameters: Iterable[Tensor]) -> list[Tensor]:
-    found = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    if not all(isinstance(each, Tensor) for each in found):
-        refuse_what("parameters", "a sequence with others", "a sequence, of a Tensor each")
+def _tensors(name: str, given: Iterable[Tensor]) -> list[Tensor]:
+    found = [] if isinstance(given, Tensor) else list(given)
+    if isinstance(given, Tensor) or not all(isinstance(each, Tensor) for each in found):
+        refuse(name, given, "a sequence, of a Tensor each")
     return found

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, positive, refuse_what, some
+from dlsys.checks import at_least, positive, refuse, refuse_what, some
 from dlsys.figures import closed_figure, time_unit
 from dlsys.palette import GRID, GROUND, INK, LINES, MUTED
 from dlsys.training_loop.plan import StepPlan
@@ -113,14 +113,14 @@ def draw_schedules(schedules: Mapping[str, Sequence[float]]) -> Figure:
 @checked
 def draw_batches(batches: Sequence[float], steps: Sequence[float], fitted: Extremes) -> Figure:
     """Left, steps to one loss over the batch; right, samples: what ran, and the fitted law."""
-    if len(batches) != len(steps):
-        refuse_what("steps", f"{len(steps)} numbers", f"{len(batches)}, one for each batch")
-    some("batches", batches)
     for name, values in (("batches", batches), ("steps", steps)):
+        some(name, values)
         for value in values:
             positive(name, value)
-    for name, value in fitted._asdict().items():
-        positive(name, value)
+    if len(batches) != len(steps):
+        refuse_what("steps, batches", f"{len(steps)} and {len(batches)} numbers", "as many of both")
+    if not isinstance(fitted, Extremes):
+        refuse("fitted", fitted, "what fit_extremes gives")
     figure, (left, right) = closed_figure(9, 3.6, 1, 2)
     fine = [min(batches) * (max(batches) / min(batches)) ** (k / 40) for k in range(41)]
     law = [fitted.least_steps + fitted.least_samples / b for b in fine]

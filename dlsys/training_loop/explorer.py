@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dlsys.exploring import Choices, Explorer, option
 from dlsys.hardware import DEVICES
 from dlsys.training_loop.plan import micro_batch_sizes, step_plan
-from dlsys.training_loop.price import OPTIMIZERS, StepPrice, model_state_bytes, price
+from dlsys.training_loop.price import OPTIMIZERS, Price, model_state_bytes, price
 from dlsys.transformer import CATALOGUE
 from dlsys.transformer.activations import activations
 from dlsys.units import format_bytes, format_seconds
@@ -68,7 +68,7 @@ class Choice(Choices):
     batch: int = option("Sequences a step", BATCHES, 64)
     micro_batch: int = option("At once", BATCHES, 8)
 
-    def price(self, micro_batch: int | None = None) -> StepPrice:
+    def price(self, micro_batch: int | None = None) -> Price:
         """The step's spans."""
         spec, device = CATALOGUE[self.model], DEVICES[self.device]
         sizes = micro_batch_sizes(self.batch, micro_batch or self.micro_batch)

@@ -13,7 +13,7 @@ from dlsys.plain_data import plain_data
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dlsys.training_loop.price import StepPrice
+    from dlsys.training_loop.price import Price
 
 Kind = Literal["zero", "forward", "backward", "reduce", "clip", "update", "rate"]
 KINDS = ("zero", "forward", "backward", "reduce", "clip", "update", "rate")
@@ -137,7 +137,7 @@ class StepPlan:
         reduce: float = 0.0,
         load: float = 0.0,
         prefetch: bool = False,
-    ) -> StepPrice:
+    ) -> Price:
         """See `dlsys.training_loop.price.price`."""
         from dlsys.training_loop.price import price
 

@@ -144,7 +144,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class StepPrice:
+class Price:
     """A step's spans in order; `seconds` from the first's start to the last's end."""
 
     spans: Sequence[Span]
@@ -171,7 +171,7 @@ def price(
     reduce: float = 0.0,
     load: float = 0.0,
     prefetch: bool = False,
-) -> StepPrice:
+) -> Price:
     """The seconds of a step on one device.
 
     `forward`, `backward` and `load` are seconds for the largest micro-batch, and fall with the
@@ -198,4 +198,4 @@ def price(
         if took := seconds.get(action.kind, 0.0) * part:
             spans.append(Span("device", str(action), now, now + took))
             now += took
-    return StepPrice(tuple(spans))
+    return Price(tuple(spans))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dlsys.annotated import checked
-from dlsys.checks import count, fraction, refuse_what, whole
+from dlsys.checks import count, fraction, refuse, refuse_what, whole
 from dlsys.tensors import indices, of_shape
 
 
@@ -76,8 +76,10 @@ def corrupt(tokens: Tensor, share: float, seed: int = 0) -> Tensor:
 
 
 def _line(tokens: Tensor, length: int = 0) -> int:
-    """How many tokens there are; ValueError unless they are a line of more than `length` + 1."""
+    """How many tokens there are; ValueError unless they are a line that `length` fits into."""
     indices("tokens", tokens)
-    if tokens.dim() != 1 or len(tokens) <= length + 1 or tokens.is_meta:
-        refuse_what("tokens", of_shape(tokens), f"of shape (n,), for n above {length + 1}")
+    if tokens.dim() != 1 or not len(tokens) or tokens.is_meta:
+        refuse_what("tokens", of_shape(tokens), "of shape (n,), on a device that holds numbers")
+    if length and len(tokens) <= length + 1:
+        refuse("length", length, f"less than {len(tokens) - 1}, for {len(tokens)} tokens")
     return len(tokens)

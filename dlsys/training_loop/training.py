@@ -96,6 +96,8 @@ def steps_to(losses: Sequence[float], target: float, window: int = 1) -> int | N
     """
     finite("target", target)
     window = count("window", window)
+    for loss in losses:
+        finite("losses", loss)
     for end in range(window, len(losses) + 1):
         if sum(losses[end - window : end]) / window <= target:
             return end
