@@ -689,6 +689,8 @@ LOOP: dict[str, dict[str, Any]] = {
     },
     "training_loop.Technique": {"name": "faster"},
     "training_loop.model_state_bytes": {"optimizer": "adamw"},
+    "training_loop.decay_groups": {"model": LEARNING, "weight_decay": 0.1},
+    "training_loop.learn_text": {"steps": 2, "spec": BYTES, "text": "a page " * 9},
     "training_loop.orthogonal": {"x": torch.ones(2, 3)},
     "training_loop.run_step": {
         "loss_of": one_loss,
@@ -913,6 +915,7 @@ FREE = {
     "units.Catalogue.kind",
     "training_loop.byte_tokens.text",
     "training_loop.draw_losses.along",
+    "training_loop.learn_text.text",
     "exercises.plain.where",
     "folder",
     "resilience.AsyncSaver.save.state",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         state_bytes,
         update_bytes,
     )
-    from dlsys.training_loop.quadratic import Quadratic, descend
+    from dlsys.training_loop.problems import Bigram, Quadratic, descend
     from dlsys.training_loop.run import Schedule, run_step
     from dlsys.training_loop.scaling import (
         Extremes,
@@ -57,7 +57,15 @@ if TYPE_CHECKING:
         shuffled,
         windows,
     )
-    from dlsys.training_loop.training import Record, evaluate, evaluation_share, steps_to, train
+    from dlsys.training_loop.training import (
+        Record,
+        decay_groups,
+        evaluate,
+        evaluation_share,
+        learn_text,
+        steps_to,
+        train,
+    )
     from dlsys.training_loop.update_rule import held_bytes
 
 lazy.exports(__name__)

@@ -14,11 +14,13 @@ from dlsys.model import GPT
 from dlsys.training_loop import (
     SGD,
     AdamW,
+    Bigram,
     Extremes,
     byte_tokens,
     corrupt,
     cosine,
     count_flops,
+    decay_groups,
     draw_batches,
     draw_losses,
     draw_schedules,
@@ -30,6 +32,7 @@ from dlsys.training_loop import (
     gradient_squares,
     hold_back,
     in_order,
+    learn_text,
     linear,
     linear_rule,
     model_state_bytes,
@@ -260,6 +263,27 @@ def test_training_learns_by_its_schedule_and_looks_when_it_should():
     assert all(r.norm > 0 for r in records)
 
 
+def test_a_text_is_learned_to_below_how_often_its_letters_occur():
+    text = TEXT * 6
+    _, records = learn_text(text, 120, TINY, batch=16, peak=1e-2, every=40)
+    counts = torch.bincount(byte_tokens(text)).float()
+    letters = counts[counts > 0] / len(text)
+    assert 0.3 < records[-1].held_back < 0.8 * float(-(letters * letters.log()).sum())
+    assert [r.step for r in records if r.held_back is not None] == [39, 79, 119]
+    assert records[11].rate == pytest.approx(records[12].rate) == 1e-2
+    assert records[-1].rate < 1.1e-3
+    again = learn_text(text, 2, TINY, batch=16)[1]
+    assert again[0].loss == pytest.approx(records[0].loss, rel=1e-6)
+
+
+def test_norms_and_biases_do_not_decay():
+    groups = decay_groups(GPT(TINY), 0.1)
+    assert [g["weight_decay"] for g in groups] == [0.1, 0.0]
+    assert sum(p.numel() for g in groups for p in g["params"]) == TINY.parameters()
+    assert {p.dim() for p in groups[0]["params"]} == {2}
+    assert {p.dim() for p in groups[1]["params"]} == {1}
+
+
 def test_training_in_micro_batches_is_training():
     def run(micro_batch):
         model = GPT(TINY).double()
@@ -282,6 +306,16 @@ def test_evaluation_is_the_mean_of_all_rows_changes_nothing_and_draws_nothing():
     assert model.training
     assert torch.equal(torch.get_rng_state(), state)
     assert all(p.grad is None for p in model.parameters())
+
+
+def test_a_bigram_model_learns_how_often_bytes_follow_each_other():
+    tokens = byte_tokens("abac" * 50)
+    model, rows = Bigram(), windows(tokens, 1)
+    assert evaluate(model, rows) == pytest.approx(math.log(256))
+    train(model, SGD(model.parameters(), 2.0), in_order(tokens, 199, 1), 600, max_norm=1e9)
+    after_a = model.scores[ord("a")].softmax(0)
+    assert after_a[ord("b")].item() == pytest.approx(0.5, abs=0.05)
+    assert evaluate(model, rows) == pytest.approx(0.5 * math.log(2), abs=0.03)
 
 
 def test_steps_to_a_loss():

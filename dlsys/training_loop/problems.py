@@ -1,4 +1,5 @@
-"""The simplest hard problem: a bowl that is far steeper in some directions than in others."""
+"""The least problems that still teach: a bowl that is steep in one direction and flat in another,
+and a model of language that is a table."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from dlsys.annotated import checked
 from dlsys.checks import count, positive, some, whole
@@ -36,6 +38,18 @@ class Quadratic(nn.Module):
     def forward(self) -> Tensor:
         """The height."""
         return self.weights @ self.hessian @ self.weights / 2
+
+
+class Bigram(nn.Module):
+    """Each byte from the one before: scores (256, 256), begun at zero. Convex, and quick."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = nn.Parameter(torch.zeros(256, 256))
+
+    def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """tokens and targets (b, s) -> the mean loss."""
+        return F.cross_entropy(self.scores[tokens].flatten(0, -2), targets.flatten())
 
 
 @checked
