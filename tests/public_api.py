@@ -656,6 +656,7 @@ LOOP: dict[str, dict[str, Any]] = {
         }
         for name in ("cosine", "exponential", "linear*", "s*_rule", "step_decay", "warm_up*")
     },
+    "training_loop.Bigram.forward": {"tokens": TOKENS, "targets": TOKENS},
     "training_loop.AdamW": {"params": Later(some_parameters)},
     "training_loop.IronLaw": {"utilization": 0.4},
     "training_loop.IronLaw.after": {"technique": training_loop.Technique("faster", 1.0, 2.0)},
@@ -800,6 +801,7 @@ OBJECTS: dict[str, Any] = {
     "zero.FullyShardedDataParallel": of_part(zero.FullyShardedDataParallel),
     "zero.ShardedOptimizer": of_part(zero.ShardedOptimizer),
     "zero.StepPlan": STEPS,
+    "training_loop.Bigram": training_loop.Bigram(),
     "training_loop.IronLaw": training_loop.IronLaw(1e20, 1e15, 0.4),
     **{
         f"training_loop.{name}": getattr(training_loop, name)(some_parameters())
@@ -829,7 +831,7 @@ NOT_CALLED = {
             *("*GPT.positions_of", "*GPT.read_out", "*GPT.rotation", "*GPT.stream_shape"),
             *("pipeline_parallel.Stage.forward", "pipeline_parallel.Stage.message"),
             *("recomputation.Rerun.forward", "recomputation.Rerun.backward"),
-            *("training_loop.*.update"),
+            "training_loop.*.update",
         ),
         INSIDE,
     ),

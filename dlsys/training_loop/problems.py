@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dlsys.annotated import checked
-from dlsys.checks import count, positive, some, whole
+from dlsys.checks import count, positive, refuse_what, some, whole
+from dlsys.tensors import among, indices, of_shape
 
 
 class Quadratic(nn.Module):
@@ -47,9 +48,16 @@ class Bigram(nn.Module):
         super().__init__()
         self.scores = nn.Parameter(torch.zeros(256, 256))
 
+    @checked
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """tokens and targets (b, s) -> the mean loss."""
-        return F.cross_entropy(self.scores[tokens].flatten(0, -2), targets.flatten())
+        indices("tokens", tokens)
+        indices("targets", targets)
+        if not tokens.numel() or tokens.is_meta or targets.is_meta or tokens.shape != targets.shape:
+            both = f"{of_shape(tokens)} and {of_shape(targets)}"
+            refuse_what("tokens and targets", both, "both (b, s) bytes")
+        with among("tokens", tokens, 256), among("targets", targets, 256):
+            return F.cross_entropy(self.scores[tokens].flatten(0, -2), targets.flatten())
 
 
 @checked

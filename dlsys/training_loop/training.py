@@ -80,7 +80,7 @@ def train(
 @checked
 def learn_text(
     text: str,
-    steps: int = 600,
+    steps: int = 500,
     spec: TransformerSpec = SMALL,
     batch: int = 16,
     peak: float = 3e-3,
@@ -96,6 +96,10 @@ def learn_text(
     if spec.vocab < 256:
         refuse_what("spec", f"of a vocab of {spec.vocab}", "of at least 256, for all bytes")
     positive("peak", peak)
+    if peak > 1:
+        refuse("peak", peak, "at most 1, which is far too much already")
+    if len(text) <= 2 * spec.sequence + 2:
+        refuse_what("text", f"of {len(text)} letters", f"of more than {2 * spec.sequence + 2}")
     learned, held = hold_back(byte_tokens(text))
     rows = shuffled(learned, batch, spec.sequence, seed)
     look = windows(held, min(spec.sequence, len(held) - 2))
