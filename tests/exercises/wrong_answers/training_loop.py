@@ -48,20 +48,14 @@ ESTIMATE = f"""
     {TRACE_AND_SQUARE}
     return trace / square"""
 RUNS = 'runs = {"A": "climbs", "B": "right", "C": "micro-batches", "D": "anew"}'
-STATE = "adafactor = {}\nmuon = {}\ngalore = {}\nshort = {}\nadamw_parts = {}\nmuon_parts = {}\nlast_counts = {}\nflops = {}"
+STATE = "muon = {}\ngalore = {}\nshort = {}\nadamw_parts = {}\nmuon_parts = {}\nflops = {}\nmoved_bytes = {}\ntokens = {}"
 HIDDEN, TABLE = 28 * (4 * 2048 * 2048 + 2 * 2048 * 6144), 50_000 * 2048
 ALL, SHORTER, LONGER = HIDDEN + TABLE, 28 * 6 * 2048, 28 * (4 * 2048 + 2 * 6144)
-FACTORED = 4 * (SHORTER + LONGER + 50_000 + 2048)
-STATE_RIGHT = [
-    FACTORED,
-    4 * HIDDEN + 8 * TABLE,
-    4 * 256 * (SHORTER + 2 * LONGER) + 8 * TABLE,
-    18 * ALL - 22.7e9,
-    0,
-    63,
-    0.008,
-    1,
-]
+MUON = 4 * HIDDEN + 8 * TABLE
+MOVED = 12 * ALL + 2 * MUON
+WORTH = MOVED / 1.2e12 * 60e12 / (6 * ALL)
+GALORE = 4 * 256 * (SHORTER + 2 * LONGER) + 8 * TABLE
+STATE_RIGHT = [MUON, GALORE, 18 * ALL - 22.7e9, 0, 63, 1, MOVED, WORTH]
 
 
 def one_wrong(
@@ -435,6 +429,16 @@ BANK = {
         *in_place_of(
             "return peak * (step + 1) / warm_up",
             ("from zero", "return peak * step / warm_up", "a step for nothing"),
+            (
+                "from zero to the peak",
+                "return peak * step / max(1, warm_up - 1)",
+                "a step for nothing",
+            ),
+            (
+                "a part above least",
+                "return least + (peak - least) * (step + 1) / warm_up",
+                "begins above least",
+            ),
             ("from least", "return least + (peak - least) * step / warm_up", "begins at least"),
             ("the peak at once", "return peak", "There is no warm-up"),
             (
@@ -449,6 +453,11 @@ BANK = {
                 "one late",
                 "part = min(1.0, (step - warm_up + 1) / (steps - warm_up + 1))",
                 "ends one update after it",
+            ),
+            (
+                "the chapter's",
+                "part = min(1.0, (step - warm_up) / (steps - warm_up))",
+                "So the chapter's warm_up_cosine",
             ),
             (
                 "the peak twice",
@@ -546,21 +555,6 @@ BANK = {
             STATE,
             STATE_RIGHT,
             0,
-            ("v in full", 4 * ALL, "two vectors"),
-            ("without the embedding", 4 * (SHORTER + LONGER), "as any other matrix"),
-            ("numbers", FACTORED // 4, "Each has four bytes"),
-            ("rows alone", 4 * (SHORTER + 50_000), "rows alone"),
-            ("two of it", 2 * FACTORED, "twice as much"),
-            (
-                "AdamW for the embedding",
-                4 * (SHORTER + LONGER) + 8 * TABLE,
-                "leaves the embedding to AdamW",
-            ),
-        ),
-        *one_wrong(
-            STATE,
-            STATE_RIGHT,
-            1,
             ("AdamW", 8 * ALL, "AdamW's"),
             ("Muon everywhere", 4 * ALL, "one average of the embedding"),
             ("hidden alone", 4 * HIDDEN, "The embedding is forgotten"),
@@ -570,7 +564,7 @@ BANK = {
         *one_wrong(
             STATE,
             STATE_RIGHT,
-            2,
+            1,
             ("AdamW again", 8 * ALL, "in full"),
             ("no projection", 8 * 256 * LONGER + 8 * TABLE, "has to be kept"),
             (
@@ -590,9 +584,9 @@ BANK = {
         *one_wrong(
             STATE,
             STATE_RIGHT,
-            3,
+            2,
             ("without a sequence", 18 * ALL - 24e9, "without any sequence"),
-            ("the whole batch", 18 * ALL + 300e9 - 24e9, "the whole batch at once"),
+            ("the whole batch", 18 * ALL + 250 * 1.3e9 - 24e9, "the whole batch at once"),
             ("what there is", 18 * ALL + 1.3e9, "all that it takes"),
             ("negative", 24e9 - 1.3e9 - 18 * ALL, "The sign"),
             ("GB, not bytes", 0.282, "bytes are asked for"),
@@ -600,7 +594,7 @@ BANK = {
         *one_wrong(
             STATE,
             STATE_RIGHT,
-            4,
+            3,
             ("250 parts", 250, "short as before"),
             ("more than 250", 500, "nothing smaller than a sequence"),
             ("two parts", 2, "is it that which is too large"),
@@ -608,7 +602,7 @@ BANK = {
         *one_wrong(
             STATE,
             STATE_RIGHT,
-            5,
+            4,
             ("rounded down", 62, "leave two sequences over"),
             ("a part of a micro-batch", 62.5, "come whole"),
             ("five at once", 50, "do not fit"),
@@ -619,19 +613,32 @@ BANK = {
         *one_wrong(
             STATE,
             STATE_RIGHT,
+            5,
+            ("once for each", 63, "passes once forward"),
+            ("a third more", 4 / 3, "what recomputation takes"),
+            ("less", 1 / 63, "passes once forward"),
+        ),
+        *one_wrong(
+            STATE,
+            STATE_RIGHT,
             6,
-            ("as any other", 1 / 63, "one of all micro-batches"),
-            ("half of another", 0.5, "beside another micro-batch"),
-            ("a full one", 4 / 250, "So much does a full one"),
-            ("a percentage", 0.8, "not a percentage"),
+            ("AdamW moves", 28 * ALL, "AdamW's"),
+            ("state once", 12 * ALL + MUON, "it is written, too"),
+            ("gradients written", 16 * ALL + 2 * MUON, "leaves them as they are"),
+            ("weights once", 8 * ALL + 2 * MUON, "they are written, too"),
+            ("state alone", 2 * MUON, "the state alone"),
+            ("in half as many bytes", 10 * ALL + 2 * MUON, "gradients of 16 bits"),
         ),
         *one_wrong(
             STATE,
             STATE_RIGHT,
             7,
-            ("once for each", 63, "passes once forward"),
-            ("a third more", 4 / 3, "what recomputation takes"),
-            ("less", 1 / 63, "passes once forward"),
+            ("AdamW's worth", 28 / 1.2e12 * 60e12 / 6, "So it is for AdamW"),
+            ("all of the peak", WORTH / 0.4, "at the device's peak"),
+            ("forward alone", 3 * WORTH, "forward alone"),
+            ("seconds of it", MOVED / 1.2e12, "These are the seconds"),
+            ("upside down there", 1 / WORTH, "Upside down"),
+            ("a kilo off", 1000 * WORTH, "Milliseconds and seconds"),
         ),
     ],
     "batch": [
@@ -681,6 +688,7 @@ BANK = {
         *numbers_of_six(
             "faster = 30_000 / steps",
             ("four times", 4, "not a quarter of the steps"),
+            ("both at once", 10, "so that a step takes as long"),
             ("samples for time", 1.6, "by how much samples"),
             ("the inverse of it", 0.4, "Its inverse"),
             ("fastest of all", 5, "any number of devices"),
@@ -924,7 +932,7 @@ RIGHT = {
         ),
         ("in capitals", '"A": "Climbs"', '"A": "climbs"'),
     ],
-    "state": [("rounded", STATE.format(3.9e6, 5.5e9, 2.3e9, 2.8e8, 0, 63, 0.008, 1.0))],
+    "state": [("rounded", STATE.format(5.5e9, 2.3e9, 2.8e8, 0, 63, 1.0, 2.6e10, 170))],
     "batch": [
         (
             "by a variance",
