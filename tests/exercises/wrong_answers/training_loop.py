@@ -144,7 +144,7 @@ BANK = {
         ),
         *in_place_of(
             "taken = [0] * len(weights)",
-            ("steps counted from 0", "taken = [-1] * len(weights)", "counts the first step as 0"),
+            ("steps counted from 0", "taken = [-1] * len(weights)", "With t = 0"),
         ),
         *in_place_of(
             "taken[i] += 1",
@@ -195,6 +195,30 @@ BANK = {
             f"{DECAY}\n            {AFTER_DECAY}",
         ),
         Wrong("one buffer for all weights", ONE_BUFFER, "share one buffer"),
+        *in_place_of(
+            "root = (v[i] / (1 - b2 ** taken[i])).sqrt() + eps",
+            (
+                "eps twice",
+                "root = (v[i] / (1 - b2 ** taken[i]) + eps).sqrt() + eps",
+                "eps is added twice",
+            ),
+        ),
+        *in_place_of(
+            "m = [torch.zeros_like(w) for w in weights]\n    v = [torch.zeros_like(w) for w in weights]",
+            (
+                "m is v",
+                "m = v = [torch.zeros_like(w) for w in weights]",
+                "an average of squares alone",
+            ),
+        ),
+        *in_place_of(
+            "if g is None:",
+            (
+                "the whole step is left out",
+                "if any(one is None for one in step):",
+                "no other weight moves",
+            ),
+        ),
         *in_place_of(
             "if g is None:\n                continue",
             (
@@ -250,6 +274,12 @@ BANK = {
                 "The moments are cut, too",
             ),
             (
+                "the rate in the moment",
+                "moments[i] = 0.9 * moments[i] + lr * factor * g",
+                "into the moment",
+            ),
+            ("fades before the look", "moments[i] = 0.81 * moments[i] + factor * g", "fade twice"),
+            (
                 "an average",
                 "moments[i] = 0.9 * moments[i] + 0.1 * factor * g",
                 "0.1 of the gradient",
@@ -258,6 +288,11 @@ BANK = {
         ),
         *in_place_of(
             "weights[i] = weights[i] - lr * moments[i]",
+            (
+                "Nesterov",
+                "weights[i] = weights[i] - lr * (0.9 * moments[i] + factor * g)",
+                "looks a step ahead",
+            ),
             (
                 "by the gradient",
                 "weights[i] = weights[i] - lr * factor * g",
@@ -301,6 +336,11 @@ BANK = {
         *in_place_of(
             "if not math.isfinite(norm):\n        return weights, moments, taken, norm",
             ("no look at it", "pass", "inf or NaN"),
+            (
+                "skipped if too long",
+                "if not math.isfinite(norm) or norm > limit:\n        return weights, moments, taken, norm",
+                "is shortened, and taken",
+            ),
             (
                 "NaN alone",
                 "if math.isnan(norm):\n        return weights, moments, taken, norm",
@@ -414,6 +454,28 @@ BANK = {
             ("never clipped in three", "    pass", "longer than the limit"),
         ),
         *in_place_of(
+            PART_OF_THE_BATCH,
+            ("half a gradient", "gradient += x.T @ error / tokens", "half the gradient"),
+            (
+                "the last part alone",
+                "gradient = 2 * x.T @ error / tokens",
+                "of the last part alone",
+            ),
+            (
+                "shares by rows",
+                "gradient += 2 * x.T @ error / max(1.0, real.sum()) * len(y) / sum(len(one) for _, one, _ in parts)",
+                "counts for its rows",
+            ),
+        ),
+        *in_place_of(
+            "return w - lr * gradient",
+            ("uphill in parts", "return w + lr * gradient", "goes up"),
+        ),
+        *in_place_of(
+            CUT,
+            ("cut number by number", "gradient = gradient.clamp(-limit, limit)", "cut by itself"),
+        ),
+        *in_place_of(
             "error = (x @ w - y) * real",
             ("padding is learned", "error = x @ w - y", "Padding is learned"),
         ),
@@ -426,6 +488,14 @@ BANK = {
         Wrong("a step for each part", A_STEP_EACH, "a step for each part", REPAIRED),
     ],
     "rate": [
+        *in_place_of(
+            "if step < warm_up:",
+            (
+                "all over again",
+                "step = step % steps\n    if step < warm_up:",
+                "starts over, with its warm-up",
+            ),
+        ),
         *in_place_of(
             "return peak * (step + 1) / warm_up",
             ("from zero", "return peak * step / warm_up", "a step for nothing"),
@@ -463,6 +533,16 @@ BANK = {
                 "the peak twice",
                 "part = min(1.0, (step - warm_up) / (steps - warm_up - 1))",
                 "stands for two updates",
+            ),
+            (
+                "starts over at its end",
+                "part = (step - warm_up + 1) / (steps - warm_up) % 1.0",
+                "starts over where",
+            ),
+            (
+                "least by a jump",
+                "if step >= steps - 1:\n        return least\n    part = (step - warm_up) / (steps - warm_up)",
+                "by a jump",
             ),
             (
                 "over all updates",
@@ -578,6 +658,11 @@ BANK = {
                 "projects the longer side",
             ),
             ("rank 128", 4 * 128 * (SHORTER + 2 * LONGER) + 8 * TABLE, "with rank 128"),
+            (
+                "the embedding, too",
+                4 * 256 * (SHORTER + 2 * LONGER + 2048 + 2 * 50_000),
+                "takes in full",
+            ),
             ("one moment", 4 * 256 * (SHORTER + LONGER) + 8 * TABLE, "two averages"),
             ("numbers of GaLore", 256 * (SHORTER + 2 * LONGER) + 2 * TABLE, "Each has four bytes"),
         ),
@@ -625,6 +710,7 @@ BANK = {
             ("AdamW moves", 28 * ALL, "AdamW's"),
             ("state once", 12 * ALL + MUON, "it is written, too"),
             ("gradients written", 16 * ALL + 2 * MUON, "leaves them as they are"),
+            ("one average for all", 20 * ALL, "The embedding has two"),
             ("weights once", 8 * ALL + 2 * MUON, "they are written, too"),
             ("state alone", 2 * MUON, "the state alone"),
             ("in half as many bytes", 10 * ALL + 2 * MUON, "gradients of 16 bits"),
