@@ -28,15 +28,18 @@ REPAIRED = """gradient = torch.zeros_like(w)
     for x, y, real in parts:
         error = (x @ w - y) * real
         gradient += 2 * x.T @ error / tokens
-    gradient *= min(1.0, limit / float(gradient.norm()))
+    gradient *= torch.clamp(limit / gradient.norm(), max=1.0)
     return w - lr * gradient"""
+ACTIONS = """actions = [("zero", -1, 0.0), ("forward", 0, 0.75), ("backward", 0, 0.75),
+           ("forward", 1, 0.25), ("backward", 1, 0.25),
+           ("clip", -1, 0.0), ("update", -1, 0.0), ("rate", -1, 0.0)]"""
 A_STEP_EACH = """for x, y, real in parts:
         gradient = 2 * x.T @ ((x @ w - y) * real) / max(1.0, float(real.sum()))
         gradient *= min(1.0, limit / max(1e-9, float(gradient.norm())))
         w = w - lr * gradient
     return w"""
 PART_OF_THE_BATCH = "gradient += 2 * x.T @ error / tokens"
-CUT = "gradient *= min(1.0, limit / float(gradient.norm()))"
+CUT = "gradient *= torch.clamp(limit / gradient.norm(), max=1.0)"
 PARTS = "right = {}\nfaultys = {}\nsgd_longer = {}\nadam_longer = {}"
 PARTS_RIGHT = [1.25, 0.5, 2.5, 1]
 TRACE_AND_SQUARE = """trace = (one - all_of_them) / (1 / micro_batch - 1 / large)
@@ -80,6 +83,17 @@ def numbers_of_three(place: int, *wrong: tuple[str, object, str]) -> list[Wrong]
     return in_place_of(
         finds[place], *((what, f"{name} = {came}", hint) for what, came, hint in wrong)
     )
+
+
+def actions(*wrong: tuple[str, dict[str, str], str]) -> list[Wrong]:
+    """Answers to question 3 whose actions differ by these replacements: misconception and hint."""
+    several = []
+    for name, replaced, hint in wrong:
+        source = ACTIONS
+        for old, new in replaced.items():
+            source = source.replace(old, new)
+        several.append((name, source, hint))
+    return in_place_of(ACTIONS, *several)
 
 
 def numbers_of_six(line: str, *wrong: tuple[str, object, str]) -> list[Wrong]:
@@ -417,6 +431,30 @@ BANK = {
             ("the root of it", 2, "root of v"),
             ("clipped", 2.5, "without clipping"),
             ("shorter", 0.25, "by 16"),
+        ),
+        *actions(
+            ("half each", {"0.75": "0.5", "0.25": "0.5"}, "counts for half"),
+            (
+                "clipped twice",
+                {"0.75),\n": '0.75), ("clip", -1, 0.0),\n'},
+                "the batch's gradient that counts",
+            ),
+            ("rate for each", {"0.75),\n": '0.75), ("rate", -1, 0.0),\n'}, "It counts updates"),
+            ("nothing set to zero", {'("zero", -1, 0.0), ': ""}, "those of the step before"),
+            ("no clipping at all", {'("clip", -1, 0.0), ': ""}, "is an action, too"),
+            (
+                "clipped after the update",
+                {
+                    '("clip", -1, 0.0), ("update", -1, 0.0)': '("update", -1, 0.0), ("clip", -1, 0.0)'
+                },
+                "before it is clipped",
+            ),
+            ("one is not passed back", {'("backward", 1, 0.25),': ""}, "no backward pass"),
+            (
+                "a kind of its own",
+                {'("clip", -1, 0.0)': '("clip", -1, 0.0), ("sum", -1, 0.0)'},
+                "What came says",
+            ),
         ),
         *in_place_of(
             PART_OF_THE_BATCH,
@@ -907,6 +945,8 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
         ("a list for the norm", "return weights, moments, 8, [1.0]", "The norm should be a number"),
     ],
     "parts": [
+        ("names alone", 'actions = ["zero", "forward", "backward"]', "should be a list of tuples", ACTIONS),
+        ("a share too few", 'actions = [("zero", -1), ("forward", 0)]', "in it, [0] is a tuple of 2", ACTIONS),
         ("a pair", "return w - lr * gradient, gradient", "should be a tensor", "return w - lr * gradient"),
         ("a column", "return (w - lr * gradient)[:, None]", "of shape (4,); (4, 1) came", "return w - lr * gradient"),
         ("a list of numbers", "return (w - lr * gradient).tolist()", "it is a list of 4", "return w - lr * gradient"),
@@ -988,6 +1028,11 @@ RIGHT = {
         ),
     ],
     "parts": [
+        (
+            "the package's plan",
+            "from dlsys.training_loop import step_plan\nactions = list(step_plan([30, 10]).actions)",
+            ACTIONS,
+        ),
         (
             "by shares of means",
             """gradient = torch.zeros_like(w)
