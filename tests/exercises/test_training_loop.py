@@ -1,6 +1,7 @@
 """The exercises on the training loop: their figures are those of the package, and what holds for all."""
 
 import math
+import re
 from random import Random
 
 import pytest
@@ -183,13 +184,20 @@ def test_the_four_runs_report_the_rates_of_what_is_the_matter_with_them() -> Non
         "climbs": lambda u: rate(last - abs(last - u), **planned_less),
         "anew": lambda u: rate(u - answers["anew"] * (u >= answers["anew"]), **PLANNED),
     }
-    (cell,) = [c for c in load("solutions", "training_loop")["cells"] if c["id"] == "rate-question"]
-    rows = [line.strip(" |\n").split(" | ") for line in cell["source"] if line.startswith("| ")]
-    updates = [int(u.replace(",", "")) for u in rows[0][1:]]
+    lines = question("rate").splitlines()
+    rows = [line.strip(" |").split(" | ") for line in lines if line.startswith("| ")]
+    updates = [int(u) for u in rows[0][1:]]
     assert [row[0] for row in rows[1:]] == [*"ABCD"]
     for name, *shown in rows[1:]:
         matter = of[answers["runs"][name]]
         assert shown == [f"{1e4 * matter(u):.3g}" for u in updates]
+
+
+def question(answer: str) -> str:
+    """The text of a question, without commas in its numbers."""
+    cells = load("solutions", "training_loop")["cells"]
+    (text,) = ["".join(c["source"]) for c in cells if c["id"] == f"{answer}-question"]
+    return re.sub(r"(?<=\d),(?=\d{3})", "", text)
 
 
 SHAPES = [(2048, 2048)] * 28 * 4 + [(2048, 6144)] * 28 * 2
@@ -197,7 +205,9 @@ TABLE = [(50_000, 2048)]
 
 
 def test_the_state_of_the_exercises_is_that_of_the_package() -> None:
-    answers = solved("training_loop")
+    answers, text = solved("training_loop"), question("state")
+    assert "28 layers, each with four matrices of 2048 by 2048 and two of 2048 by 6144" in text
+    assert "an embedding of 50000 by 2048" in text
     beside = state_bytes("adamw", TABLE)
     assert answers["muon"] == state_bytes("muon", SHAPES) + beside
     assert answers["galore"] == state_bytes("galore", SHAPES, rank=256) + beside
