@@ -52,7 +52,6 @@ UNITS = {"a": 8, "b": 16}
 MODEL = GPT(TINY)
 STEPS = zero.step_plan(3, UNITS, 4)
 CHAIN, SEGMENTS = recomputation.uniform(4), recomputation.segments(4, 2)
-REMADE = recomputation.remade(TINY)[0]
 ALONE = pipeline_parallel.gpipe(1, 2)
 TOKENS = torch.zeros(2, 4, dtype=torch.long)
 DOUBLE = recomputation.Graph(
@@ -450,7 +449,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "recomputation.Chain": {"layers": CHAIN.layers},
     "recomputation.Layer": {"name": "a", "input_bytes": 1, "saved_bytes": 2},
     "recomputation.Plan.[dp]*": {"chain": recomputation.uniform(1)},
-    "recomputation.Remade.seconds": {"number_format": "bf16"},
     "recomputation.against_tensor_parallel": {"tensor_parallel": 2},
     "recomputation.draw_front": {"points": recomputation.front(CHAIN)},
     "recomputation.micro_batch_overhead": {"share": 0.3, "parts": 2},
@@ -511,8 +509,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "zero.FullyShardedDataParallel": {"module": Later(lambda: torch.nn.Linear(2, 2))},
     "zero.FullyShardedDataParallel.clip_grad_norm_": {"max_norm": 1.0},
     "zero.FullyShardedDataParallel.load*": {"state_dict": torch.nn.Linear(2, 2).state_dict()},
-    "zero.FullyShardedDataParallel.load_sh*": {
-        "state_dict": {"weight": torch.ones(4), "bias": torch.ones(2)}
+    "zero.FullyShardedDataParallel.load_local_shards": {
+        "states": {
+            "weight": {"weight": zero.LocalShard(torch.ones(4), 0, (2, 2))},
+            "bias": {"weight": zero.LocalShard(torch.ones(2), 0, (2,))},
+        }
     },
     "zero.StepPlan.shard": {"unit": 0},
     "zero.StepPlan.times": {"kind": "gather"},
@@ -525,10 +526,13 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "zero.ShardedOptimizer": {"params": Later(some_parameters), "optimizer_cls": torch.optim.SGD},
     "zero.ShardedOptimizer.add*": {"param_group": Later(lambda: {"params": some_parameters()})},
     "zero.ShardedOptimizer.clip*": {"max_norm": 1.0},
-    "zero.ShardedOptimizer.load*": {"state_dict": torch.optim.SGD(some_parameters()).state_dict()},
-    "zero.merge_state_dicts": {
-        "shards": [{"rank": 0, "ranks": 1, "state": {}, "param_groups": []}],
+    "zero.ShardedOptimizer.load_local_shards": {
+        "states": {
+            "0": {"weight": zero.LocalShard(torch.ones(4), 0, (2, 2))},
+            "1": {"weight": zero.LocalShard(torch.ones(2), 0, (2,))},
+        }
     },
+    "zero.ShardedOptimizer.load*": {"state_dict": torch.optim.SGD(some_parameters()).state_dict()},
     "zero.tokens_to_*": {"bandwidth": 1e9},
     "zero.step_plan": {"stage": 3, "units": UNITS},
     "resilience.AsyncSaver*": {"folder": "saved beside", "state": {"w": torch.ones(2)}, "step": 1},
@@ -814,7 +818,7 @@ OBJECTS: dict[str, Any] = {
     "world.Timeline": RUN.timeline,
     "world.Traffic": RUN.traffic,
 }
-OBJECTS |= {"recomputation.Plan": recomputation.keep_all(1), "recomputation.Remade": REMADE}
+OBJECTS |= {"recomputation.Plan": recomputation.keep_all(1)}
 GIVEN = "functions of the package make it, out of what they have checked"
 INSIDE = "a part of what the package is built of, called by itself alone"
 # What is not called, and why; patterns of names.
@@ -830,7 +834,6 @@ NOT_CALLED = {
             *("pipeline_parallel.DeferredWeights.*", "model.[!G]*", "*GPT.embed", "*GPT.initial"),
             *("*GPT.positions_of", "*GPT.read_out", "*GPT.rotation", "*GPT.stream_shape"),
             *("pipeline_parallel.Stage.forward", "pipeline_parallel.Stage.message"),
-            *("recomputation.Rerun.forward", "recomputation.Rerun.backward"),
             "training_loop.*.update",
         ),
         INSIDE,
@@ -860,7 +863,6 @@ NOT_CALLED = {
             *("recomputation.Execution", "recomputation.Keeping", "recomputation.Lifetime*"),
             *("recomputation.Best", "recomputation.Law", "recomputation.Moment"),
             *("recomputation.OffloadPrice", "recomputation.Optimum", "recomputation.Price"),
-            "recomputation.Remade",
             *("resilience.Found", "resilience.Majority", "resilience.Shares", "resilience.Slow"),
             *("resilience.SimulatedRun", "resilience.Stretch"),
             *("training_loop.Extremes", "training_loop.Record"),
@@ -875,6 +877,7 @@ NOT_CALLED = {
                 "resilience.TensorEntry",
                 "zero.Flat",
                 "zero.Held",
+                "zero.LocalShard",
                 "zero.Piece",
                 "zero.Price",
                 "zero.Resident",
