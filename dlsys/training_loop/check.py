@@ -20,14 +20,14 @@ def check(plan: StepPlan) -> None:
     last = max(place for place, kind in enumerate(kinds) if kind == "backward")
     for kind, why in (
         ("zero", "what is set to zero later is lost"),
-        ("reduce", "one sum after the last backward pass gives the same gradient"),
+        ("reduce", "gradients are summed over ranks once, when all of them are there"),
         ("clip", "the norm is that of the whole batch's gradient"),
         ("update", "micro-batches share one update"),
         ("rate", "a schedule counts updates"),
     ):
         places = [place for place, other in enumerate(kinds) if other == kind]
         if len(places) > 1:
-            raise ValueError(f"The step has {len(places)} times {kind}; {why}.")
+            raise ValueError(f"The step has {kind} {len(places)} times; {why}.")
         if places and kind != "zero" and places[0] < last:
             raise ValueError(f"{kind} comes before the last backward pass; {why}.")
     _order(kinds)

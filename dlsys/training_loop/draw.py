@@ -73,11 +73,11 @@ def draw_spans(axes: Axes, spans: Sequence[Span], longest: float) -> None:
 
 @checked
 def draw_losses(
-    curves: Mapping[str, Sequence[float]], along: str = "step", log: bool = False
+    curves: Mapping[str, Sequence[float]], along: str = "step", log: bool = False, up: str = "loss"
 ) -> Figure:
     """Losses, a line for each named run, over what `along` calls the horizontal axis.
 
-    A curve is a loss for each step, from 1 on.
+    `up` names the other axis. A curve is a loss for each step, from 1 on.
     """
     some("curves", curves)
     figure, (axes,) = closed_figure(7, 3.6)
@@ -88,7 +88,7 @@ def draw_losses(
     if log:
         axes.set_yscale("log")
     axes.set_xlabel(along)
-    axes.set_ylabel("loss")
+    axes.set_ylabel(up)
     axes.grid(color=GRID)
     axes.legend(fontsize="small")
     return figure

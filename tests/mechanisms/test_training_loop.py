@@ -134,6 +134,32 @@ def test_ranks_are_summed_once_after_the_last_backward_pass():
     assert "reduce" not in [a.kind for a in step_plan([4]).actions]
 
 
+def gradient_of_ranks(sizes: list[int], often: bool, mean: bool) -> torch.Tensor:
+    """Of 16 rows on two ranks; reduced once, or also after each earlier micro-batch."""
+    x = torch.arange(64.0).view(16, 4)
+    models, parts = (Linear(), Linear()), [half.split(sizes) for half in x.split(8)]
+    plan = step_plan(sizes, ranks=2, clip=False)
+    for action in plan.actions:
+        for model, mine in zip(models, parts, strict=True):
+            if action.kind == "backward":
+                (
+                    model.loss(mine[action.micro_batch]) * action.share / (1 if mean else 2)
+                ).backward()
+        last = action.micro_batch == len(sizes) - 1
+        if action.kind == "reduce" or (often and action.kind == "backward" and not last):
+            total = (models[0].w.grad + models[1].w.grad) / (2 if mean else 1)
+            for model in models:
+                model.w.grad.copy_(total)
+    return models[0].w.grad
+
+
+def test_a_sum_over_ranks_after_each_micro_batch_sums_again_what_was_summed_and_a_mean_does_not():
+    whole = gradient_of([16])
+    assert torch.equal(gradient_of_ranks([4, 4], often=False, mean=False), whole)
+    assert torch.equal(gradient_of_ranks([4, 4], often=True, mean=True), whole)
+    assert not torch.equal(gradient_of_ranks([4, 4], often=True, mean=False), whole)
+
+
 GOOD = step_plan([4, 12], ranks=2)
 ZERO, F0, B0, F1, B1, REDUCE, CLIP, UPDATE, RATE = GOOD.actions
 
@@ -143,15 +169,18 @@ ZERO, F0, B0, F1, B1, REDUCE, CLIP, UPDATE, RATE = GOOD.actions
     [
         ((F0, B0, F1, B1, UPDATE), "does not begin with zero"),
         ((), "does not begin with zero"),
-        ((ZERO, F0, B0, ZERO, F1, B1, UPDATE), "2 times zero; what is set to zero later is lost"),
+        ((ZERO, F0, B0, ZERO, F1, B1, UPDATE), "zero 2 times; what is set to zero later is lost"),
         ((ZERO, F0, B0, UPDATE), "Micro-batch 1 has no backward pass"),
         ((ZERO, F0, B0, B0, F1, B1, UPDATE), "backward 0 comes twice"),
         ((ZERO, B0, F0, F1, B1, UPDATE), "backward 0 comes before forward 0"),
-        ((ZERO, F0, B0, REDUCE, F1, B1, REDUCE, UPDATE), "2 times reduce; one sum after the last"),
+        (
+            (ZERO, F0, B0, REDUCE, F1, B1, REDUCE, UPDATE),
+            "reduce 2 times; gradients are summed over ranks once",
+        ),
         ((ZERO, F0, B0, REDUCE, F1, B1, UPDATE), "reduce comes before the last backward pass"),
         ((ZERO, F0, B0, CLIP, F1, B1, UPDATE), "clip comes before the last backward pass"),
-        ((ZERO, F0, B0, RATE, F1, B1, UPDATE, RATE), "2 times rate; a schedule counts updates"),
-        ((ZERO, F0, B0, UPDATE, F1, B1, UPDATE), "2 times update"),
+        ((ZERO, F0, B0, RATE, F1, B1, UPDATE, RATE), "rate 2 times; a schedule counts updates"),
+        ((ZERO, F0, B0, UPDATE, F1, B1, UPDATE), "update 2 times"),
         ((ZERO, F0, B0, F1, B1), "no update"),
         ((ZERO, F0, B0, F1, B1, UPDATE, CLIP), "in another order"),
         ((ZERO, F0, B0._replace(share=0.5), F1, B1, UPDATE), "4 of 16 tokens"),

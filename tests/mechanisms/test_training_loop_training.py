@@ -167,6 +167,18 @@ def test_steps_that_do_not_fall_with_the_batch_say_nothing():
     assert useful_micro_batches(1, 8) == 1
 
 
+def test_one_device_is_soonest_done_far_below_the_critical_batch():
+    """Its time: steps to the loss, each of as many samples and an update that is worth u of them."""
+    found, update = Extremes(1000.0, 400_000.0), 4.0
+    batches = [2**k for k in range(12)]
+    time = [(found.least_steps + found.least_samples / b) * (b + update) for b in batches]
+    assert batches[time.index(min(time))] == pytest.approx(
+        (update * found.critical_batch) ** 0.5, rel=0.5
+    )
+    assert time[batches.index(512)] > 1.8 * min(time)
+    assert useful_micro_batches(found.critical_batch, 4) == 100
+
+
 def test_accumulated_gradients_measure_the_noise_that_was_put_in():
     """Gradients of samples are 3 along all 16 weights, with a variance of 4 each."""
     stream = torch.Generator().manual_seed(0)
