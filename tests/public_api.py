@@ -920,6 +920,7 @@ FREE = {
     "units.Catalogue.kind",
     "training_loop.byte_tokens.text",
     "training_loop.draw_losses.along",
+    "training_loop.draw_losses.up",
     "training_loop.learn_text.text",
     "exercises.plain.where",
     "folder",

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, positive, refuse, refuse_what, some
+from dlsys.checks import at_least, positive, refuse, refuse_what, some, text
 from dlsys.figures import closed_figure, time_unit
 from dlsys.palette import GRID, GROUND, INK, LINES, MUTED
 from dlsys.training_loop.plan import StepPlan
@@ -80,6 +80,8 @@ def draw_losses(
     `up` names the other axis. A curve is a loss for each step, from 1 on.
     """
     some("curves", curves)
+    for name, label in (("along", along), ("up", up)):
+        text(name, label)
     figure, (axes,) = closed_figure(7, 3.6)
     for (name, losses), (color, style, _) in zip(curves.items(), cycle(LINES), strict=False):
         for loss in losses:

@@ -238,6 +238,14 @@ def test_weight_decay_is_apart_from_the_gradient_in_adamw_and_divided_by_it_in_a
     assert weight_after(TORCH.Adam, 1e3) == pytest.approx(0.9)  # the decay has vanished
 
 
+def test_an_epsilon_that_fp16_rounds_to_zero_makes_a_weight_without_gradients_nan():
+    for dtype, lost in ((torch.float32, False), (torch.float16, True)):
+        weights = nn.Parameter(torch.ones(2, dtype=dtype))
+        weights.grad = torch.zeros(2, dtype=dtype)
+        AdamW([weights], lr=0.1, eps=1e-8).step()
+        assert weights.isnan().all().item() is lost
+
+
 def test_the_square_root_before_epsilon_and_the_correction_make_the_first_step_the_rate():
     """Without both, a gradient of 1 moves a weight by 3.16 rates, and one of 1e-3 by another part."""
 
