@@ -218,6 +218,24 @@ def test_an_update_streams_its_tensors_number_by_number_and_is_bound_by_memory(
     assert not found.operations & {"index", "gather", "scatter"}
 
 
+def test_torchs_adamw_launches_eight_operations_for_each_tensor_one_by_one():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Launches(TorchDispatchMode):
+        number = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            self.number += bool(isinstance(out, torch.Tensor) and out.dim())
+            return out
+
+    params, optimizer = after(lambda p: TORCH.AdamW(p, foreach=False), [(4, 3), (5,), (6,)], 1)
+    give_gradients(params, 9)
+    with Launches() as seen:
+        optimizer.step()
+    assert seen.number == 8 * 3
+
+
 def test_what_a_count_does_not_know_is_said():
     params, optimizer = after(lambda p: Muon(p), [(4, 4)], 1)
     give_gradients(params, 9)
