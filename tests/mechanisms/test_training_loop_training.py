@@ -372,3 +372,12 @@ def test_every_picture_is_drawn():
     ]
     assert [len(f.axes) for f in figures] == [1, 1, 1, 2, 2]
     assert "GPT-2 XL" in explore().choice.summary()
+
+
+def test_the_explorers_figure_ends_where_memory_is_long_full_but_shows_what_was_chosen():
+    def shown(micro_batch: int) -> list[str]:
+        axes = Choice(batch=512, micro_batch=micro_batch).figure().axes[1]
+        return [label.get_text() for label in axes.get_xticklabels()]
+
+    assert shown(8) == ["1", "2", "4", "▸ 8", "16", "32", "64"]
+    assert shown(512)[-1] == "▸ 512"
