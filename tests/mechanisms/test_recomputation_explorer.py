@@ -25,6 +25,7 @@ from dlsys.recomputation import (
 )
 from dlsys.recomputation.explorer import CHEAPEST, FITTING, NAMES, Choice
 from dlsys.recomputation.fitting import cheapest
+from dlsys.recomputation.plan import KEEP, RECOMPUTE
 from dlsys.transformer import CATALOGUE
 from dlsys.transformer.activations import activations
 from dlsys.units import format_bytes
@@ -93,6 +94,13 @@ def test_the_cheapest_mix_of_every_budget_is_the_best_of_all_plans(chain):
         else:  # with the embedding kept nothing fits
             assert plan == tightest
     assert cheapest(chain, least - 1) == tightest
+
+
+def test_layers_that_cost_nothing_again_or_have_no_core_bytes_are_a_mix_as_well():
+    free = equal(0, 9, 2, 7, 0, 0, 4)  # whatever is chosen costs the same
+    assert all(cheapest(free, budget).price(free).recomputed == 0 for budget in (20, 30, 60))
+    bare = equal(0, 9, 2, 7, 6, 12, 0, 5)
+    assert {part.mode for part in cheapest(bare, 30)} == {KEEP, RECOMPUTE}
 
 
 @pytest.mark.parametrize(("model", "sequence"), [("gpt2-small", 16384), ("llama2-7b", 2048)])
