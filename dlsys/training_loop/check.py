@@ -27,7 +27,7 @@ def check(plan: StepPlan) -> None:
     ):
         places = [place for place, other in enumerate(kinds) if other == kind]
         if len(places) > 1:
-            raise ValueError(f"The step has {kind} {len(places)} times; {why}.")
+            raise ValueError(f"The step has {len(places)} times {kind}; {why}.")
         if places and kind != "zero" and places[0] < last:
             raise ValueError(f"{kind} comes before the last backward pass; {why}.")
     _order(kinds)
