@@ -1,5 +1,6 @@
 """The step: its plan, its price, and what runs, against one pass over the whole batch and torch's own."""
 
+import json
 import math
 from itertools import islice
 
@@ -27,6 +28,7 @@ from dlsys.training_loop import (
 )
 from dlsys.training_loop.training import loss_on
 from dlsys.transformer import TransformerSpec
+from tests.contents import ROOT
 
 SPEC = TransformerSpec(layers=2, hidden=16, heads=2, vocab=32, sequence=8)
 ROWS = torch.arange(12 * 9).view(12, 9) * 7 % 32
@@ -304,3 +306,13 @@ def test_what_is_no_action_is_refused():
         with pytest.raises(ValueError, match=said):
             StepPlan((4, 4), (action,))
     assert [str(a) for a in islice(GOOD.actions, 3)] == ["zero", "forward 0", "backward 0"]
+
+
+def test_the_seconds_that_the_chapter_calls_measured_are_those_that_were():
+    measured = json.loads((ROOT / "bench" / "h100.json").read_text())
+    page = (ROOT / "chapters" / "training_loop.md").read_text()
+    steps = [rung["seconds"] for rung in measured["ladder"].values()]
+    updates = [round(1e3 * seconds, 3) for seconds in measured["optimizers"].values()]
+    launch = round(1e6 * measured["launches"]["eager"], 3)
+    for number in (*steps, *updates, launch, measured["streams"]["copy"] / 1e12):
+        assert f"{number}" in page
