@@ -27,6 +27,8 @@ def of_shape(x: Tensor) -> str:
 
 def strided(name: str, x: Tensor) -> None:
     """Check that `x` lies in memory element by element; raises ValueError."""
+    if x.is_nested:
+        refuse_what(name, "a nested tensor", f"dense: pass {name}.to_padded_tensor(0)")
     if x.layout is not torch.strided:
         refuse_what(name, f"of layout {x.layout}", f"dense: pass {name}.to_dense()")
 

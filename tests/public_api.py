@@ -26,6 +26,7 @@ from dlsys import (
     data_parallel,
     exercises,
     hardware,
+    input_pipeline,
     memory_wall,
     pipeline_parallel,
     precision,
@@ -52,7 +53,6 @@ UNITS = {"a": 8, "b": 16}
 MODEL = GPT(TINY)
 STEPS = zero.step_plan(3, UNITS, 4)
 CHAIN, SEGMENTS = recomputation.uniform(4), recomputation.segments(4, 2)
-REMADE = recomputation.remade(TINY)[0]
 ALONE = pipeline_parallel.gpipe(1, 2)
 TOKENS = torch.zeros(2, 4, dtype=torch.long)
 DOUBLE = recomputation.Graph(
@@ -450,7 +450,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "recomputation.Chain": {"layers": CHAIN.layers},
     "recomputation.Layer": {"name": "a", "input_bytes": 1, "saved_bytes": 2},
     "recomputation.Plan.[dp]*": {"chain": recomputation.uniform(1)},
-    "recomputation.Remade.seconds": {"number_format": "bf16"},
     "recomputation.against_tensor_parallel": {"tensor_parallel": 2},
     "recomputation.draw_front": {"points": recomputation.front(CHAIN)},
     "recomputation.micro_batch_overhead": {"share": 0.3, "parts": 2},
@@ -511,8 +510,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "zero.FullyShardedDataParallel": {"module": Later(lambda: torch.nn.Linear(2, 2))},
     "zero.FullyShardedDataParallel.clip_grad_norm_": {"max_norm": 1.0},
     "zero.FullyShardedDataParallel.load*": {"state_dict": torch.nn.Linear(2, 2).state_dict()},
-    "zero.FullyShardedDataParallel.load_sh*": {
-        "state_dict": {"weight": torch.ones(4), "bias": torch.ones(2)}
+    "zero.FullyShardedDataParallel.load_local_shards": {
+        "states": {
+            "weight": {"weight": zero.LocalShard(torch.ones(4), 0, (2, 2))},
+            "bias": {"weight": zero.LocalShard(torch.ones(2), 0, (2,))},
+        }
     },
     "zero.StepPlan.shard": {"unit": 0},
     "zero.StepPlan.times": {"kind": "gather"},
@@ -525,10 +527,13 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "zero.ShardedOptimizer": {"params": Later(some_parameters), "optimizer_cls": torch.optim.SGD},
     "zero.ShardedOptimizer.add*": {"param_group": Later(lambda: {"params": some_parameters()})},
     "zero.ShardedOptimizer.clip*": {"max_norm": 1.0},
-    "zero.ShardedOptimizer.load*": {"state_dict": torch.optim.SGD(some_parameters()).state_dict()},
-    "zero.merge_state_dicts": {
-        "shards": [{"rank": 0, "ranks": 1, "state": {}, "param_groups": []}],
+    "zero.ShardedOptimizer.load_local_shards": {
+        "states": {
+            "0": {"weight": zero.LocalShard(torch.ones(4), 0, (2, 2))},
+            "1": {"weight": zero.LocalShard(torch.ones(2), 0, (2,))},
+        }
     },
+    "zero.ShardedOptimizer.load*": {"state_dict": torch.optim.SGD(some_parameters()).state_dict()},
     "zero.tokens_to_*": {"bandwidth": 1e9},
     "zero.step_plan": {"stage": 3, "units": UNITS},
     "resilience.AsyncSaver*": {"folder": "saved beside", "state": {"w": torch.ones(2)}, "step": 1},
@@ -711,6 +716,88 @@ LOOP: dict[str, dict[str, Any]] = {
     "training_loop.useful_micro_batches": {"critical_batch": 100.0},
 }
 ARGUMENTS |= LOOP
+LOAD = input_pipeline.Stage("load", 0.1, sample_bytes=10.0)
+FEEDING = input_pipeline.InputPipeline((LOAD, input_pipeline.Stage("step", 0.1)), 2)
+
+
+def rows_themselves(rows: Any, rng: Any) -> Any:
+    """What a loader fetches where it does not matter."""
+    return rows
+
+
+@functools.lru_cache(1)
+def fed() -> input_pipeline.Timeline:
+    """A timeline of two batches."""
+    return input_pipeline.simulate(FEEDING, 2)
+
+
+@functools.lru_cache(1)
+def token_file() -> input_pipeline.TokenFile:
+    """A file of a hundred tokens."""
+    input_pipeline.write_tokens("tokens.bin", range(100), 100)
+    return input_pipeline.TokenFile("tokens.bin", 4, 100)
+
+
+INPUTS: dict[str, dict[str, Any]] = {
+    "input_pipeline.*": {
+        **{"samples": 100, "buffer": 8, "run": 4, "items": range(8), "stage": "load"},
+        **{"pipeline": FEEDING, "text": "some text", "merges": 3},
+    },
+    "input_pipeline.*Loader": {"fetch": rows_themselves, "batches": [[0], [1]]},
+    "input_pipeline.InputPipeline": {"stages": FEEDING.stages},
+    "input_pipeline.InputPipeline.s*": {"name": "load"},
+    "input_pipeline.Records": {"path": Later(lambda: recorded())},
+    "input_pipeline.ShuffleBuffer": {"size": 4},
+    "input_pipeline.ShuffleBuffer.load_state_dict": {
+        "state_dict": input_pipeline.ShuffleBuffer(4).state_dict()
+    },
+    "input_pipeline.ResumableOrder.load_state_dict": {
+        "state_dict": input_pipeline.ResumableOrder(100, 8).state_dict()
+    },
+    "input_pipeline.Stage": {"name": "load", "sample_seconds": 0.1},
+    "input_pipeline.TokenFile": {
+        "path": Later(lambda: token_file() and "tokens.bin"),
+        "vocab": 100,
+    },
+    "input_pipeline.TokenFile.batch": {"rows": [0, 1]},
+    "input_pipeline.Tokenizer": {"merges": [(97, 98)]},
+    "input_pipeline.Tokenizer.*": {"tokens": [97, 98]},
+    "input_pipeline.buffer_needed": {"run": 4, "batch": 8},
+    "input_pipeline.*needed": {"load_seconds": 1.0, "latency_seconds": 1.0, "step_seconds": 0.5},
+    "input_pipeline.displacements": {"order": [1, 0]},
+    "input_pipeline.draw_depth": {"depths": [1], "variations": [0.0], "batches": 10},
+    "input_pipeline.draw_timeline": {"timeline": Later(lambda: fed())},
+    "input_pipeline.epoch_seconds": {"data_bytes": 1e9, "memory_bytes": 1e8},
+    "input_pipeline.exponential_utilization": {"ratio": 1.0, "ahead": 4},
+    "input_pipeline.fused": {"stages": FEEDING.stages, "name": "all"},
+    "input_pipeline.lru_hits": {"share": 0.5},
+    "input_pipeline.pa[cd]*": {"documents": [[1, 2]], "end_of_text": 9, "lengths": [3]},
+    "input_pipeline.prefetch_needed": {"variation": 0.5, "margin": 1.5},
+    "input_pipeline.read_records": {"path": Later(lambda: recorded())},
+    "input_pipeline.read_shard": {"path": Later(lambda: sharded_files())},
+    "input_pipeline.seeks": {"order": [0, 1]},
+    "input_pipeline.shard_order": {"sizes": [4, 4]},
+    "input_pipeline.storage_bandwidth": {"samples_per_second": 1e3, "sample_bytes": 1e3},
+    "input_pipeline.write_records": {"path": "written", "records": [b"a"]},
+    "input_pipeline.write_shards": {"folder": "shards", "samples": [{"a": b"a"}], "per_shard": 2},
+    "input_pipeline.write_tokens": {"path": "written.bin", "tokens": [1], "vocab": 100},
+}
+ARGUMENTS |= INPUTS
+
+
+@functools.lru_cache(1)
+def recorded() -> str:
+    """A file of records."""
+    input_pipeline.write_records("records", [b"a", b"b"])
+    return "records"
+
+
+@functools.lru_cache(1)
+def sharded_files() -> str:
+    """A shard."""
+    return str(input_pipeline.write_shards("a shard", [{"a": b"a"}], 1)[0])
+
+
 # What is called in another way than by its name.
 INSTEAD: dict[str, Callable[..., Any]] = {
     f"world.{name}": unlaunched(getattr(world, name))
@@ -757,6 +844,15 @@ OBJECTS: dict[str, Any] = {
     "hardware.Cluster": CLUSTER,
     "hardware.Device": H100,
     "hardware.Link": LINK,
+    "input_pipeline.InputPipeline": FEEDING,
+    "input_pipeline.ResumableOrder": input_pipeline.ResumableOrder(100, 8),
+    "input_pipeline.ShuffleBuffer": input_pipeline.ShuffleBuffer(4),
+    "input_pipeline.Stage": LOAD,
+    "input_pipeline.Timeline": fed(),
+    "input_pipeline.TokenFile": Methods(
+        input_pipeline.TokenFile, lambda program: program(token_file())
+    ),
+    "input_pipeline.Tokenizer": input_pipeline.Tokenizer(),
     "memory_wall.Energy": ENERGY,
     "model.GPT": MODEL,
     "pipeline_parallel.Plan": GPIPE,
@@ -814,7 +910,7 @@ OBJECTS: dict[str, Any] = {
     "world.Timeline": RUN.timeline,
     "world.Traffic": RUN.traffic,
 }
-OBJECTS |= {"recomputation.Plan": recomputation.keep_all(1), "recomputation.Remade": REMADE}
+OBJECTS |= {"recomputation.Plan": recomputation.keep_all(1)}
 GIVEN = "functions of the package make it, out of what they have checked"
 INSIDE = "a part of what the package is built of, called by itself alone"
 # What is not called, and why; patterns of names.
@@ -830,7 +926,6 @@ NOT_CALLED = {
             *("pipeline_parallel.DeferredWeights.*", "model.[!G]*", "*GPT.embed", "*GPT.initial"),
             *("*GPT.positions_of", "*GPT.read_out", "*GPT.rotation", "*GPT.stream_shape"),
             *("pipeline_parallel.Stage.forward", "pipeline_parallel.Stage.message"),
-            *("recomputation.Rerun.forward", "recomputation.Rerun.backward"),
             "training_loop.*.update",
         ),
         INSIDE,
@@ -860,7 +955,7 @@ NOT_CALLED = {
             *("recomputation.Execution", "recomputation.Keeping", "recomputation.Lifetime*"),
             *("recomputation.Best", "recomputation.Law", "recomputation.Moment"),
             *("recomputation.OffloadPrice", "recomputation.Optimum", "recomputation.Price"),
-            "recomputation.Remade",
+            *("input_pipeline.Price", "input_pipeline.Sp*", "input_pipeline.Timeline"),
             *("resilience.Found", "resilience.Majority", "resilience.Shares", "resilience.Slow"),
             *("resilience.SimulatedRun", "resilience.Stretch"),
             *("training_loop.Extremes", "training_loop.Record"),
@@ -875,6 +970,7 @@ NOT_CALLED = {
                 "resilience.TensorEntry",
                 "zero.Flat",
                 "zero.Held",
+                "zero.LocalShard",
                 "zero.Piece",
                 "zero.Price",
                 "zero.Resident",
@@ -917,7 +1013,10 @@ FREE = {
     "units.Catalogue.kind",
     "training_loop.byte_tokens.text",
     "training_loop.draw_losses.along",
+    "training_loop.draw_losses.up",
     "training_loop.learn_text.text",
+    "input_pipeline.Tokenizer.encode.text",
+    "input_pipeline.train_tokenizer.text",
     "exercises.plain.where",
     "folder",
     "resilience.AsyncSaver.save.state",
@@ -940,7 +1039,13 @@ FREE = {
     "title",
 }
 # What is given back as it came, finite or not.
-PASSED_ON = {"exercises.plain.value", "resilience.PerRank.value", "precision.Format.round.x"}
+PASSED_ON = {
+    "input_pipeline.dealt.items",
+    "input_pipeline.dealt_evenly.items",
+    "exercises.plain.value",
+    "resilience.PerRank.value",
+    "precision.Format.round.x",
+}
 # Other words under which a sentence may speak of an argument.
 WORDS: dict[str, tuple[str, ...]] = {
     "kind": ("collective",),

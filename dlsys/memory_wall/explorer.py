@@ -9,7 +9,7 @@ from dlsys.exploring import Choices, Explorer, option
 from dlsys.hardware import DEVICES
 from dlsys.memory_wall.plan import RECIPES, model_state
 from dlsys.transformer import CATALOGUE
-from dlsys.transformer.activations import Activations, activations
+from dlsys.transformer.activations import Activations, activations, undescribed
 from dlsys.units import format_bytes
 
 if TYPE_CHECKING:
@@ -21,12 +21,7 @@ SAVING: dict[str, dict[str, Any]] = {
     "recompute attention": {"recompute": "selective"},
     "recompute every layer": {"recompute": "full"},
 }
-# The models whose layers `activations` describes.
-MODELS = [
-    name
-    for name, spec in CATALOGUE.items()
-    if not (spec.moe or spec.latent or spec.positions == "relative")
-]
+MODELS = [name for name, spec in CATALOGUE.items() if not undescribed(spec)]
 SEQUENCES = tuple(2**power for power in range(8, 18))
 
 

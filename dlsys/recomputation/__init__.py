@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from dlsys.recomputation.draw import draw_front
     from dlsys.recomputation.draw_tensors import draw_keepings, draw_lifetimes
     from dlsys.recomputation.explorer import explore
+    from dlsys.recomputation.fitting import smallest
     from dlsys.recomputation.graph import Graph, Operation, Value
     from dlsys.recomputation.keep_results import LINEAR, keeping_results
     from dlsys.recomputation.keep_tensors import KeepTensors
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from dlsys.recomputation.measuring import Instant, Measured, measure
     from dlsys.recomputation.offload import Offload
     from dlsys.recomputation.offload_price import OffloadPrice, offload_price
-    from dlsys.recomputation.optimum import Best, Optimum, front, optimal, smallest
+    from dlsys.recomputation.optimum import Best, Optimum, front, optimal
     from dlsys.recomputation.orders import best_order, greedy_order
     from dlsys.recomputation.plan import (
         MODES,
@@ -42,12 +43,10 @@ if TYPE_CHECKING:
         square_root,
     )
     from dlsys.recomputation.price import Moment, Price, closed_form, moments, price
-    from dlsys.recomputation.rerun import Rerun
     from dlsys.recomputation.run import Checkpointed, Recomputing
     from dlsys.recomputation.run_lifetimes import Execution, execute
     from dlsys.recomputation.scaling import (
         Law,
-        Remade,
         against_tensor_parallel,
         core_bytes_share,
         core_flops_share,
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
         least_peak,
         micro_batch_overhead,
         recompute_beats_offload,
-        remade,
         square_root_peak,
         stage_layers,
         width_to_offload,

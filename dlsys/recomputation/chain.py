@@ -40,8 +40,8 @@ def chain_of(
     is twice its forward, and flash attention has no core to drop.
 
     Behind the core lie its output, the dropout after it and the feed-forward network. Run again it
-    computes with scaled queries and, of several sequences, keys and values in another order, which
-    plain training keeps in their place.
+    computes with scaled queries and, of several sequences and heads, keys and values in another
+    order, which plain training keeps in their place.
     Its tail is the weighted sum. A layer's tail is its last product (down) where no dropout
     stands behind it, and the head's tail is nothing: the loss keeps its last tensor.
 
@@ -55,7 +55,8 @@ def chain_of(
     core_bytes = kept.per_layer - bare.per_layer
     parts = {**kept.terms, **kept.statistics}
     behind = sum(n for name, n in parts.items() if name.startswith("ffn.") or name in BEHIND)
-    copies = ("query",) if batch == 1 else ("query", "key", "value")
+    several = batch > 1 and spec.kv_heads > t
+    copies = ("query", "key", "value") if several else ("query",)
     copied = sum(parts[f"attention.{name}"] for name in copies)
     made = []
     for i in range(spec.layers):
@@ -73,8 +74,8 @@ def chain_of(
                 core,
                 0.0 if dropout else flops["ffn_down"],
                 flops["weighted_sum"] if core_bytes else 0.0,
-                behind if core_bytes else 0,
-                copied if core_bytes else 0,
+                behind,
+                copied,
             )
         )
     outside = kept.outside

@@ -4,15 +4,13 @@
 where one would save a tensor it saves a number, the tensor's place. The first number that backward
 asks for runs the function again, and this time the tensors are caught. So the graph is the plain
 one: any arguments and results, `torch.autograd.grad` and second derivatives work as without it.
-
-`Rerun` says the same as an autograd function of one node: easier to read, and without all that.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -22,6 +20,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dlsys.annotated import checked
+from dlsys.recomputation.states import State
 
 Result = TypeVar("Result")
 
@@ -54,7 +53,7 @@ def checkpoint(function: Callable[..., Result], /, *args: Any, **kwargs: Any) ->
 
 
 class Around(Protocol):
-    """What else goes on while the function runs; see `selective.py`."""
+    """What else goes on while the function runs; see `keep_results.py`."""
 
     def first(self) -> AbstractContextManager[Any]:
         """Around the first run."""
@@ -79,7 +78,7 @@ class Region:
         self._others = [None if place in tensors else leaf for place, leaf in enumerate(leaves)]
         self._places = list(tensors)
         self._inputs = held(tensors.values())
-        self._state = _State(tensors.values())
+        self._state = State(tensors.values())
         self._saved: list[_Saved] = []
         self._caught: dict[int, tuple[Tensor, int]] = {}
 
@@ -92,7 +91,7 @@ class Region:
     def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         # Where one was changed in place, torch says so here.
         leaves = self._others.copy()
-        for place, tensor in zip(self._places, self._inputs.saved_tensors, strict=True):
+        for place, tensor in zip(self._places, self._inputs.grad_fn.saved_tensors, strict=True):
             leaves[place] = tensor
         return tree_unflatten(leaves, self._form)
 
@@ -221,46 +220,8 @@ class _Hold(torch.autograd.Function):
 
 
 def held(tensors: Iterable[Tensor]) -> Any:
-    """A node of autograd with these tensors as `saved_tensors`.
+    """A tensor whose `grad_fn` has these as `saved_tensors`, for as long as it is held itself.
 
     So hooks around it see them, and torch notes where one is changed in place.
     """
-    return _Hold.apply(torch.empty(0, requires_grad=True), tuple(tensors)).grad_fn
-
-
-class _State:
-    """The random and autocast states in which a function runs, for its tensors' devices."""
-
-    def __init__(self, tensors: Iterable[Tensor]) -> None:
-        devices = {x.device for x in tensors if x.device.type not in ("cpu", "meta")}
-        self._devices = sorted(devices, key=str)
-        self._random = self._read()
-        self._kinds = ["cpu", *sorted({device.type for device in devices})]
-        self._autocast = [_autocast(kind) for kind in self._kinds]
-
-    def _read(self) -> list[Tensor]:
-        mine = [torch.get_device_module(d).get_rng_state(d) for d in self._devices]
-        return [torch.get_rng_state(), *mine]
-
-    def _write(self, states: list[Tensor]) -> None:
-        torch.set_rng_state(states[0])
-        for device, state in zip(self._devices, states[1:], strict=True):
-            torch.get_device_module(device).set_rng_state(state, device)
-
-    @contextmanager
-    def restored(self) -> Iterator[None]:
-        """While open, the states are these; then the random states are what they were."""
-        now = self._read()
-        with ExitStack() as stack:
-            stack.callback(self._write, now)
-            self._write(self._random)
-            for kind, then in zip(self._kinds, self._autocast, strict=True):
-                if then != _autocast(kind):
-                    enabled, dtype, cache = then
-                    stack.enter_context(torch.autocast(kind, dtype, enabled, cache))
-            yield
-
-
-def _autocast(kind: str) -> tuple[bool, torch.dtype, bool]:
-    enabled, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-    return enabled, dtype, torch.is_autocast_cache_enabled()
+    return _Hold.apply(torch.empty(0, requires_grad=True), tuple(tensors))

@@ -84,7 +84,7 @@ def draw_curve(axes: Axes, cost: Price, budget: float | None = None) -> None:
     peak = cost.peak_bytes / scale
     place = cost.peak.cost / whole
     axes.plot([place], [peak], "o", color=INK, markersize=5)
-    words = f"{peak:.3g} {unit}, layer {cost.peak.layer}"
+    words = f"{peak:.3g} {unit}"
     side = "right" if place > 0.6 else "left"
     axes.annotate(
         words, (place, peak), (6 if side == "left" else -6, 5), textcoords="offset points", ha=side
@@ -131,7 +131,7 @@ def draw_front(
         where="post",
         color=color,
         linestyle=dashes,
-        label="best there is",
+        label="least, of the three modes",
     )
     for (name, (nbytes, cost)), (color, _, marker) in zip(named.items(), _looks(), strict=False):
         axes.plot([nbytes / scale], [cost], marker, color=color, label=name)
@@ -143,7 +143,7 @@ def draw_front(
     axes.grid(color=GRID)
     axes.set_axisbelow(True)
     axes.set_xlabel(f"most bytes held at once ({unit})")
-    axes.set_ylabel("run again (the chain's unit of cost)")
+    axes.set_ylabel("run again (the chain's unit, FLOPs for a GPT)")
     axes.legend(fontsize="small")
     return figure
 

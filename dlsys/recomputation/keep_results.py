@@ -57,7 +57,7 @@ class _Results:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._forms: dict[int, tuple[Any, Any, int]] = {}
-        self._node: Any = None
+        self._held: Any = None
 
     @contextmanager
     def first(self) -> Iterator[None]:
@@ -76,12 +76,12 @@ class _Results:
             self._forms[place] = operation, form, len(leaves)
             saved += [leaf.detach() for leaf in leaves]  # without its graph, which holds this
         mode.results.clear()
-        self._node = held(saved)
+        self._held = held(saved)
 
     @contextmanager
     def again(self) -> Iterator[None]:
         """Let the function run on what stayed."""
-        saved = iter(self._node.saved_tensors)
+        saved = iter(self._held.grad_fn.saved_tensors)
         results = {
             place: (operation, tree_unflatten([next(saved) for _ in range(number)], form))
             for place, (operation, form, number) in self._forms.items()

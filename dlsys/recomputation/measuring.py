@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,11 +16,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
-from torch.utils.flop_counter import flop_registry
 
 from dlsys.annotated import checked
+from dlsys.recomputation.counting import Alive, address, flops_of
 from dlsys.recomputation.price import BACKWARD, FORWARD, REBUILD
-from dlsys.recomputation.recipes import address
 
 
 class Instant(NamedTuple):
@@ -104,8 +102,7 @@ class _Watch:
         self.forwards: Counter[nn.Module] = Counter()
         self.flops = _Flops(self)
         self._fixed: set[int] = set()
-        self._alive: dict[int, tuple[weakref.ref[Any], int]] = {}
-        self._nbytes = 0
+        self._alive = Alive(self._changed)
         self._unpacking = 0
 
     @property
@@ -153,20 +150,11 @@ class _Watch:
         whole = not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
         if whole or isinstance(x if x._base is None else x._base, nn.Parameter):
             return
-        storage, key = x.untyped_storage(), address(x)
-        if key not in self._alive and key not in self._fixed:
-            gone = weakref.ref(storage, lambda _: self._gone(key))
-            self._alive[key] = gone, storage.nbytes()
-            self._change(storage.nbytes())
+        if address(x) not in self._fixed:
+            self._alive.see(x)
 
-    def _gone(self, key: int) -> None:
-        _, nbytes = self._alive.pop(key)
-        self._change(-nbytes)
-
-    def _change(self, nbytes: int) -> None:
-        self._nbytes += nbytes
-        if nbytes:
-            self.curve.append(Instant(self.action, self.flops.total, self._nbytes))
+    def _changed(self) -> None:
+        self.curve.append(Instant(self.action, self.flops.total, self._alive.nbytes))
 
 
 class _Flops(TorchDispatchMode):
@@ -180,8 +168,7 @@ class _Flops(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **kwargs or {})
-        if (formula := flop_registry.get(func.overloadpacket)) is not None:
-            flops = formula(*args, **kwargs or {}, out_val=result)
+        if flops := flops_of(func, args, kwargs or {}, result):
             self.by_action[self._watch.action] += flops
             self.total += flops
         return result

@@ -8,15 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from dlsys.annotated import checked
 from dlsys.checks import refuse, unknown
+from dlsys.recomputation.counting import Alive, address, storages
 from dlsys.recomputation.graph import Graph, Operation
 from dlsys.recomputation.lifetimes import lifetimes
-from dlsys.recomputation.recipes import address, storages
 from dlsys.tensors import of_shape, strided
 
 
@@ -48,20 +47,7 @@ class LiveStorages(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.made: dict[int, tuple[StorageWeakRef, int]] = {}
-        self.most = 0
-
-    def see(self, tensor: Tensor) -> None:
-        """Count the storage of this tensor, too."""
-        storage = tensor.untyped_storage()
-        # A weak reference keeps the address from being used again, so it names the storage.
-        reference = StorageWeakRef(storage)
-        self.made.setdefault(reference.cdata, (reference, storage.nbytes()))
-
-    def live(self) -> int:
-        """Bytes of the storages that are alive now."""
-        self.made = {key: one for key, one in self.made.items() if not one[0].expired()}
-        return sum(nbytes for _, nbytes in self.made.values())
+        self.alive, self.most = Alive(), 0
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -72,8 +58,8 @@ class LiveStorages(TorchDispatchMode):
         given = {address(t) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)}
         for tensor in storages(result):
             if address(tensor) not in given:
-                self.see(tensor)
-        self.most = max(self.most, self.live())
+                self.alive.see(tensor)
+        self.most = max(self.most, self.alive.nbytes)
         return result
 
 
@@ -101,7 +87,7 @@ def execute(
     for name in operations:
         if name not in functions:
             raise ValueError(f"functions: {unknown('operation', name, map(str, functions))}")
-    with torch.no_grad(), LiveStorages() as alive:
+    with torch.no_grad(), LiveStorages() as live:
         values = {each.name: _copy(each.name, each.nbytes, inputs) for each in graph.inputs}
         dying: list[list[str]] = [[] for _ in plan.order]
         for value in plan.values:
@@ -109,13 +95,13 @@ def execute(
                 dying[value.last].append(value.name)
         during, after, within = [], [], []
         for step, name in enumerate(plan.order):
-            alive.most = 0
+            live.most = 0
             values |= _outputs(operations[name], functions[name], values)
-            during.append(alive.live())
-            within.append(max(alive.most, during[-1]))
+            during.append(live.alive.nbytes)
+            within.append(max(live.most, during[-1]))
             for dead in dying[step]:
                 del values[dead]
-            after.append(alive.live())
+            after.append(live.alive.nbytes)
     return Execution(values, tuple(during), tuple(after), tuple(within))
 
 

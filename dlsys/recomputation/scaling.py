@@ -1,4 +1,4 @@
-"""The laws of recomputation: what a byte costs, tensor by tensor, and when something else is less.
+"""The laws of recomputation: what is dropped and paid for, and when something else is less.
 
 Each stands beside the exact price, and `Law.error` says how far it is off.
 """
@@ -6,16 +6,15 @@ Each stands beside the exact price, and `Law.error` says how far it is off.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from dlsys.annotated import checked
 from dlsys.checks import at_least, count, positive
-from dlsys.hardware import Device, Link
+from dlsys.hardware import Link
 from dlsys.recomputation.chain import chain_of, uniform
 from dlsys.recomputation.plan import Layer, every_layer, keep_all, selective, square_root
 from dlsys.transformer import TransformerSpec
-from dlsys.transformer.activations import Activations, activations
+from dlsys.transformer.activations import activations
 
 
 class Law(NamedTuple):
@@ -28,89 +27,6 @@ class Law(NamedTuple):
     def error(self) -> float:
         """How much more the law says, as a part of the exact price."""
         return self.law / self.exact - 1 if self.exact else self.law
-
-
-# -- a byte's price, tensor by tensor ------------------------------------------------------------
-
-
-class Remade(NamedTuple):
-    """A tensor that a transformer layer keeps, and what making it again from the one before costs.
-
-    flops are those of the product that makes it, none where it is made element by element;
-    moved_bytes are read and written for it.
-    """
-
-    name: str
-    nbytes: int
-    flops: int
-    moved_bytes: int
-
-    @property
-    def flops_per_byte(self) -> float:
-        """FLOPs paid for a byte not kept. For a product over k numbers this is k, in 16 bits."""
-        return self.flops / self.nbytes
-
-    @checked
-    def seconds(self, device: Device, number_format: str = "bf16") -> float:
-        """Seconds that it takes to make it again, bound by products or by memory (a roofline)."""
-        return max(
-            self.flops / device.rate(number_format), self.moved_bytes / device.memory_bandwidth
-        )
-
-
-@checked
-def remade(
-    spec: TransformerSpec,
-    batch: int = 1,
-    tensor_parallel: int = 1,
-    sequence_parallel: bool = False,
-    dropout: bool = True,
-) -> tuple[Remade, ...]:
-    """What a layer keeps, in the order of forward, each with the price of making it again.
-
-    A product over k numbers takes 2k FLOPs for an element of two bytes. So a byte of queries, keys,
-    values or of the FFN's width costs h FLOPs, one of the residual stream behind the FFN its
-    width, and one of the s x s probabilities a head's size alone; with the dropout's mask and
-    copy, which cost no product, 2/5 of that. That is why the core goes first, whatever the model.
-    What norms, activations and dropouts make costs no product at all, and is few bytes, or half of
-    the FFN's.
-
-    Raises as `activations` does. Source of the bytes: Korthikanti et al. 2022 (arXiv 2205.05198),
-    section 4.
-    """
-    t = tensor_parallel
-    kept = activations(spec, batch, t, sequence_parallel, dropout=dropout)
-    return tuple(_remade(spec, batch, t, kept))
-
-
-def _remade(spec: TransformerSpec, batch: int, t: int, kept: Activations) -> Iterator[Remade]:
-    flops = {name: number // t for name, number in spec.operations(batch, 0).items()}
-    heads, narrow = spec.heads, spec.kv_heads
-    share = flops["qkv"] // (heads + 2 * narrow)  # of one head's query, key or value
-    products = {
-        "attention.norm_input": (flops["ffn_down"], "ffn.down_input"),
-        "attention.query": (share * heads, "attention.input"),
-        "attention.key": (share * narrow, "attention.input"),
-        "attention.value": (share * narrow, "attention.input"),
-        "attention.probabilities": (flops["scores"], "attention.query"),
-        "attention.output_input": (flops["weighted_sum"], "attention.probabilities"),
-        "ffn.norm_input": (flops["output"], "attention.output_input"),
-        "ffn.activation_input": (flops["ffn_gate" if spec.gated else "ffn_up"], "ffn.input"),
-        "ffn.up_output": (flops["ffn_up"], "ffn.input"),
-    }
-    made_from = {
-        "attention.input": "attention.norm_input",
-        "attention.probabilities_dropped": "attention.probabilities",
-        "ffn.input": "ffn.norm_input",
-        "ffn.activation_output": "ffn.activation_input",
-        "ffn.down_input": "ffn.activation_input",
-    }
-    for name, nbytes in kept.terms.items():
-        number, source = products.get(name, (0, made_from.get(name, "")))
-        yield Remade(name, nbytes, number, nbytes + kept.terms.get(source, 0))
-
-
-# -- laws ----------------------------------------------------------------------------------------
 
 
 @checked

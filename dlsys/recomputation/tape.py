@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
-from torch.utils.flop_counter import flop_registry
 
+from dlsys.recomputation.counting import address, flops_of, storages
 from dlsys.recomputation.graph import Value
-from dlsys.recomputation.recipes import Call, Part, Recipe, address, storages
+from dlsys.recomputation.recipes import Call, Part, Recipe
 
 
 class Tape(TorchDispatchMode):
@@ -41,7 +41,7 @@ class Tape(TorchDispatchMode):
         kwargs = kwargs or {}
         given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
         parts = [part for part in map(self.part, given) if isinstance(part, Part)]
-        call = Call(function, tree_map_only(Tensor, self.part, (args, kwargs)))
+        call = Call(function, tree_map_only(Tensor, self.part, (args, kwargs)), given)
         result = function(*args, **kwargs)
         before = {*map(address, given)}
         fresh = [each for each in storages(result) if address(each) not in before]
@@ -55,7 +55,7 @@ class Tape(TorchDispatchMode):
         own = {value.name for value in recipe.outputs}
         recipe.inputs |= {part.value: None for part in parts if part.value not in own}
         self.read.update(recipe.inputs)
-        recipe.flops += _flops(function, args, kwargs, result)
+        recipe.flops += flops_of(function, args, kwargs, result)
         return result
 
     def new(self, function: Any, fresh: list[Tensor]) -> Recipe:
@@ -163,12 +163,3 @@ class Tape(TorchDispatchMode):
                 for each in recipe.inputs:
                     self.left[each] -= 1
                     self.release(each)
-
-
-def _flops(function: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """FLOPs of matrix products, by torch's own formulas; 0 for what has none."""
-    if function.overloadpacket is torch.ops.aten._scaled_dot_product_flash_attention_for_cpu:
-        query, key, value = (each.shape for each in args[:3])  # the one that torch does not count
-        return 2 * query[:-1].numel() * key[-2] * (query[-1] + value[-1])
-    formula = flop_registry.get(function.overloadpacket)
-    return formula(*args, **kwargs, out_val=result) if formula else 0

@@ -58,7 +58,8 @@ class AsyncSaver:
         keep: SupportsIndex | None = None,
         every: SupportsIndex | None = None,
     ) -> None:
-        self._root, self._ranks = folder_of(folder), Together(comm)
+        # A program may change its folder while a thread writes.
+        self._root, self._ranks = folder_of(folder).absolute(), Together(comm)
         checked_rules = rules(1 if keep is None else keep, every)
         self._rules = None if keep is None else checked_rules
         self._flight: _Flight | None = None
@@ -73,8 +74,13 @@ class AsyncSaver:
         number = step_of(step)
         self.wait()
         gathered = gather(state, number, self._ranks)
-        copied = gathered._replace(parts=self._copied(gathered))
-        target = open_target(self._root, number, self._ranks)
+        error, parts = None, gathered.parts
+        try:
+            parts = self._copied(gathered)
+        except Exception as found:  # no room, say
+            error = found
+        target = open_target(self._root, number, self._ranks, error)
+        copied = gathered._replace(parts=parts)
         self._flight = _Flight(target, copied, self._ranks.rank, self._rules)
         self._flight.thread.start()
 

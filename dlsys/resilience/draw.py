@@ -117,6 +117,8 @@ def draw_waste(axes: Axes, intervals: Sequence[float], each: Sequence[Mapping[st
     minutes = [interval / MINUTE for interval in intervals]
     low = [0.0] * len(minutes)
     for kind, (color, hatch, label) in WASTE.items():
+        if not any(row[kind] for row in each):
+            continue
         high = [below + row[kind] for below, row in zip(low, each, strict=True)]
         drawn: dict[str, Any] = {
             "facecolor": color,
@@ -127,6 +129,7 @@ def draw_waste(axes: Axes, intervals: Sequence[float], each: Sequence[Mapping[st
         axes.fill_between(minutes, low, high, label=label, **drawn)
         low = high
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlim(minutes[0], minutes[-1])
     axes.set_ylim(0, min(1.0, 1.05 * max(low)))
     axes.set_xlabel("interval between checkpoints (min)")
@@ -173,7 +176,10 @@ def draw_choice(run: SimulatedRun, rows: Sequence[Any], chosen: float, best: flo
     draw_days(days, run)
     days.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=3)
     draw_waste(waste, [row.interval for row in rows], [row._asdict() for row in rows])
-    for name, at, line in (("best", best, "-"), ("chosen", chosen, "--")):
+    marks = {"best": (best, "-"), "chosen": (chosen, "--")}
+    if chosen == best:
+        marks = {"best, and chosen": (best, "-")}
+    for name, (at, line) in marks.items():
         label = f"{name}: {format_seconds(at)}"
         waste.axvline(at / MINUTE, color=INK, linestyle=line, linewidth=1.2, label=label)
     waste.legend(fontsize="small", ncols=2)

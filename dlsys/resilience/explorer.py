@@ -30,7 +30,7 @@ INTERVALS = {
     "1 day": DAY,
 }
 DETECTION, REPAIR, MONTH = MINUTE, DAY, 30 * DAY
-"""Seconds until a failure is noticed, until a device is repaired, and of what is simulated."""
+"""Seconds until a failure is noticed, until a node is repaired, and of what is simulated."""
 
 
 class Row(NamedTuple):
@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Choice(Choices):
-    """One setting. Saves block; a failure is noticed after a minute, a device repaired in a day.
+    """One setting. Saves block; a failure is noticed after a minute, its node repaired in a day.
 
     Raises ValueError for what no option has.
     """
@@ -57,7 +57,7 @@ class Choice(Choices):
     write: int = option("Write (s)", (1, 2, 5, 10, 30, 60, 120, 300, 600), 60)
     restart: int = option("Restart (s)", (10, 30, 60, 120, 300, 600, 1800), 300)
     interval: str = option("Interval", (BEST, *INTERVALS), BEST)
-    spares: int = option("Hot spares", (0, 1, 2, 4, 8, 16, 32, 64, 128, 256), 32)
+    spares: int = option("Spare nodes", (0, 1, 2, 4, 8, 16, 32, 64, 128, 256), 32)
 
     def mtbf(self) -> float:
         """Mean seconds between failures of the whole."""
@@ -103,7 +103,7 @@ class Choice(Choices):
             f"useful. Saving every {format_seconds(row.interval)} leaves {row.useful:.1%}: "
             f"{row.writing:.1%} goes into writing, {row.redone:.1%} is done again, "
             f"{row.detecting + row.restarting:.1%} passes until the run is up. With {self.spares} "
-            f"hot spares and repairs of {format_seconds(REPAIR)}, too few devices are there in "
+            f"spare nodes and repairs of {format_seconds(REPAIR)}, too few are there in "
             f"{waiting:.1%} of the time. The month that is drawn had "
             f"{month.events['failure']:,} failures and a goodput of {month.goodput:.1%}."
         )

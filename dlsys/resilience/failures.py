@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, positive, refuse, some, text
+from dlsys.checks import at_least, count, positive, refuse, some
 from dlsys.units import DAY, YEAR, Catalogue
 
 
 def _known(name: str, value: object, result: float) -> float:
     """`result`, unless it is beyond what is computed with."""
-    if not 0 < result < float("inf"):
+    if not 0 < result < math.inf:
         refuse(name, value, "such that numbers of failures and seconds stay finite and above zero")
     return result
 
@@ -30,8 +31,7 @@ class Part:
     failures_a_year: float
 
     def __post_init__(self) -> None:
-        text("name", self.name)
-        object.__setattr__(self, "count", count("count", self.count))
+        object.__setattr__(self, "count", count("count", self.count, most=10**9))
         at_least("failures_a_year", self.failures_a_year, 0)
 
 
@@ -79,13 +79,13 @@ class PublishedRun:
     source: str
 
     def __post_init__(self) -> None:
-        text("name", self.name)
-        object.__setattr__(self, "devices", count("devices", self.devices))
+        object.__setattr__(self, "devices", count("devices", self.devices, most=10**9))
         positive("days", self.days)
         some("causes", self.causes)
         for number in self.causes.values():
-            count("A number in causes", number)
-        _known("days", self.days, self.days * DAY * self.devices)
+            count("A number in causes", number, most=10**9)
+        for result in (self.mtbf_seconds, self.failures_a_device_year):
+            _known("days", self.days, result)
 
     @property
     def interruptions(self) -> int:
@@ -100,7 +100,7 @@ class PublishedRun:
     @property
     def failures_a_device_year(self) -> float:
         """Interruptions / (devices x years): what a run of another size would be priced with."""
-        return self.interruptions / (self.devices * self.days * DAY / YEAR)
+        return self.interruptions / self.devices * (YEAR / DAY) / self.days
 
     def share(self, cause: str) -> float:
         """The part of all interruptions that had this cause; raises ValueError for another."""

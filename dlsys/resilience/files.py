@@ -10,13 +10,15 @@ import hashlib
 import json
 import os
 import stat
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from io import FileIO
 from itertools import accumulate, product
 from operator import mul
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +28,7 @@ from dlsys.resilience.refused import CheckpointError
 from dlsys.world import memory
 
 MANIFEST = "manifest.json"
-_LARGE = 2**16  # bytes that take longer to hash than to hand to a thread
+_BEHIND = 2**26  # bytes that may wait to be hashed
 _PAGE = 4096  # bytes that a disk gives at least: a smaller gap is read over
 
 
@@ -60,37 +62,50 @@ def as_bytes(tensor: Tensor) -> memoryview:
 def write(path: Path, parts: Iterable[bytes | memoryview]) -> tuple[int, str]:
     """Write a new file and have it on the disk; returns its bytes and their SHA-256."""
     try:
-        with open(path, "xb", buffering=0) as file:
-            written = _write(file, parts)
-            os.fsync(file.fileno())
+        with open(path, "xb", buffering=0) as file, ThreadPoolExecutor(2) as beside:
+            return _write(file, parts, beside)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
-    return written
 
 
-def _write(file: FileIO, parts: Iterable[bytes | memoryview]) -> tuple[int, str]:
-    digest, nbytes = hashlib.sha256(), 0
-    with ThreadPoolExecutor(1) as beside:
-        for part in parts:
-            view = memoryview(part)
-            nbytes += len(view)
-            hashed = _hashing(beside, digest.update, view)  # while the system copies
-            while view:  # a disk that is nearly full takes a part
-                view = view[file.write(view) :]
-            if hashed is not None:
-                hashed.result()
+def _write(
+    file: FileIO, parts: Iterable[bytes | memoryview], beside: ThreadPoolExecutor
+) -> tuple[int, str]:
+    """Hashing stays behind: the disk gets all that it can take first, and works meanwhile."""
+    digest, nbytes, waiting = hashlib.sha256(), 0, 0
+    behind: deque[memoryview] = deque()
+    hashed = _done()
+    for part in parts:
+        view = memoryview(part)
+        nbytes, waiting = nbytes + len(view), waiting + len(view)
+        behind.append(view)
+        while view:  # a disk that is nearly full takes a part
+            view = view[file.write(view) :]
+        while waiting > _BEHIND:
+            hashed.result()
+            waiting -= len(behind[0])
+            hashed = _begin(beside, digest.update, behind.popleft())
+    synced = _begin(beside, os.fsync, file.fileno())
+    hashed.result()
+    for view in behind:
+        digest.update(view)
+    synced.result()
     return nbytes, digest.hexdigest()
 
 
-def _hashing(
-    beside: ThreadPoolExecutor, update: Callable[[memoryview], None], view: memoryview
-) -> Future | None:
-    """Begin to hash in another thread; None where it is done at once."""
-    if len(view) > _LARGE:
-        with suppress(RuntimeError):  # a process that ends begins nothing in threads
-            return beside.submit(update, view)
-    update(view)
-    return None
+def _begin(beside: ThreadPoolExecutor, act: Callable[[Any], None], what: Any) -> Future:
+    """Begin it in another thread; a process that ends begins nothing there, and does it here."""
+    try:
+        return beside.submit(act, what)
+    except RuntimeError:
+        act(what)
+        return _done()
+
+
+def _done() -> Future:
+    future: Future = Future()
+    future.set_result(None)
+    return future
 
 
 def fsync_folder(folder: Path) -> None:

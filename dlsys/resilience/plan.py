@@ -107,7 +107,8 @@ class Manifest:
         regions = self.files[count("file", file, 0, len(self.files) - 1)].regions
         width = {t.name: BYTES[t.dtype] for t in self.tensors}
         sizes = (region.elements * width[region.name] for region in regions)
-        return list(zip(regions, accumulate(sizes, initial=0), strict=False))
+        begins = accumulate(sizes, initial=0)
+        return [(region, next(begins)) for region in regions]
 
     @checked
     def reads(self, regions: Sequence[Region]) -> list[Read]:

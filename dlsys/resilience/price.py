@@ -13,6 +13,9 @@ from typing import NamedTuple
 from dlsys.annotated import checked
 from dlsys.checks import at_least, count, fraction, positive, refuse
 
+_RARE = 1e-100
+"""A chance of less counts as this: what ends so seldom is never seen to end either way."""
+
 
 def optimal_interval(write_seconds: float, mtbf_seconds: float) -> float:
     """Young's interval, seconds of work between two checkpoints: sqrt(2 C M).
@@ -67,11 +70,7 @@ def _lag(s: float) -> float:
     """s - 1 + e^-s; as its series s^2/2 - s^3/6 + ... where the difference would lose digits."""
     if s > 0.5:
         return s + math.expm1(-s)
-    term, total, n = s * s / 2, 0.0, 2
-    while abs(term) > 1e-18 * abs(total):
-        total, n = total + term, n + 1
-        term *= -s / n
-    return total
+    return math.fsum((-s) ** n / math.factorial(n) for n in range(2, 20))
 
 
 @checked
@@ -207,11 +206,9 @@ def _two_levels(cadence: Cadence, m: float, restart: float, detect: float, disk:
     A way begins with the pattern and ends where that ends, or where it must begin anew. It is built
     from the end: a segment is passed, or tried again after a restart from host memory.
     """
-    from_disk = _restarts(m, detect, disk.restart_seconds, 1.0)
-    once = -math.expm1(-(detect + restart) / m)  # the chance that a restart fails
-    settled = 1 - once * (1 - disk.share) or 1.0
-    lost = once * disk.share / settled
-    from_memory = _restarts(m, detect, restart, disk.share).plus(lost, from_disk)
+    from_disk, _ = _restarts(m, detect, disk.restart_seconds, 0.0)
+    from_memory, lost = _restarts(m, detect, restart, disk.share)
+    from_memory = from_memory.plus(lost, from_disk)
     way = _Way(0.0, 0.0, 0.0, 1.0)
     for from_end in range(disk.every):
         seconds = cadence.interval + cadence.stall + (0.0 if from_end else disk.stall)
@@ -219,8 +216,8 @@ def _two_levels(cadence: Cadence, m: float, restart: float, detect: float, disk:
         tried = _Way(m * failed, 0.0, 0.0).plus(passed, way)
         tried = tried.plus(failed * disk.share, from_disk)
         tried = tried.plus(failed * (1 - disk.share), from_memory)
-        left = passed + failed * (disk.share + (1 - disk.share) * lost) or 1.0
-        way = _Way(*(part / left for part in tried))
+        left = passed + failed * (disk.share + (1 - disk.share) * lost)
+        way = _Way(*(part / max(left, _RARE) for part in tried))
     useful = disk.every * cadence.interval * way.done
     writing = (disk.every * cadence.stall + disk.stall) * way.done
     redone = max(0.0, way.up - useful - writing)
@@ -228,13 +225,12 @@ def _two_levels(cadence: Cadence, m: float, restart: float, detect: float, disk:
     return Shares(*(each / sum(seconds_of) for each in seconds_of))
 
 
-def _restarts(m: float, detect: float, restart: float, share: float) -> _Way:
-    """Restarts until one lasts; with `share` 1 any failure begins them anew, otherwise failures of
-    that share end them."""
-    succeeded = math.exp(-min((detect + restart) / m, 700.0))  # beyond, nothing else counts
-    attempts = 1 / (succeeded + (1 - succeeded) * (share if share < 1 else 0.0))
+def _restarts(m: float, detect: float, restart: float, share: float) -> tuple[_Way, float]:
+    """Restarts until one lasts, or a failure of that share ends them; the chance that one does."""
+    lasts, failed = math.exp(-(detect + restart) / m), -math.expm1(-(detect + restart) / m)
+    attempts = 1 / max(lasts + failed * share, _RARE)
     seconds = -m * math.expm1(-detect / m), -m * math.exp(-detect / m) * math.expm1(-restart / m)
-    return _Way(0.0, attempts * seconds[0], attempts * seconds[1])
+    return _Way(0.0, attempts * seconds[0], attempts * seconds[1]), attempts * failed * share
 
 
 def best_cadence(stall: float, mtbf_seconds: float, behind: float = 0.0) -> Cadence:

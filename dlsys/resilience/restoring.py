@@ -34,13 +34,14 @@ def restore(
 
     - checkpoint: what `latest` or `verify` gave, or a checkpoint's folder, which is verified first.
     - like: nested dictionaries and lists that name what is wanted. A `Shard` asks for this rank's
-      part, as many ranks and whatever mesh there are now; a tensor asks for the whole one, on its
-      device; anything else, None for one, asks for all that was saved there, tensors whole.
+      part, as many ranks and whatever mesh there are now, and where a dictionary was saved, for
+      that part of each tensor of its shape in there, of any type; a tensor asks for the whole one,
+      on its device; anything else, None for one, asks for all that was saved there, tensors whole.
     - comm: the ranks that restore together; None is the world that the caller is in, or this
       process alone.
 
     Tensors are new, nothing in `like` changes. What was saved as a `PerRank` comes back as one:
-    that of the rank of the same number, holding None where there was no such rank.
+    that of the rank of the same number, holding None where there was no such rank, or it had none.
     Raises CheckpointError for a checkpoint that is not good, ValueError where `like` asks for what
     is not in it, or in another shape or type.
     """
@@ -68,6 +69,8 @@ class _Wanted:
         """A function for each place that is wanted, of the list of tensors that were read."""
         if isinstance(like, Mapping):
             return self._dictionary(like, tree, path)
+        if isinstance(like, Shard) and _kind(tree) == "dict":
+            return self._parts_in(like, tree)
         if isinstance(like, Shard | Tensor):
             return self._tensor(like, tree, path)
         if isinstance(like, list | tuple) and _asks_for_parts(like):
@@ -79,7 +82,7 @@ class _Wanted:
         return PerRank(built(mine, self._whole, self._own))
 
     def _dictionary(self, like: Mapping[Any, Any], tree: Any, path: tuple[Any, ...]) -> Any:
-        if not isinstance(tree, list) or tree[:1] != ["dict"]:
+        if _kind(tree) != "dict":
             refuse(f"like{at(path)}", like, "None: there is no dictionary in the checkpoint")
         there = dict(map(tuple, tree[1]))
         for key in like:
@@ -91,7 +94,7 @@ class _Wanted:
         return {key: self.plan(value, there[key], (*path, key)) for key, value in like.items()}
 
     def _sequence(self, like: Sequence[Any], tree: Any, path: tuple[Any, ...]) -> Any:
-        if not isinstance(tree, list) or tree[:1] not in (["list"], ["tuple"]):
+        if _kind(tree) not in ("list", "tuple"):
             refuse(f"like{at(path)}", like, "None: there is no list in the checkpoint")
         if len(tree) - 1 != len(like):
             raise ValueError(
@@ -101,8 +104,21 @@ class _Wanted:
         found = [self.plan(value, there, (*path, i)) for i, (value, there) in pairs]
         return found if tree[0] == "list" else tuple(found)
 
+    def _parts_in(self, like: Shard, tree: Any) -> Any:
+        """The part of each tensor of this shape, wherever it is in a dictionary."""
+        if _kind(tree) == "dict":
+            return {key: self._parts_in(like, value) for key, value in tree[1]}
+        if _kind(tree) in ("tensor", "shard") and self.entries[tree[1]].shape == like.shape:
+            return self._shard(like, tree[1])
+        return built(tree, self._whole, self._own)
+
+    def _shard(self, like: Shard, name: str) -> _Place:
+        offsets, shape = like.offsets, like.shape
+        region = Region(name, offsets, tuple(like.tensor.shape))
+        return self._want(region, _device(like.tensor), lambda x: Shard(x, offsets, shape))
+
     def _tensor(self, like: Shard | Tensor, tree: Any, path: tuple[Any, ...]) -> Any:
-        if not isinstance(tree, list) or tree[:1] not in (["tensor"], ["shard"]):
+        if _kind(tree) not in ("tensor", "shard"):
             refuse(f"like{at(path)}", like, "None: there is no tensor in the checkpoint")
         entry: TensorEntry = self.entries[tree[1]]
         tensor = like.tensor if isinstance(like, Shard) else like
@@ -112,12 +128,9 @@ class _Wanted:
                 f"like{at(path)} is of shape {shape} and {tensor.dtype}; the checkpoint has "
                 f"{entry.shape} and {DTYPES[entry.dtype]}."
             )
-        offsets = like.offsets if isinstance(like, Shard) else (0,) * len(shape)
-        device = torch.device("cpu") if tensor.is_meta else tensor.device
-        region = Region(entry.name, offsets, tuple(tensor.shape))
         if isinstance(like, Shard):
-            return self._want(region, device, lambda x: Shard(x, offsets, shape))
-        return self._want(region, device, lambda x: x)
+            return self._shard(like, entry.name)
+        return self._want(Region(entry.name, (0,) * len(shape), shape), _device(like), lambda x: x)
 
     def _whole(self, kind: str, name: str) -> Any:
         entry = self.entries[name]
@@ -139,6 +152,15 @@ class _Wanted:
         if isinstance(plan, list | tuple):
             return type(plan)([self.filled(value, tensors) for value in plan])
         return plan
+
+
+def _kind(tree: Any) -> str | None:
+    """What a tree stands for; None for a plain value."""
+    return tree[0] if isinstance(tree, list) else None
+
+
+def _device(like: Tensor) -> torch.device:
+    return torch.device("cpu") if like.is_meta else like.device
 
 
 def _asks_for_parts(like: Any) -> bool:

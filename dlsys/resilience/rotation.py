@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -13,8 +12,8 @@ from dlsys.annotated import checked
 from dlsys.checks import count
 from dlsys.resilience.files import fsync_folder
 from dlsys.resilience.refused import CheckpointError
-from dlsys.resilience.saving import DELETING, folder_of
-from dlsys.resilience.verifying import NAME, sorted_names, verify
+from dlsys.resilience.saving import DELETING, NAME, folder_of, remove
+from dlsys.resilience.verifying import sorted_names, verify
 
 Rules = tuple[int, int | None]
 """How many of the last stay, and every how many steps one does."""
@@ -77,8 +76,8 @@ def _without_newest_good(root: Path, names: Sequence[str]) -> list[str]:
 def _delete(path: Path) -> None:
     """Rename, which is done or not, before files go one by one."""
     gone = path.with_name(DELETING + path.name)
-    if gone.exists():  # left by a deletion of the same name that was cut short
-        shutil.rmtree(gone)
+    if os.path.lexists(gone):  # left by a deletion of the same name that was cut short
+        remove(gone)
     os.rename(path, gone)
     fsync_folder(path.parent)
-    shutil.rmtree(gone)
+    remove(gone)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from os import PathLike
@@ -22,6 +23,8 @@ from dlsys.world import Communicator
 
 SAVING, DELETING, RECEIPTS = ".saving-", ".deleting-", ".receipts-"
 """What the names of folders begin with that are no checkpoints yet, no longer, or not at all."""
+NAME = re.compile(r"step-(\d{12})(?:\.(\d+))?")
+"""Of a checkpoint's folder: its step, and how many of the same step are older."""
 MOST_STEPS = 10**12 - 1
 
 
@@ -110,8 +113,8 @@ def folder_of(folder: str | PathLike, name: str = "folder") -> Path:
     path = Path(os.fsdecode(folder))
     if "\0" in str(path):
         refuse(name, folder, "the name of a folder")
-    if path.exists() and not path.is_dir():
-        refuse(name, str(path), "a folder; there is a file of that name")
+    if os.path.lexists(path) and not os.path.isdir(path):
+        refuse(name, str(path), "a folder; there is a file of that name, or a link to nowhere")
     return path
 
 
@@ -120,10 +123,13 @@ def step_of(step: SupportsIndex) -> int:
     return count("step", step, 0, MOST_STEPS)
 
 
-def open_target(root: Path, step: int, ranks: Together) -> Target:
-    """A new temporary folder, made by rank 0, once what earlier saves left half done is gone."""
-    error, name = None, ""
-    if ranks.rank == 0:
+def open_target(root: Path, step: int, ranks: Together, error: Exception | None = None) -> Target:
+    """A new temporary folder, made by rank 0, once what earlier saves left half done is gone.
+
+    error: what has gone wrong on this rank before, of which all are to hear.
+    """
+    name = ""
+    if ranks.rank == 0 and error is None:
         try:
             name = _new_name(root, step)
             clean(root)
@@ -135,22 +141,29 @@ def open_target(root: Path, step: int, ranks: Together) -> Target:
 
 
 def _new_name(root: Path, step: int) -> str:
-    """A name that no checkpoint has."""
+    """The name for a checkpoint that is newer than all others, those of the same step too."""
     missing = [each for each in (root, *root.parents) if not each.exists()]
     root.mkdir(parents=True, exist_ok=True)
     for each in missing:
         files.fsync_folder(each.parent)
-    name, again = f"step-{step:012d}", 0
-    while os.path.lexists(root / (name if not again else f"{name}.{again}")):
-        again += 1
-    return name if not again else f"{name}.{again}"
+    found = [match for name in os.listdir(root) if (match := NAME.fullmatch(name))]
+    again = max((int(m[2] or 0) + 1 for m in found if int(m[1]) == step), default=0)
+    return f"step-{step:012d}" + (f".{again}" if again else "")
+
+
+def remove(path: Path) -> None:
+    """Delete a folder and all in it, or a file, or a link and not what it leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def clean(root: Path) -> None:
     """Delete what saves and deletions that were cut short have left."""
     for path in root.iterdir():
         if path.name.startswith((SAVING, DELETING, RECEIPTS)):
-            shutil.rmtree(path)
+            remove(path)
 
 
 def write_mine(target: Target, gathered: Gathered, rank: int) -> Entry:

@@ -38,7 +38,7 @@ def best_share(
     """The best cadence of a run on so many devices, each with its failures a year, and its exact
     shares: M = YEAR / (devices x failures a year)."""
     positive("failures_a_year", failures_a_year)
-    m = YEAR / count("devices", devices) / failures_a_year
+    m = YEAR / count("devices", devices, most=10**9) / failures_a_year
     positive("The mean time between failures, by devices and failures_a_year,", m)
     cadence = best_cadence(stall, m, behind)
     return cadence, shares(cadence, m, restart_seconds, detection_seconds)
@@ -63,10 +63,11 @@ def devices_at_waste(share: float, write_seconds: float, failures_a_year: float)
 def waiting_share(spares: int, repair_seconds: float, mtbf_seconds: float) -> float:
     """The part of the time in which more devices are in repair than there are spares.
 
-    Broken devices are a Poisson number of mean repair/M, whatever the law of repairs, as long as
-    failures go on while the run waits (an M/G/infinity queue). So this is P(that number > spares):
-    half at spares = repair/M, a fortieth two square roots above. It includes moments in which the
-    run would be down anyway.
+    A device is here what fails, is repaired and is replaced as one: often a node. Those in repair
+    are a Poisson number of mean repair/M, whatever the law of repairs, as long as failures go on
+    while the run waits (an M/G/infinity queue). So this is P(that number > spares): half at
+    spares = repair/M, a fortieth two square roots above. It includes moments in which the run would
+    be down anyway.
     """
     spares = count("spares", spares, least=0, most=100_000)
     mean = _in_repair(repair_seconds, mtbf_seconds)
@@ -74,7 +75,7 @@ def waiting_share(spares: int, repair_seconds: float, mtbf_seconds: float) -> fl
     if head < 0.5:
         return 1 - head
     tail, k = 0.0, spares + 1  # summed by itself: 1 - head has no digits left
-    while (term := _poisson(mean, k)) > 1e-17 * tail or k < mean:
+    while (term := _poisson(mean, k)) > 1e-17 * tail:  # which falls, as k is above the mean
         tail, k = tail + term, k + 1
     return tail
 
@@ -87,7 +88,7 @@ def best_spares(devices: int, repair_seconds: float, mtbf_seconds: float) -> int
     1/(n + s) of the run: it pays while P(N = s + 1) > P(N <= s) / (n + s). With thousands of
     devices that ends three to four sqrt(a) above a.
     """
-    n = count("devices", devices)
+    n = count("devices", devices, most=10**9)
     mean = _in_repair(repair_seconds, mtbf_seconds)
     spares, below = 0, 1.0  # below: P(N <= s) / P(N = s), whose terms may be too small for a float
     while mean * (n + spares) > below * (spares + 1):

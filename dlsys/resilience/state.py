@@ -29,6 +29,7 @@ DTYPES = {
 }
 """torch's types by the names that safetensors has for them."""
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_MOST_BITS = 14_000
 _KINDS = (
     "a tensor, a Shard, a PerRank, a dictionary, a list, a tuple, a NumPy array, a number, text, "
     "bytes or None"
@@ -80,19 +81,18 @@ class State:
         self.entries: dict[str, TensorEntry] = {}
         self.parts: dict[Region, Tensor] = {}
         self._rank, self._inside = rank, False
-        self.private: list[Any] = []
         self.tree = self._take(state, ())
 
     def _take(self, value: Any, path: tuple[str, ...]) -> Any:
         """The tree of a value; every list in it begins with what it stands for."""
         if type(value) in PLAIN:
-            return value
+            return _written(f"state{at(path)}", value)
         if len(path) > DEEPEST:
             raise ValueError(f"state is more than {DEEPEST} deep, or without end: make it flatter.")
         if isinstance(value, Shard):
             return ["shard", self._keep(path, value.tensor, value.offsets, value.shape)]
         if isinstance(value, Tensor):
-            return ["tensor", self._keep(path, value, (0,) * value.dim(), tuple(value.shape))]
+            return ["tensor", self._keep(path, value)]
         if isinstance(value, np.ndarray):
             return ["array", self._take(_of_array(value, path), path)[1]]
         if isinstance(value, PerRank):
@@ -112,24 +112,29 @@ class State:
         refuse(f"state{at(path)}", value, _KINDS)
 
     def _own(self, value: Any, path: tuple[str, ...]) -> Any:
-        """What is this rank's alone goes into a tree of its own, under names of its own."""
+        """What is this rank's alone, under names of its own."""
         if self._inside:
             refuse_what(f"state{at(path)}", "a PerRank within a PerRank", "within one alone")
         self._inside = True
-        self.private.append(self._take(value, (*path, f"rank {self._rank}")))
+        mine = self._take(value, (*path, f"rank {self._rank}"))
         self._inside = False
-        return ["per rank", len(self.private) - 1]
+        return ["per rank", [[self._rank, mine]]]
 
     def _keep(
         self,
         path: tuple[str, ...],
         tensor: Tensor,
-        offsets: tuple[int, ...],
-        shape: tuple[int, ...],
+        offsets: tuple[int, ...] | None = None,
+        shape: tuple[int, ...] | None = None,
     ) -> str:
+        """The name of a tensor, or of its part from `offsets` on; None: it is whole."""
         name = "/".join(part.replace("~", "~0").replace("/", "~1") for part in path)
         where = f"state{at(path)}"
         strided(where, tensor)
+        if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+            plain = "a plain tensor; of a DTensor, its to_local() in a Shard"
+            refuse_what(where, f"a {type(tensor).__name__}", plain)
+        sizes = tuple(tensor.shape)
         if tensor.is_meta:
             refuse_what(where, "on the device meta", "on a device that holds numbers")
         if tensor.dtype not in _NAMES:
@@ -137,20 +142,31 @@ class State:
             refuse_what(where, f"of {tensor.dtype}", f"of a type that safetensors has: pass {view}")
         if name in self.entries:
             refuse_what(where, "a key that another one equals as text", "a key of its own")
-        self.entries[name] = TensorEntry(name, shape, _NAMES[tensor.dtype])
-        region = Region(name, offsets, tuple(tensor.shape))
+        self.entries[name] = TensorEntry(
+            name, sizes if shape is None else shape, _NAMES[tensor.dtype]
+        )
+        region = Region(name, (0,) * len(sizes) if offsets is None else offsets, sizes)
         self.parts[region] = tensor.detach().resolve_conj().resolve_neg()
         return name
 
 
+def _written(name: str, value: Any) -> Any:
+    """A plain value; raises ValueError for a number that Python does not write."""
+    if type(value) is int and value.bit_length() > _MOST_BITS:
+        refuse(name, value, f"a number of at most {_MOST_BITS:,} bits")
+    return value
+
+
 def _of_array(array: np.ndarray, path: tuple[str, ...]) -> Tensor:
+    if isinstance(array, np.ma.MaskedArray):
+        refuse_what(f"state{at(path)}", "a masked array", "its .data and its .mask")
     try:
         return torch.from_numpy(np.ascontiguousarray(array)).reshape(array.shape)
-    except TypeError:
+    except (TypeError, ValueError):
         refuse_what(f"state{at(path)}", f"an array of {array.dtype}", "of a type that torch has")
 
 
 def _key(key: Any, path: tuple[str, ...]) -> Any:
     if type(key) not in (str, int):
         refuse(f"A key of state{at(path)}", key, "text or a whole number", TypeError)
-    return key
+    return _written(f"A key of state{at(path)}", key)

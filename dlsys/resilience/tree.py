@@ -37,7 +37,7 @@ def merged(trees: Sequence[Any]) -> Any:
     whole, *others = trees
     for rank, tree in enumerate(others, start=1):
         whole = _joined(whole, tree, rank, ())
-    return whole
+    return _by_rank(whole, len(trees))
 
 
 def _joined(whole: Any, mine: Any, rank: int, path: tuple[str, ...]) -> Any:
@@ -45,9 +45,11 @@ def _joined(whole: Any, mine: Any, rank: int, path: tuple[str, ...]) -> Any:
     if kinds == [["dict"], ["dict"]]:
         joined, new = dict(map(tuple, whole[1])), dict(map(tuple, mine[1]))
         for key, value in new.items():
-            there = joined.get(key, value)
-            joined[key] = _joined(there, value, rank, (*path, str(key)))
+            is_new = key not in joined
+            joined[key] = value if is_new else _joined(joined[key], value, rank, (*path, str(key)))
         return ["dict", [[key, value] for key, value in joined.items()]]
+    if kinds == [["per rank"], ["per rank"]]:
+        return ["per rank", whole[1] + mine[1]]
     if kinds[0] in (["list"], ["tuple"]) and kinds[0] == kinds[1] and len(whole) == len(mine):
         pairs = enumerate(zip(whole[1:], mine[1:], strict=True))
         return [
@@ -62,6 +64,21 @@ def _joined(whole: Any, mine: Any, rank: int, path: tuple[str, ...]) -> Any:
     return whole
 
 
+def _by_rank(tree: Any, ranks: int) -> Any:
+    """The tree with what every rank has of its own in their order, None where one has nothing."""
+    if not isinstance(tree, list):
+        return tree
+    kind, *rest = tree
+    if kind == "per rank":
+        own = dict(rest[0])
+        return [kind, [own.get(rank) for rank in range(ranks)]]
+    if kind == "dict":
+        return [kind, [[key, _by_rank(value, ranks)] for key, value in rest[0]]]
+    if kind in ("list", "tuple"):
+        return [kind, *(_by_rank(value, ranks) for value in rest)]
+    return tree
+
+
 def _told(tree: Any) -> str:
     """What a tree stands for, in words."""
     if not isinstance(tree, list):
@@ -70,15 +87,6 @@ def _told(tree: Any) -> str:
         values = tree[1] if tree[0] == "dict" else tree[1:]
         return f"a {tree[0]} of {len(values)}"
     return f"a {tree[0]}"
-
-
-def with_private(tree: Any, own: Sequence[Sequence[Any]]) -> Any:
-    """The tree with what every rank has of its own, `own[rank][i]`, in the place of number i."""
-    if not isinstance(tree, list):
-        return tree
-    if tree[:1] == ["per rank"]:
-        return ["per rank", [each[tree[1]] for each in own]]
-    return [with_private(each, own) for each in tree]
 
 
 def check_tree(tree: Any, names: Collection[str], ranks: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import stat
 from os import PathLike
 from pathlib import Path
@@ -14,11 +13,10 @@ from dlsys.annotated import checked
 from dlsys.resilience import files, manifest_file
 from dlsys.resilience.plan import Manifest
 from dlsys.resilience.refused import CheckpointError
-from dlsys.resilience.saving import folder_of
+from dlsys.resilience.saving import NAME, folder_of
 from dlsys.resilience.together import Together
 from dlsys.world import Communicator
 
-NAME = re.compile(r"step-(\d{12})(?:\.(\d+))?")
 _MOST = 2**30  # bytes of a manifest
 _CHUNK = 2**22
 
@@ -45,10 +43,18 @@ def verify(folder: str | PathLike) -> Checkpoint:
     torn, damaged, foreign or no file at all. Nothing in it is run or unpickled: it is data.
     """
     path = folder_of(folder)
-    manifest = manifest_of(path)
-    for file in range(len(manifest.files)):
-        check_file(path, manifest, file)
-    return Checkpoint(path, manifest)
+    return Checkpoint(path, _verified(path, 0, 1))
+
+
+def _verified(path: Path, first: int, every: int) -> Manifest:
+    """The manifest of a checkpoint, of whose files these were looked at."""
+    try:
+        manifest = manifest_of(path)
+        for file in range(first, len(manifest.files), every):
+            check_file(path, manifest, file)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}.") from None
+    return manifest
 
 
 @checked
@@ -61,7 +67,12 @@ def latest(folder: str | PathLike, comm: Communicator | None = None) -> Checkpoi
     should begin anew without a word.
     """
     root, ranks = folder_of(folder), Together(comm)
-    names = ranks.hear(sorted_names(root) if ranks.rank == 0 else None)[0]
+    error, mine = None, None
+    try:
+        mine = sorted_names(root) if ranks.rank == 0 else None
+    except OSError as found:
+        error = found
+    names = ranks.agree(f"{root} cannot be read", error, mine)[0]
     skipped: list[str] = []
     for name in names:
         try:
@@ -77,7 +88,7 @@ def latest(folder: str | PathLike, comm: Communicator | None = None) -> Checkpoi
 
 def sorted_names(root: Path) -> list[str]:
     """The names of checkpoints, the newest first."""
-    if not root.exists():
+    if not os.path.lexists(root):
         return []
     found = [(match, name) for name in os.listdir(root) if (match := NAME.fullmatch(name))]
     order = sorted(((int(m[1]), int(m[2] or 0), name) for m, name in found), reverse=True)
@@ -88,9 +99,7 @@ def verified_together(path: Path, ranks: Together) -> Manifest:
     """The manifest of a checkpoint, of whose files each rank has verified some."""
     error, manifest = None, None
     try:
-        manifest = manifest_of(path)
-        for file in range(ranks.rank, len(manifest.files), ranks.size):
-            check_file(path, manifest, file)
+        manifest = _verified(path, ranks.rank, ranks.size)
     except CheckpointError as found:
         error = str(found)
     wrong = next((each for each in ranks.hear(error) if each), None)

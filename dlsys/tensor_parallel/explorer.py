@@ -11,6 +11,7 @@ from dlsys.hardware import Cluster, dgx_a100, dgx_b200, dgx_h100
 from dlsys.tensor_parallel.plan import layout
 from dlsys.tensor_parallel.price import activation_bytes
 from dlsys.transformer import CATALOGUE
+from dlsys.transformer.activations import undescribed
 from dlsys.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -20,9 +21,7 @@ RANKS = (1, 2, 4, 8, 16, 32)
 CLUSTERS = {"DGX A100": dgx_a100, "DGX H100": dgx_h100, "DGX B200": dgx_b200}
 # The models whose layers `layout` describes and whose heads all of RANKS can share.
 MODELS = [
-    name
-    for name, spec in CATALOGUE.items()
-    if not (spec.moe or spec.latent or spec.positions == "relative" or spec.heads % RANKS[-1])
+    name for name, spec in CATALOGUE.items() if not undescribed(spec) and not spec.heads % RANKS[-1]
 ]
 STATE_BYTES = 16
 """Of one parameter: weight and gradient in 16 bits, the rest of mixed-precision AdamW in 32."""

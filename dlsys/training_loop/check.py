@@ -20,7 +20,7 @@ def check(plan: StepPlan) -> None:
     last = max(place for place, kind in enumerate(kinds) if kind == "backward")
     for kind, why in (
         ("zero", "what is set to zero later is lost"),
-        ("reduce", "one sum after the last backward pass gives the same gradient"),
+        ("reduce", "gradients are summed over ranks once, when all of them are there"),
         ("clip", "the norm is that of the whole batch's gradient"),
         ("update", "micro-batches share one update"),
         ("rate", "a schedule counts updates"),

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, positive, refuse, refuse_what, some
+from dlsys.checks import at_least, positive, refuse, refuse_what, some, text
 from dlsys.figures import closed_figure, time_unit
 from dlsys.palette import GRID, GROUND, INK, LINES, MUTED
 from dlsys.training_loop.plan import StepPlan
@@ -73,13 +73,15 @@ def draw_spans(axes: Axes, spans: Sequence[Span], longest: float) -> None:
 
 @checked
 def draw_losses(
-    curves: Mapping[str, Sequence[float]], along: str = "step", log: bool = False
+    curves: Mapping[str, Sequence[float]], along: str = "step", log: bool = False, up: str = "loss"
 ) -> Figure:
     """Losses, a line for each named run, over what `along` calls the horizontal axis.
 
-    A curve is a loss for each step, from 1 on.
+    `up` names the other axis. A curve is a loss for each step, from 1 on.
     """
     some("curves", curves)
+    for name, label in (("along", along), ("up", up)):
+        text(name, label)
     figure, (axes,) = closed_figure(7, 3.6)
     for (name, losses), (color, style, _) in zip(curves.items(), cycle(LINES), strict=False):
         for loss in losses:
@@ -88,7 +90,7 @@ def draw_losses(
     if log:
         axes.set_yscale("log")
     axes.set_xlabel(along)
-    axes.set_ylabel("loss")
+    axes.set_ylabel(up)
     axes.grid(color=GRID)
     axes.legend(fontsize="small")
     return figure

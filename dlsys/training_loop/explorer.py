@@ -116,11 +116,12 @@ class Choice(Choices):
         )
 
     def figure(self) -> Figure:
-        """Above, the step's spans; below, the memory of each micro-batch."""
+        """Above, the step's spans; below, micro-batches up to a few times the device's memory."""
         from dlsys.training_loop.draw import draw_choice
 
-        memory = DEVICES[self.device].memory
-        return draw_choice(self.price().spans, self.rows(), self.row().micro_batch, memory)
+        memory, at_once = DEVICES[self.device].memory, self.row().micro_batch
+        seen = [r for r in self.rows() if r.memory < 4 * memory or r.micro_batch <= at_once]
+        return draw_choice(self.price().spans, seen, at_once, memory)
 
 
 def explore(**choice: Any) -> Explorer:

@@ -18,8 +18,10 @@ class GaLore(UpdateRule):
 
     P (m, rank) are the first singular vectors of the gradient, found anew `every` so many steps:
     weights move in all directions, but in few at a time. Moments found under the old P go on under
-    the new one. Taller matrices are projected from the right; vectors and small matrices have plain
-    Adam. Holds rank (m + 2 n) numbers. Zhao et al. 2024 (arXiv 2403.03507), algorithm 1.
+    the new one. It is the shorter side that is projected; vectors and matrices with a side of at
+    most `rank` have plain Adam. Which parameters it is given is the caller's choice: embeddings are
+    usually left to AdamW. Holds rank (m + 2 n) numbers. Zhao et al. 2024 (arXiv 2403.03507),
+    algorithm 1.
     """
 
     @checked

@@ -58,14 +58,16 @@ OPTIMIZERS: Catalogue[OptimizerPrice] = Catalogue(
     {
         "sgd": OptimizerPrice(_moments(0), "remembers nothing"),
         "momentum": OptimizerPrice(_moments(1), "one running sum of gradients"),
-        "rmsprop": OptimizerPrice(_moments(1), "one running average of squares"),
+        "rmsprop": OptimizerPrice(_moments(1), "one running average of squared gradients"),
         "adamw": OptimizerPrice(_moments(2), "an average of gradients, and one of their squares"),
         "adafactor": OptimizerPrice(
-            _factored, "of a matrix's squares, the means of rows and of columns"
+            _factored, "of a matrix's squares, the mean of each row and of each column"
         ),
-        "muon": OptimizerPrice(_orthogonal, "one average for matrices; AdamW's two for all else"),
+        "muon": OptimizerPrice(
+            _orthogonal, "one average for the layers' matrices; else AdamW's two"
+        ),
         "galore": OptimizerPrice(
-            _low_rank, "AdamW's two of a projection of rank r, and the projection"
+            _low_rank, "for the layers' matrices two averages and a projection; else AdamW's two"
         ),
         "8bit-adam": OptimizerPrice(
             _bytes, "AdamW's two in a byte each; an FP32 scale for each block of 2,048"
@@ -109,7 +111,8 @@ def _shapes(shapes: Sequence[Shape]) -> list[tuple[int, ...]]:
 
 
 class Shapes(NamedTuple):
-    """Of a model's parameters: `matrices` of hidden layers, and `others`, each as a vector."""
+    """Of a model's parameters: `matrices` of hidden layers; `others`, embeddings and the head as
+    matrices, and all norms and biases as one vector."""
 
     matrices: Sequence[Shape]
     others: Sequence[Shape]
@@ -117,18 +120,32 @@ class Shapes(NamedTuple):
 
 @checked
 def shapes_of(spec: TransformerSpec) -> Shapes:
-    """The matrices of attention and feed-forward networks; embeddings, head, norms and biases."""
-    found = [m for m in spec.attention_matrices() for _ in range(spec.layers * m.copies)]
+    """The matrices of attention and feed-forward networks; embeddings, head, norms and biases.
+
+    Query, key and value are matrices of their own, as `dlsys.model.GPT` has them.
+    """
+    h, keys = spec.hidden, spec.kv_heads * spec.head_size
+    within: list[tuple[int, int]] = []
     for layer in range(spec.layers):
-        found += [m for m in spec.ffn_matrices(layer) for _ in range(m.copies)]
-    matrices = [(m.rows, m.columns) for m in found]
-    within = sum(rows * columns for rows, columns in matrices)
-    return Shapes(matrices, [(spec.parameters() - within,)])
+        for m in (*spec.attention_matrices(), *spec.ffn_matrices(layer)):
+            qkv = [(h, m.columns - 2 * keys), (h, keys), (h, keys)]
+            within += qkv if m.name == "qkv" else [(m.rows, m.columns)] * m.copies
+    if spec.positions == "relative":
+        within += [(h, spec.heads * spec.head_size)] * spec.layers
+    counts = spec.parameter_counts()
+    tables = ("token_embedding", "position_embedding", "type_embedding", "head")
+    beside = [(counts[part] // h, h) for part in tables if part in counts] + [(h, h)] * spec.pooler
+    vectors = spec.parameters() - sum(math.prod(shape) for shape in within + beside)
+    return Shapes(within, [*beside, (vectors,)])
 
 
 @checked
 def model_state_bytes(optimizer: str, spec: TransformerSpec, rank: int = 128) -> int:
-    """`state_bytes` for a model; rules for hidden matrices leave all else to AdamW, as is usual."""
+    """`state_bytes` for a model: of `muon` and `galore` for the matrices of hidden layers alone.
+
+    These two leave embeddings, head, norms and biases to AdamW; every other rule, `adafactor` too,
+    has all parameters.
+    """
     matrices, others = shapes_of(spec)
     beside = "adamw" if optimizer in ("muon", "galore") else optimizer
     return state_bytes(optimizer, matrices, rank) + state_bytes(beside, others, rank)
@@ -177,8 +194,9 @@ def price(
     `forward`, `backward` and `load` are seconds for the largest micro-batch, and fall with the
     tokens of smaller ones; `update` and `reduce` are for the whole model. A micro-batch is loaded
     just before it passes; with `prefetch` from the step's start on, one after the other, while the
-    device computes. k micro-batches take k (forward + backward) + reduce + update and what loading
-    cannot hide: as long as the whole batch would, were there memory for it.
+    device computes, so that only the first is waited for in full. k micro-batches take
+    k (forward + backward) + reduce + update and what loading cannot hide: as long as the whole
+    batch would, were there memory for it.
     """
     seconds = {"forward": forward, "backward": backward, "update": update, "reduce": reduce}
     for name, each in (seconds | {"load": load}).items():

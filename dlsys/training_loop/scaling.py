@@ -78,12 +78,12 @@ def fit_extremes(batches: Sequence[float], steps: Sequence[float]) -> Extremes:
 
 
 def useful_micro_batches(critical_batch: float, micro_batch: float) -> int:
-    """How many micro-batches accumulate to the critical batch; more of them spend samples.
+    """How many micro-batches, on so many ranks or one after the other, make the critical batch.
 
-    At B_crit a run takes twice the fewest samples. Far below it, one device that accumulates k
-    micro-batches takes k times as long a step and saves nearly as many steps: nothing gained,
-    nothing lost but the update's share. Accumulate for as long as the update or the sum over ranks
-    is a large part, or the rate of small batches too small; stop at the critical batch.
+    At B_crit a run takes twice the fewest samples, in twice the fewest steps. Ranks side by side
+    shorten a run up to about there. One device that accumulates pays for every sample in time: its
+    run of S_min + E_min / B steps of B + u samples, where the update is worth u, is shortest at
+    B = sqrt(u B_crit), which lies far below.
     """
     positive("critical_batch", critical_batch)
     positive("micro_batch", micro_batch)

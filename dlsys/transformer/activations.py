@@ -190,19 +190,24 @@ def _present(parts: Mapping[str, int]) -> dict[str, int]:
     return {name: nbytes for name, nbytes in parts.items() if nbytes}
 
 
-def _check(spec: TransformerSpec, degree: int, sequence_parallel: bool) -> None:
-    """Raise ValueError where the terms do not describe the spec, or `degree` cannot split it."""
+@checked
+def undescribed(spec: TransformerSpec) -> list[str]:
+    """What the spec's layers have, in words, that `activations` has no bytes for; [] if nothing."""
     odd = {
         "a mixture of experts": spec.moe,
         "latent attention": spec.latent,
         "relative positions": spec.positions == "relative",
     }
-    for what, has in odd.items():
-        if has:
-            raise ValueError(
-                f"{spec.name or 'The model'} has {what}, whose layers keep other tensors; "
-                "activations() describes dense layers with ordinary or grouped-query attention."
-            )
+    return [what for what, has in odd.items() if has]
+
+
+def _check(spec: TransformerSpec, degree: int, sequence_parallel: bool) -> None:
+    """Raise ValueError where the terms do not describe the spec, or `degree` cannot split it."""
+    if odd := undescribed(spec):
+        raise ValueError(
+            f"{spec.name or 'The model'} has {odd[0]}, whose layers keep other tensors; "
+            "activations() describes dense layers with ordinary or grouped-query attention."
+        )
     split = {"heads": spec.heads, "FFN neurons": spec.ffn_hidden}
     if sequence_parallel:
         split["tokens of a sequence"] = spec.sequence

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from dlsys.zero.explorer import explore
     from dlsys.zero.flat import Flat, Piece, flat
     from dlsys.zero.fsdp.fully_sharded import FullyShardedDataParallel
+    from dlsys.zero.local_shard import LocalShard
     from dlsys.zero.optimizer.resident import Resident
     from dlsys.zero.optimizer.sharded_optimizer import ShardedOptimizer
-    from dlsys.zero.optimizer.sharded_state import merge_state_dicts
     from dlsys.zero.plan import KINDS, Action, StepPlan, Unit, step_plan
     from dlsys.zero.price import (
         Held,

@@ -37,8 +37,9 @@ MECHANISMS = Path(__file__).parent
 LISTED = MECHANISMS / "mutants.toml"
 FILES = ("plan.py", "check.py", "price.py")
 MORE = {  # what else has formulas, by slug
+    "input_pipeline": ("scaling.py", "simulation.py"),
     "precision": ("block_formats.py", "number_line.py", "recipe.py"),
-    "recomputation": ("chain.py", "keeping.py", "lifetimes.py", "scaling.py"),
+    "recomputation": ("chain.py", "fitting.py", "keeping.py", "lifetimes.py", "scaling.py"),
     "resilience": ("boxes.py", "failures.py", "scaling.py"),
     "zero": ("flat.py", "scaling.py"),
 }

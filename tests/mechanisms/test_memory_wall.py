@@ -838,6 +838,15 @@ def test_a_control_changes_the_choice_and_the_figure():
     assert set(by_label) == {label for label, _ in explorer.Choice.options().values()}
 
 
+def test_the_explorer_has_every_model_whose_activations_are_known():
+    for name, spec in CATALOGUE.items():
+        if name in explorer.MODELS:
+            assert activations(spec, 1) > 0
+        else:
+            with pytest.raises(ValueError, match="whose layers keep other tensors"):
+                activations(spec, 1)
+
+
 @pytest.mark.parametrize("model", explorer.MODELS)
 @pytest.mark.parametrize("saving", explorer.SAVING)
 def test_every_model_can_be_explored(model, saving):

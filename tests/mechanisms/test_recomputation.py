@@ -34,7 +34,7 @@ from dlsys.recomputation import (
     square_root,
     uniform,
 )
-from dlsys.recomputation.optimum import _Table
+from dlsys.recomputation.table import Table
 from tests.mechanisms.bad_arguments import COUNT, COUNT_FROM_0
 
 
@@ -232,7 +232,9 @@ def odd_chain(seed: int, n: int) -> Chain:
         core = rng.randint(0, forward) if core_bytes else 0
         saved = inputs + core_bytes + rng.randint(0, 6)
         tails = rng.randint(0, forward), rng.randint(0, core)
-        layers.append(Layer(f"{i}", inputs, saved, forward, 2 * forward, core_bytes, core, *tails))
+        beside = rng.randint(0, saved - core_bytes), rng.randint(0, 4)
+        parts = core_bytes, core, *tails, *beside
+        layers.append(Layer(f"{i}", inputs, saved, forward, 2 * forward, *parts))
     return Chain(tuple(layers))
 
 
@@ -251,6 +253,15 @@ def test_the_best_plan_of_every_budget_is_that_of_brute_force(seed, early_stop):
         assert found.exact
         assert found.error == 0
         assert found.least == pytest.approx(best)
+
+
+def test_a_core_that_finds_no_room_when_it_is_run_again_is_kept_or_goes_with_its_layer():
+    """It would cost 1 and leave 3 bytes in place of 6; run again, with its copies it takes 12."""
+    wide = Layer("a", 1, 6, 10, 20, 3, 1, copied_bytes=6)
+    chain = Chain((wide, Layer("b", 1, 6, 2, 4), Layer("c", 1, 3, 1, 2)))
+    found = optimal(chain, 10)
+    assert [segment.mode for segment in found.plan] == ["recompute", "keep", "keep"]
+    assert found.price.recomputed == found.least == 10
 
 
 @pytest.mark.parametrize("seed", range(12, 18))
@@ -321,7 +332,7 @@ def test_the_table_itself_gives_the_cost_of_the_plan_that_is_read_from_it(n):
     chain = Chain(tuple(Layer("", 2, 3, one, 2 * one, tail=one / 2) for one in cost))
     least = int(smallest(chain).price(chain).peak_bytes)
     for budget in range(least, 3 * n):
-        table = _Table(chain, float(budget), 1.0, True, down=False)
+        table = Table(chain, float(budget), 1.0, True, down=False)
         assert table.least() == pytest.approx(table.plan().price(chain).recomputed)
 
 
@@ -343,7 +354,7 @@ def test_unequal_sizes_are_rounded_and_the_bound_says_what_that_may_lose():
 
 def test_no_plan_of_unequal_sizes_goes_below_the_bound(monkeypatch):
     """Few and coarse steps, so that the bound is far from the best, and must be below it."""
-    monkeypatch.setattr(sys.modules["dlsys.recomputation.optimum"], "STEPS", 7)
+    monkeypatch.setattr(sys.modules["dlsys.recomputation.table"], "STEPS", 7)
     for seed in range(30, 36):
         chain = odd_chain(seed, 5)
         prices = [plan.price(chain) for plan in all_plans(5)]
@@ -362,7 +373,7 @@ def test_a_thousand_layers_have_a_table_of_a_million_cells():
     found = optimal(chain, 64)
     assert found.exact
     assert found.price.recomputed == 1000 - 64
-    table = _Table(chain, 900.0, 1.0, True, down=False)
+    table = Table(chain, 900.0, 1.0, True, down=False)
     assert table.cost.size <= 2**20
 
 

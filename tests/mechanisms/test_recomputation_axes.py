@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from dlsys import world
+from dlsys.data_parallel import DataParallel
 from dlsys.model import GPT, Block
 from dlsys.pipeline_parallel import Pipeline, one_f_one_b, split
 from dlsys.recomputation import (
     Checkpointed,
     Plan,
     Recomputing,
+    chain_of,
     every_layer,
     keep_all,
     measure,
     segments,
     selective,
 )
+from dlsys.recomputation.price import REBUILD
 from dlsys.tensor_parallel import TensorParallelGPT, gathered
 from dlsys.transformer import TransformerSpec
 from dlsys.zero import FullyShardedDataParallel
@@ -39,17 +44,27 @@ def batch(rank: int = 0, ranks: int = 1) -> tuple[Tensor, Tensor]:
 
 
 @functools.cache
-def one_device() -> dict[str, Tensor]:
+def one_device() -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss of a step on all of the batch, and its gradients."""
     model = GPT(SPEC)
-    model(*batch()).backward()
-    return {name: parameter.grad for name, parameter in model.named_parameters()}
+    loss = model(*batch())
+    loss.backward()
+    return loss.detach(), {name: each.grad for name, each in model.named_parameters()}
 
 
 def assert_as_on_one_device(found: dict[str, Tensor]) -> None:
     for name, gradient in found.items():
         # float32 sums in another order: over ranks, or over micro-batches
-        expected = one_device()[name.replace("module.", "")]
+        expected = one_device()[1][name.replace("module.", "")]
         torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-6)
+
+
+def around(module: nn.Module, path: str = r"layers\.\d+") -> nn.Module:
+    """The module with checkpoints around those in it whose paths match."""
+    for name, each in [*module.named_modules()]:
+        if re.fullmatch(path, name):
+            module.set_submodule(name, Checkpointed(each))
+    return module
 
 
 def calls(run: world.Run) -> Counter[str]:
@@ -127,14 +142,26 @@ def test_a_layer_run_again_sends_as_many_bytes_as_its_forward_less_its_last_sum(
     assert more == LAYERS * 2 * stream
 
 
+@pytest.mark.parametrize("keys", [2, 8])  # of one key a rank makes no copies
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_a_rank_of_a_tensor_axis_holds_what_its_chain_is_priced_at(sequence_parallel, keys):
+    sizes = {"layers": 1, "heads": 8, "head_size": 2, "sequence": 64, "vocab": 8}
+    spec, plan = replace(SPEC, kv_heads=keys, **sizes), keep_all(1) + selective(1) + keep_all(1)
+
+    def program(comm):
+        options = {"dtype": torch.bfloat16, "device": "meta"}
+        model = Recomputing(TensorParallelGPT(spec, comm, sequence_parallel, **options), plan)
+        tokens = torch.zeros(3, 64, dtype=torch.long, device="meta")
+        return measure(lambda: model(tokens, tokens).backward()).peak_bytes
+
+    priced = plan.price(chain_of(spec, 3, 2, sequence_parallel, dropout=False))
+    assert priced.peak.action == REBUILD
+    # The embedding keeps a byte a word, whether it is among the rank's.
+    expected = priced.peak_bytes + 3 * 64
+    assert world.simulate(program, 2).results == [expected, expected]
+
+
 # -- ZeRO-3 ----------------------------------------------------------------------------------------
-
-
-def around(module: GPT) -> nn.Module:
-    """Each checkpoint around a sharded unit."""
-    for number, layer in enumerate(module.layers):
-        module.layers[number] = Checkpointed(layer)
-    return module
 
 
 UNITS = {
@@ -198,3 +225,83 @@ def test_stages_that_run_again_get_the_same_bits_and_hold_inputs_of_what_is_in_f
     whole = measure(lambda: layer(x).sum().backward()).peak_bytes
     layers = sum(name.endswith("ffn.up.weight") for name in found[0][1])
     assert found[0][0].peak_bytes == 2 * layers * x.nbytes + whole - x.nbytes
+
+
+# -- all of them in one run ------------------------------------------------------------------------
+
+
+AROUND = {
+    "nothing": lambda module: module,
+    "layers": around,
+    "cores": functools.partial(around, path=r".*\.core"),
+}
+
+
+def cube(comm, again: str, sequence_parallel: bool, shards: bool):
+    """On 2 x 2 x 2 ranks: the loss, this stage's whole gradients, and what a step sent from here.
+
+    A rank of the data axis takes half of the batch, with whole weights or by ZeRO's stage 3.
+    """
+    data = comm.split(comm.rank % 4, axis="data")
+    pipeline = comm.split((comm.rank // 4, comm.rank % 2), axis="pipeline")
+    tensor = comm.split(comm.rank // 2, axis="tensor")
+    model = TensorParallelGPT(SPEC, tensor, sequence_parallel, device="meta")
+    schedule = one_f_one_b(2, MICRO_BATCHES)
+    stages = split(model, schedule, pipeline.rank, device="cpu")
+    ((number, stage),) = stages.items()
+    AROUND[again](stage)
+    checkpoints = sum(isinstance(each, Checkpointed) for each in stage.modules())
+    assert checkpoints == (0 if again == "nothing" else LAYERS // 2)
+    if shards:
+        wrapped = FullyShardedDataParallel(stage, data, units=[Block])
+        stages = {number: wrapped}
+    else:
+        wrapped = DataParallel(stage, data)
+    before = sent(comm)
+    with wrapped.no_sync():
+        loss = Pipeline(schedule, stages, pipeline).step(*batch(data.rank, 2))
+    wrapped.average()
+    nbytes = sent(comm) - before
+    with torch.no_grad():
+        for parameter in stage.parameters():
+            parameter.copy_(parameter.grad)
+    whole = wrapped.full_parameters() if shards else dict(stage.named_parameters())
+    named = {name.replace("module.", ""): gradient for name, gradient in whole.items()}
+    gradients = {name: gathered(model, name, gradient) for name, gradient in named.items()}
+    return None if loss is None else data.all_reduce(loss, "mean"), gradients, nbytes
+
+
+def sent(comm) -> Counter[tuple[str, str]]:
+    """Bytes that this rank has sent so far, by axis and kind."""
+    found: Counter[tuple[str, str]] = Counter()
+    for message in comm.traffic.messages:
+        if message.src == comm.rank:
+            found[message.axis, message.kind] += message.nbytes
+    return found
+
+
+@pytest.mark.parametrize("shards", [False, True])
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_on_three_axes_at_once_gradients_stay_and_the_tensor_axis_alone_sends_more(
+    sequence_parallel, shards
+):
+    def on_cube(again):
+        return world.simulate(cube, 8, args=(again, sequence_parallel, shards)).results
+
+    # Of each layer of a stage, in all micro-batches of half of the batch, one sum is sent again: by
+    # a ring of two, from each rank as much as the stream has. Early stop leaves out the other.
+    sums = LAYERS // 2 * 4 * SPEC.sequence * SPEC.hidden * 4
+    more = {"cores": {}, "layers": {("tensor", "all_reduce"): sums}}
+    if sequence_parallel:  # halves of the stream: two are gathered again, and one is scattered
+        more["layers"] = {("tensor", "all_gather"): sums, ("tensor", "reduce_scatter"): sums // 2}
+    plain = on_cube("nothing")
+    for again, expected in more.items():
+        found = on_cube(again)
+        for (loss, gradients, nbytes), (*_, without) in zip(found, plain, strict=True):
+            assert nbytes == without + Counter(expected)
+            assert {axis for axis, _ in nbytes} == {"data", "pipeline", "tensor"}
+            assert_as_on_one_device(gradients)
+            if loss is not None:
+                torch.testing.assert_close(loss, one_device()[0])
+        assert set().union(*(gradients for _, gradients, _ in found)) == set(one_device()[1])
+        assert [loss is None for loss, *_ in found] == [True, True, False, False] * 2

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from dlsys.hardware import DEVICES, Link
+from dlsys.hardware import DEVICES, Device, Link
 from dlsys.model import GPT
 from dlsys.pipeline_parallel import one_f_one_b
 from dlsys.recomputation import (
@@ -34,11 +34,12 @@ from dlsys.recomputation import (
     first_layers,
     full_share,
     keep_all,
+    keeping_of,
+    layer_graph,
     least_peak,
     micro_batch_overhead,
     offload_price,
     recompute_beats_offload,
-    remade,
     segments,
     selective,
     square_root,
@@ -187,17 +188,26 @@ def test_a_step_ends_with_nothing_held_and_each_layer_runs_at_most_twice(pair, e
     assert cost.peak_bytes <= cost.saved_bytes
 
 
-def test_a_core_is_run_again_layer_by_layer_right_before_its_backward():
-    """12 bytes a layer, 5 of them the core's and 3 behind it; the core costs 4, of which early stop
-    leaves out 1. Rebuilt, a layer holds 12 - 3, and 2 of copies, beside the 7 of the one before."""
-    layer = Layer("", 2, 12, 10, 20, 5, 4, 0, 1, behind_bytes=3, copied_bytes=2)
+@pytest.mark.parametrize(
+    ("beside", "rebuilt"),
+    [
+        ({}, 12),
+        ({"behind_bytes": 3}, 9),
+        ({"copied_bytes": 2}, 14),  # more than plain training holds of it
+        ({"behind_bytes": 3, "copied_bytes": 2}, 11),
+    ],
+)
+def test_a_core_is_run_again_layer_by_layer_right_before_its_backward(beside, rebuilt):
+    """12 bytes a layer, 5 of them the core's; the core costs 4, of which early stop leaves out 1.
+    Rebuilt, a layer holds less what lies behind the core, and copies; and the one before it 7."""
+    layer = Layer("", 2, 12, 10, 20, 5, 4, 0, 1, **beside)
     cost = selective(2).price(uniform(2, layer))
     assert cost.curve == (
         Moment(FORWARD, 0, 10, 7),
         Moment(FORWARD, 1, 20, 14),
-        Moment(REBUILD, 1, 23, 7 + 11),
+        Moment(REBUILD, 1, 23, 7 + rebuilt),
         Moment(BACKWARD, 1, 43, 7),
-        Moment(REBUILD, 0, 46, 11),
+        Moment(REBUILD, 0, 46, rebuilt),
         Moment(BACKWARD, 0, 66, 0),
     )
     assert cost.peak == cost.curve[2]
@@ -366,19 +376,26 @@ def test_both_techniques_together_leave_a_fifth(name):
 
 
 def test_full_recomputation_takes_a_third_more_and_was_measured_to_take_39_percent():
-    """Korthikanti et al. 2022, table 4, a layer of the 22B model: 39 % and, of the core with
-    sequence parallelism, 4 %. FLOPs say less of both: the core's softmax and dropout are bound by
-    memory, and backward is not twice as long as forward."""
+    """Korthikanti et al. 2022, table 4, a layer of the 22B model: 39 % and, of the core, 7 % (20.3 ms
+    for 19.0 with sequence parallelism). FLOPs say less of both: the core's softmax and dropout are
+    bound by memory, and backward is not twice as long as forward."""
     full, core = full_share(KORTHIKANTI["22b"]), core_flops_share(KORTHIKANTI["22b"])
     assert full.exact == pytest.approx(0.329, abs=5e-4)
     assert abs(full.error) < 0.015
     assert 0.39 / full.exact == pytest.approx(1.19, abs=0.01)
     assert core.law == pytest.approx(0.0175, abs=5e-5)
-    assert 0.04 / core.law == pytest.approx(2.3, abs=0.05)
+    assert 0.07 / core.law == pytest.approx(4, abs=0.05)
+
+
+def again(name: str, device: Device | None = None) -> float:
+    """What a byte of a tensor costs to be made again while all else is kept: FLOPs, or seconds."""
+    rate = {"rate": device.rate("bf16"), "bandwidth": device.memory_bandwidth} if device else {}
+    graph = layer_graph(GPT3, 1, **rate)
+    rest = [each for each in graph.needed if each in graph.producer and each != name]
+    return keeping_of(graph, rest).cost / graph.sizes[name]
 
 
 def test_a_byte_costs_the_width_of_the_product_that_makes_it():
-    by_name = {one.name: one for one in remade(GPT3)}
     h, d = 12288, 128
     for name, width in {
         "attention.query": h,
@@ -388,76 +405,23 @@ def test_a_byte_costs_the_width_of_the_product_that_makes_it():
         "attention.output_input": 2048,  # over the sequence
         "ffn.norm_input": h,
         "ffn.activation_input": h,
-        "attention.norm_input": 4 * h,
+        "attention.input": 0,
+        "attention.probabilities_dropped": 0,
+        "ffn.input": 0,
+        "ffn.down_input": 0,
     }.items():
-        assert by_name[name].flops_per_byte == width
-    free = {name for name, one in by_name.items() if not one.flops}
-    assert free == {
-        *("attention.input", "attention.probabilities_mask", "attention.probabilities_dropped"),
-        *("attention.dropout_mask", "ffn.input", "ffn.down_input", "ffn.dropout_mask"),
-    }
-    core = [one for one in by_name.values() if "probabilities" in one.name]
-    assert sum(one.flops for one in core) / sum(one.nbytes for one in core) == 2 * d / 5
-    assert sum(one.nbytes for one in by_name.values()) == activations(GPT3, 1).per_layer
-    stream = 2 * 2048 * h  # bytes of what is read and of what is written
-    assert by_name["attention.input"].moved_bytes == 2 * stream
-    assert by_name["ffn.down_input"].moved_bytes == 8 * stream
-    assert by_name["attention.input"].seconds(H100) == 2 * stream / H100.memory_bandwidth
-
-
-@pytest.mark.parametrize("gated", [False, True])
-def test_what_is_moved_to_make_a_tensor_again_is_itself_and_what_it_is_made_from(gated):
-    spec = dataclasses.replace(SMALL, layers=1, gated=gated, kv_heads=2)
-    found = remade(spec, 2)
-    read = {
-        "attention.norm_input": "ffn.down_input",
-        "attention.input": "attention.norm_input",
-        "attention.query": "attention.input",
-        "attention.key": "attention.input",
-        "attention.value": "attention.input",
-        "attention.probabilities": "attention.query",
-        "attention.probabilities_mask": None,  # of dropouts: drawn, from nothing
-        "attention.probabilities_dropped": "attention.probabilities",
-        "attention.output_input": "attention.probabilities",
-        "attention.dropout_mask": None,
-        "ffn.norm_input": "attention.output_input",
-        "ffn.input": "ffn.norm_input",
-        "ffn.activation_input": "ffn.input",
-        "ffn.activation_output": "ffn.activation_input",
-        "ffn.up_output": "ffn.input",
-        "ffn.down_input": "ffn.activation_input",
-        "ffn.dropout_mask": None,
-    }
-    if not gated:
-        del read["ffn.activation_output"], read["ffn.up_output"]
-    size = {one.name: one.nbytes for one in found} | {None: 0}
-    moved = {one.name: one.moved_bytes for one in found}
-    assert moved == {name: size[name] + size[source] for name, source in read.items()}
-    assert {type(one.flops) for one in found} == {int}
+        assert again(name) == width
 
 
 def test_the_order_of_tensors_is_not_ffn_first():
     """Published the other way round: queries, keys and values take 6bsh^2 FLOPs again, the FFN's
-    two products 16. The core goes first, at any rate, and by time as well as by FLOPs."""
-    by_name = {one.name: one for one in remade(GPT3)}
-    unit = 2048 * 12288**2
-    qkv = sum(by_name[f"attention.{name}"].flops for name in ("query", "key", "value"))
-    ffn = by_name["ffn.activation_input"].flops + by_name["attention.norm_input"].flops
-    assert (qkv / unit, ffn / unit) == (6, 16)
-    order = sorted(by_name.values(), key=lambda one: one.seconds(H100) / one.nbytes)
-    products = [one.name for one in order if one.flops]
-    assert products[0] == "attention.probabilities"
-    assert products[-1] == "attention.norm_input"
-    assert by_name["attention.query"].seconds(H100) / by_name["attention.query"].nbytes > (
-        10 * max(o.seconds(H100) / o.nbytes for o in order if "probabilities" in o.name)
-    )
-
-
-@pytest.mark.parametrize("spec", [SMALL, dataclasses.replace(SMALL, gated=True, kv_heads=2)])
-@pytest.mark.parametrize("t", [1, 2])
-def test_the_products_that_make_tensors_are_all_of_a_layers_forward(spec, t):
-    flops = sum(one.flops for one in remade(spec, 2, t))
-    assert flops == sum(spec.operations(2, 0).values()) // t
+    two products 16; and a byte of the core is far cheaper than of either, by time, too."""
+    unit, flops = 2048 * 12288**2, GPT3.operations(1, 0)
+    assert flops["qkv"] == 6 * unit
+    assert flops["ffn_up"] + flops["ffn_down"] == 16 * unit
+    core = max(again(f"attention.probabilities{part}", H100) for part in ("", "_dropped"))
+    assert again("attention.query", H100) > 5 * core
+    assert again("ffn.activation_input", H100) > 5 * core
 
 
 FROM_2 = Kind((*COUNT.refused, 1), IT_MUST_BE + r"a whole number of at least 2\.")

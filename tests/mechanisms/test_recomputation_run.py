@@ -25,7 +25,6 @@ from dlsys.recomputation import (
     Plan,
     RecomputationError,
     Recomputing,
-    Rerun,
     checkpoint,
     every,
     every_layer,
@@ -255,15 +254,9 @@ def test_arguments_of_every_kind_come_through_twice():
 
 
 def test_parameters_get_gradients_where_no_argument_asks_for_one():
-    tokens = torch.tensor([0, 1, 1])
-    for each, expected in ((checkpoint, 12.0), (Rerun.apply, None)):
-        table = nn.Embedding(2, 4)
-        y = each(lambda tokens, table=table: table(tokens).square(), tokens)
-        # What an autograd function reads beside its arguments, autograd knows nothing of.
-        assert y.requires_grad == (expected is not None)
-        if expected:
-            y.sum().backward()
-            assert torch.equal(table.weight.grad, 2 * table.weight * torch.tensor([[1.0], [2.0]]))
+    tokens, table = torch.tensor([0, 1, 1]), nn.Embedding(2, 4)
+    checkpoint(lambda tokens: table(tokens).square(), tokens).sum().backward()
+    assert torch.equal(table.weight.grad, 2 * table.weight * torch.tensor([[1.0], [2.0]]))
 
 
 def test_views_detached_tensors_and_arguments_given_back_are_as_without():
@@ -562,51 +555,6 @@ def test_what_is_no_function_and_what_is_no_plan_are_told():
         Recomputing(GPT(SPEC), keep_all(6))
     with pytest.raises(ValueError, match="Layer 1 is in no segment"):
         run(Plan(2, ((0, 1, "keep"),)), [nn.Identity()] * 2, values(1))
-
-
-# -- in twenty lines -------------------------------------------------------------------------------
-
-
-def test_the_autograd_function_gives_the_same_numbers_where_arguments_have_gradients():
-    model = GPT(SPEC, dropout=0.2)
-    for layer in model.layers:
-        plainly = layer.forward
-        layer.forward = lambda x, rotation, plainly=plainly: Rerun.apply(plainly, x)
-    plain = step(GPT(SPEC, dropout=0.2))
-    same(step(model), plain)
-    a, b = values(2), values(2)
-    both = Rerun.apply(lambda a, b: (a * b, a + b), a, b)
-    assert [*map(torch.Tensor.tolist, torch.autograd.grad(sum(map(torch.sum, both)), [a, b]))] == [
-        [2.0, 3.0],
-        [2.0, 3.0],
-    ]
-
-
-def test_what_the_autograd_function_cannot_do():
-    x, linear = values(2, 3), nn.Linear(3, 3)
-    with pytest.raises(RuntimeError, match="appears to not have been used in the graph"):
-        torch.autograd.grad(Rerun.apply(linear, x).sum(), linear.weight)
-    assert torch.autograd.grad(checkpoint(linear, x).sum(), linear.weight)
-    # A slope that has lost its own.
-    assert not torch.autograd.grad(Rerun.apply(torch.exp, x).sum(), x, create_graph=True)[
-        0
-    ].requires_grad
-    with pytest.raises(TypeError, match="keyword"):
-        Rerun.apply(linear, input=x)
-    # A tensor inside of a list is none to it.
-    assert not Rerun.apply(lambda xs: xs[0] * 2, [x]).requires_grad
-    # And it runs to its end what could have stopped.
-    ends = []
-
-    def function(x):
-        y = x.exp() + 1
-        ends.append(1)
-        return y
-
-    for each, expected in ((checkpoint, 1), (Rerun.apply, 2)):
-        ends.clear()
-        each(function, x).sum().backward()
-        assert len(ends) == expected
 
 
 # -- results that stay -----------------------------------------------------------------------------

@@ -123,7 +123,7 @@ def step(layer: Block, kept: KeepTensors | None) -> tuple[list[torch.Tensor], in
             else:
                 with kept:
                     y = layer(x)
-        left = storages.live() - y.untyped_storage().nbytes()
+        left = storages.alive.nbytes - y.untyped_storage().nbytes()
         state = torch.get_rng_state()
         y.float().square().sum().backward()
     gradients = [x.grad, *(parameter.grad for parameter in layer.parameters())]
@@ -394,11 +394,11 @@ def test_what_is_kept_is_let_go_with_the_result_when_backward_never_comes():
             y = layer(x)
         alone = weakref.ref(kept)
         del kept
-        assert storages.live() == 2 * y.nbytes
+        assert storages.alive.nbytes == 2 * y.nbytes
         del y
     gc.collect()
     assert alone() is None
-    assert storages.live() == 0
+    assert storages.alive.nbytes == 0
 
 
 def tanh_twice(x: torch.Tensor) -> torch.Tensor:

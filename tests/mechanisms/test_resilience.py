@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import random
@@ -32,7 +33,7 @@ from dlsys.resilience import (
     save,
     verify,
 )
-from dlsys.resilience.files import name_of
+from dlsys.resilience.files import name_of, write
 from dlsys.resilience.state import DTYPES
 
 
@@ -367,6 +368,17 @@ def test_the_same_step_saved_again_lies_beside_and_is_the_latest(tmp_path):
     assert restore(first) == {"n": 1}
     save({"n": 0}, tmp_path, 6)
     assert latest(tmp_path).folder == second
+
+
+@pytest.mark.parametrize("behind", [0, 100, 2**26])
+def test_the_hash_is_of_all_parts_in_order_however_far_it_stays_behind(
+    behind, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("dlsys.resilience.files._BEHIND", behind)
+    parts = [bytes([i]) * n for i, n in enumerate((70, 1, 0, 500, 30, 30, 30, 30, 99))]
+    written = write(tmp_path / "f", iter(parts))
+    assert (tmp_path / "f").read_bytes() == b"".join(parts)
+    assert written == (790, hashlib.sha256(b"".join(parts)).hexdigest())
 
 
 # -- beside the training -----------------------------------------------------------------------------

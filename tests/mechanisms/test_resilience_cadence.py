@@ -6,7 +6,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from decimal import Decimal, localcontext
+from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,6 +78,8 @@ def test_a_device_of_opt_failed_six_times_as_often_as_one_of_llama():
 def test_young_saves_every_19_minutes_what_takes_one_to_write():
     assert round(optimal_interval(60, M) / MINUTE, 1) == 19.1
     assert state_bytes(405e9) == 6.48e12
+    assert state_bytes(0) == 0
+    assert exact_interval(0, M) == 0
 
 
 @pytest.mark.parametrize(("hours", "minutes"), [(24, 117), (6, 57), (0.25, 9.1)])
@@ -170,6 +174,7 @@ def test_writing_behind_costs_what_a_longer_restart_would(cadence, restart):
 def test_an_interval_is_no_shorter_than_the_write_behind_it():
     assert best_cadence(10, M) == Cadence(exact_interval(10, M), 10)
     assert best_cadence(10, M, behind=900) == Cadence(900, 10, 900)
+    assert best_cadence(900, M, behind=900).interval == exact_interval(900, M)
     assert best_cadence(10, M, behind=100).interval == exact_interval(10, M)
     with pytest.raises(ValueError, match="behind is 11; it must be at most the interval, 10 s"):
         Cadence(10, 1, 11)
@@ -192,6 +197,41 @@ def test_two_levels_whose_memory_never_survives_are_the_disk_alone(cadence, ever
     assert both == pytest.approx(shares(alone, 1.0), rel=1e-6, abs=1e-12)
 
 
+def by_states(cadence: Cadence, m: float, restart: float, detect: float, disk: Disk) -> list[float]:
+    """Shares by the seconds that are to come in each state of a pattern: n segments, a restart from
+    memory in each, and one from disk; the equations between them, solved."""
+    n = disk.every
+    matrix, seconds = np.eye(2 * n + 1), np.zeros((3, 2 * n + 1))
+    for k in range(n):
+        lasts = math.exp(-(cadence.interval + cadence.stall + disk.stall * (k == n - 1)) / m)
+        seconds[0, k] = m * (1 - lasts)
+        matrix[k, n + k] -= (1 - lasts) * (1 - disk.share)
+        matrix[k, -1] -= (1 - lasts) * disk.share
+        if k < n - 1:
+            matrix[k, k + 1] -= lasts
+    for k in range(n, 2 * n + 1):
+        takes, share = (restart, disk.share) if k < 2 * n else (disk.restart_seconds, 0)
+        detected, lasts = math.exp(-detect / m), math.exp(-(detect + takes) / m)
+        seconds[1:, k] = m * (1 - detected), m * (detected - lasts)
+        matrix[k, k % (2 * n) % n] -= lasts
+        matrix[k, k] -= (1 - lasts) * (1 - share)
+        matrix[k, -1] -= (1 - lasts) * share
+    up, *down = np.linalg.solve(matrix, seconds.T)[0]
+    useful, writing = n * cadence.interval, n * cadence.stall + disk.stall
+    spent = [useful, writing, up - useful - writing, *down]
+    return [each / sum(spent) for each in spent]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.7, 1.0])
+@pytest.mark.parametrize("every", [1, 2, 5])
+@pytest.mark.parametrize(
+    ("restart", "detect", "from_disk"), [(0, 0, 0), (0.8, 0.3, 1.5), (2, 0, 1)]
+)
+def test_two_levels_take_what_all_their_states_do(share, every, restart, detect, from_disk):
+    given = Cadence(0.5, 0.1), 3.0, restart, detect, Disk(every, 0.4, share, from_disk)
+    assert list(shares(*given)) == pytest.approx(by_states(*given), abs=1e-9)
+
+
 def test_more_failures_that_memory_survives_never_hurt():
     found = [
         shares(Cadence(300, 5), M, 60, 30, Disk(8, 60, share, 600)).goodput
@@ -205,10 +245,14 @@ def test_more_failures_that_memory_survives_never_hurt():
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e9, 1e30])
 def test_numbers_beyond_all_runs_give_shares_all_the_same(scale, disk):
     for cadence in (Cadence(scale, 1.0), Cadence(1.0, scale), Cadence(1e-30, 1e-30)):
-        for m in (1e-30, 1e30):
+        for m in (1e-30, 1e9, 1e30):
             found = shares(cadence, m, 1.0, scale, disk)
             assert math.fsum(found) == pytest.approx(1)
             assert all(0 <= share <= 1 for share in found)
+
+
+def test_a_period_that_is_nothing_to_a_failure_is_all_work():
+    assert shares(Cadence(1e-300, 0), 1e300).useful == 1
 
 
 # -- laws ----------------------------------------------------------------------------------------
@@ -219,6 +263,14 @@ def test_the_law_of_waste_is_above_the_exact_waste_by_less_than_it_says(c, down)
     exact = shares(best_cadence(c, 1.0), 1.0, down).wasted
     law = wasted_share(c, 1.0, down)
     assert -1e-12 <= law - exact <= 2 * c / 3 + law**2 / 2 + 1e-12
+
+
+@pytest.mark.parametrize("unit", [0.01, 60])
+def test_a_law_does_not_depend_on_the_unit_of_time(unit):
+    assert wasted_share(3 * unit, 100 * unit, 5 * unit) == pytest.approx(wasted_share(3, 100, 5))
+    assert asynchronous_pays(0.2 * unit, unit) == pytest.approx(unit * asynchronous_pays(0.2, 1))
+    found = corruption_pays(3 * unit, 100 * unit, 9 * unit)
+    assert found == pytest.approx(unit * corruption_pays(3, 100, 9))
 
 
 def test_waste_of_a_write_of_a_minute_on_16384_devices():
@@ -234,6 +286,7 @@ def test_at_the_devices_of_the_law_about_that_share_is_wasted(share):
     wasted = best_share(devices, 0.17, 60)[1].wasted
     assert share * (1 - share) < wasted < share * 1.001
     assert devices_at_waste(share, 6, 0.17) == pytest.approx(10 * devices, rel=0.01)
+    assert devices_at_waste(0, 60, 0.17) == 0
 
 
 @given(st.floats(0.001, 0.98))
@@ -275,22 +328,33 @@ def test_two_levels_pay_below_the_law_and_not_above(share, of_limit, pays):
 def test_spares_are_waited_for_as_a_poisson_number_says():
     assert waiting_share(0, 5.0, 10.0) == pytest.approx(1 - math.exp(-0.5))
     assert waiting_share(1, 5.0, 10.0) == pytest.approx(1 - 1.5 * math.exp(-0.5))
-    assert waiting_share(3, 0, 10.0) == 0
+    assert waiting_share(0, 20.0, 10.0) == pytest.approx(1 - math.exp(-2))
+    assert waiting_share(1, 20.0, 10.0) == pytest.approx(1 - 3 * math.exp(-2))
+    assert waiting_share(3, 0, 10.0) == waiting_share(0, 0, 10.0) == 0
+    assert waiting_share(0, 1e5, 1.0) == 1
     mean = 100.0
     assert waiting_share(100, mean, 1.0) == pytest.approx(0.5, abs=0.03)
     assert waiting_share(120, mean, 1.0) == pytest.approx(1 / 40, abs=0.01)
-    assert waiting_share(200, mean, 1.0) == pytest.approx(7.0e-19, rel=0.01)  # no digit of 1 - x
+    exactly = sum(Fraction(100**k, math.factorial(k)) for k in range(201, 400)) * math.exp(-mean)
+    far = pytest.approx(exactly, rel=1e-9, abs=0)  # no digit of it is in 1 - x
+    assert waiting_share(200, mean, 1.0) == far
+
+
+def worth(devices: int, spares: int, mean: float) -> float:
+    return (1 - waiting_share(spares, mean, 1.0)) / (devices + spares)
 
 
 @given(st.integers(2, 3000), st.floats(0.01, 30))
 @settings(max_examples=30)
 def test_no_number_of_spares_gives_more_goodput_a_device(devices, mean):
-    def worth(spares: int) -> float:
-        return (1 - waiting_share(spares, mean, 1.0)) / (devices + spares)
+    most = max(worth(devices, spares, mean) for spares in range(60))
+    assert worth(devices, best_spares(devices, mean, 1.0), mean) == pytest.approx(most)
 
-    best = best_spares(devices, mean, 1.0)
-    most = max(range(100), key=worth)
-    assert worth(best) == pytest.approx(worth(most))
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 6, 20, 70])
+def test_a_run_of_few_devices_has_as_few_spares_as_give_the_most(devices):
+    most = max(range(60), key=lambda spares: worth(devices, spares, 2.0))
+    assert best_spares(devices, 2.0, 1.0) == most
 
 
 def test_a_run_of_llamas_size_wants_four_square_roots_more_spares_than_repairs():
@@ -298,6 +362,7 @@ def test_a_run_of_llamas_size_wants_four_square_roots_more_spares_than_repairs()
     assert best_spares(16_384, DAY, M) == 20
     assert (20 - mean) / math.sqrt(mean) == pytest.approx(4.3, abs=0.1)
     assert best_spares(16_384, 0, M) == 0
+    assert best_spares(2, 0.5, 1.0) == 0  # one spare would give as much a device
 
 
 def test_silent_corruption_found_after_a_day_wastes_what_all_checkpoints_of_llama_do():
@@ -308,6 +373,8 @@ def test_silent_corruption_found_after_a_day_wastes_what_all_checkpoints_of_llam
 
 # -- what is refused -----------------------------------------------------------------------------
 
+BILLION = "1000000001; it must be at most 1,000,000,000"
+KNOWN = r"it must be such that numbers of failures and seconds stay finite and above zero\.$"
 TWO = {"write_seconds": (60.0, AT_LEAST_0), "mtbf_seconds": (M, ABOVE_ZERO)}
 
 
@@ -318,8 +385,63 @@ TWO = {"write_seconds": (60.0, AT_LEAST_0), "mtbf_seconds": (M, ABOVE_ZERO)}
             for function in (optimal_interval, daly_interval, exact_interval, wasted_share)
             for case in cases_of(function.__name__, function, **TWO)
         ),
-        *cases_of("Cadence", Cadence, interval=(9.0, ABOVE_ZERO), stall=(1.0, AT_LEAST_0)),
+        *cases_of(
+            "Cadence",
+            Cadence,
+            interval=(9.0, ABOVE_ZERO),
+            stall=(1.0, AT_LEAST_0),
+            behind=(1.0, AT_LEAST_0),
+        ),
+        *cases_of(
+            "best_cadence",
+            lambda **k: best_cadence(mtbf_seconds=M, **k),
+            stall=(1.0, AT_LEAST_0),
+            behind=(1.0, AT_LEAST_0),
+        ),
+        *cases_of(
+            "Disk",
+            lambda **k: Disk(share=0.1, **k),
+            every=(2, COUNT),
+            stall=(1.0, AT_LEAST_0),
+            restart_seconds=(1.0, AT_LEAST_0),
+        ),
         *cases_of("Part", lambda **k: Part("x", failures_a_year=1, **k), count=(3, COUNT)),
+        *cases_of(
+            "PublishedRun",
+            lambda **k: PublishedRun("x", causes={"y": 1}, source="us", **k),
+            devices=(3, COUNT),
+            days=(1.0, ABOVE_ZERO),
+        ),
+        *cases_of(
+            "state_bytes",
+            state_bytes,
+            parameters=(1.0, AT_LEAST_0),
+            bytes_each=(16.0, ABOVE_ZERO),
+        ),
+        *cases_of(
+            "wasted_share",
+            lambda **k: wasted_share(60, M, **k),
+            down_seconds=(1.0, AT_LEAST_0),
+        ),
+        *cases_of(
+            "devices_at_waste",
+            lambda **k: devices_at_waste(0.1, **k),
+            write_seconds=(60.0, ABOVE_ZERO),
+            failures_a_year=(1.0, ABOVE_ZERO),
+        ),
+        *cases_of(
+            "best_spares",
+            best_spares,
+            devices=(8, COUNT),
+            repair_seconds=(1.0, AT_LEAST_0),
+            mtbf_seconds=(M, ABOVE_ZERO),
+        ),
+        *cases_of(
+            "asynchronous_pays",
+            asynchronous_pays,
+            snapshot_seconds=(1.0, AT_LEAST_0),
+            write_seconds=(60.0, ABOVE_ZERO),
+        ),
         *cases_of(
             "shares",
             lambda **k: shares(Cadence(9.0, 1.0), **k),
@@ -338,24 +460,60 @@ def test_a_bad_number_is_called_by_its_name(case):
     [
         (lambda: mtbf([]), "parts is .*; it must have at least one"),
         (lambda: mtbf([Part("x", 1, 0)]), "parts is .*; it must be at least one that fails"),
+        (lambda: mtbf([Part("x", 10**9, 1e300)] * 2), f"parts is .*; {KNOWN}"),
         (lambda: Part("x", 1, -1), "failures_a_year is -1"),
+        (lambda: Part("x", 10**9 + 1, 1), f"count is {BILLION}"),
         (lambda: Part(3, 1, 1), "name is 3; it must be text"),
         (lambda: failures_a_year(0), "mttf_seconds is 0"),
+        (lambda: failures_a_year(1e-308), f"mttf_seconds is 1e-308; {KNOWN}"),
         (lambda: PublishedRun("x", 4, 1, {}, "us"), "causes is .*; it must have at least one"),
         (lambda: PublishedRun("x", 4, 1, {"y": 0}, "us"), "A number in causes is 0"),
+        (
+            lambda: PublishedRun("x", 4, 1, {"y": 10**9 + 1}, "us"),
+            f"A number in causes is {BILLION}",
+        ),
+        (lambda: PublishedRun("x", 10**9 + 1, 1, {"y": 1}, "us"), f"devices is {BILLION}"),
+        (lambda: PublishedRun("x", 1, 1e305, {"y": 1}, "us"), rf"days is 1e\+305; {KNOWN}"),
+        (lambda: PublishedRun("x", 1, 5e-324, {"y": 1}, "us"), f"days is 5e-324; {KNOWN}"),
         (lambda: LLAMA.share("rats"), "cause is 'rats'; it must be one of 'faulty GPU', "),
-        (lambda: RUNS["llama-3"], "no published run 'llama-3'; did you mean 'llama3-405b'"),
-        (lambda: Disk(0, 1, 0.1), "every is 0"),
+        (
+            lambda: RUNS["llama-3"],
+            "There is no published run 'llama-3'; did you mean 'llama3-405b'",
+        ),
+        (lambda: state_bytes(1e200, 1e200), "parameters times bytes_each is inf"),
+        (lambda: Disk(1_000_001, 1, 0.1), "every is 1000001; it must be at most 1,000,000"),
         (lambda: Disk(2, 1, 1.1), r"share is 1\.1; it must be a fraction"),
         (lambda: shares(Cadence(9, 1, 1), M, disk=Disk(2, 1, 0.1)), "behind is 1; it must be 0"),
         (lambda: asynchronous_pays(60, 60), "snapshot_seconds is 60; it must be less than write"),
+        (lambda: asynchronous_pays(9e307, 1e308), "The time, by write_seconds, is inf"),
         (lambda: waiting_share(-1, 1, 1), "spares is -1"),
-        (lambda: waiting_share(1, 1e9, 1), "repair_seconds is .*; it must be so few"),
+        (lambda: waiting_share(100_001, 1, 1), "spares is 100001; it must be at most 100,000"),
+        (
+            lambda: waiting_share(1, 100_000.5, 1),
+            r"repair_seconds is 100000\.5; it must be so few that at most 100,000 devices are broken",
+        ),
+        (lambda: best_spares(10**9 + 1, 1, 1), f"devices is {BILLION}"),
+        (lambda: best_share(10**9 + 1, 1, 1), f"devices is {BILLION}"),
         (lambda: devices_at_waste(2, 1, 1), "share is 2"),
+        (
+            lambda: devices_at_waste(0.1, 1e-200, 1e-200),
+            "devices, by write_seconds and failures_a_year, is inf",
+        ),
         (lambda: two_levels_pay(-1), "share is -1"),
         (lambda: corruption_pays(1, 1, 0), "corruption_seconds is 0"),
+        (
+            lambda: corruption_pays(99, 1, 1e308),
+            "The time to notice, by corruption_seconds, is inf",
+        ),
     ],
 )
 def test_what_no_price_holds_for_is_refused(call, said):
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=f"^{said}"):
         call()
+
+
+def test_a_number_of_any_integer_type_is_held_as_one_of_pythons():
+    three = np.int64(3)
+    assert type(Part("x", three, 1).count) is int
+    assert type(PublishedRun("x", three, 1, {"y": 1}, "us").devices) is int
+    assert type(Disk(three, 1, 0.1).every) is int

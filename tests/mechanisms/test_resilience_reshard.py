@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
@@ -10,16 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from dlsys import world
 from dlsys.model import GPT
 from dlsys.resilience import (
     Checkpoint,
+    CheckpointError,
     FileEntry,
     Manifest,
     Region,
@@ -29,9 +33,10 @@ from dlsys.resilience import (
     save,
     verify,
 )
+from dlsys.resilience.boxes import Box, Index, room_at
 from dlsys.tensor_parallel import ColumnParallelLinear, RowParallelLinear
 from dlsys.transformer import TransformerSpec
-from dlsys.zero import FullyShardedDataParallel, ShardedOptimizer
+from dlsys.zero import FullyShardedDataParallel, LocalShard, ShardedOptimizer
 
 WORLDS = (1, 2, 3, 4, 8)
 
@@ -198,12 +203,12 @@ def test_narrow_columns_are_read_with_what_is_between_them_as_a_disk_gives_pages
     assert nbytes == whole.nbytes - 6 * 4  # from the first number to the last, in one piece
 
 
-def calls(program: Callable[[], Any]) -> int:
-    """How many calls of Python functions a program makes."""
-    number = [0]
+def calls(program: Callable[[], Any], function: Any = None) -> int:
+    """How many calls of Python functions a program makes; of this one, where it is given."""
+    number, code = [0], getattr(function, "__code__", None)
 
     def count(frame: Any, event: str, arg: Any) -> None:
-        number[0] += event == "call"
+        number[0] += event == "call" and (code is None or frame.f_code is code)
 
     sys.setprofile(count)
     try:
@@ -221,6 +226,24 @@ def test_proof_and_reads_take_time_in_proportion_to_the_pieces():
         return calls(lambda: (manifest.check(), manifest.reads(wanted)))
 
     assert of(32) < 5.2 * of(16)  # 4 times as many pieces, and the logarithm
+
+
+def test_a_question_about_one_box_looks_at_those_around_it_alone():
+    # Furthest apart on the second axis, and in the order of none.
+    boxes = [Box((10**6 + i % 3, i), (1, 1)) for i in range(1024)]
+    random.Random(0).shuffle(boxes)
+    index = Index((box, None) for box in boxes)
+    for box in boxes[::50]:
+        assert index.meeting(box) == [(box, None)]
+        # What is around all, seven times around two halves, and then eight boxes one by one.
+        looks = calls(lambda box=box: index.meeting(box), Box.ends.fget) / 2  # at two boxes' ends
+        assert looks <= 1 + 2 * 7 + 8
+
+
+def test_what_belongs_to_boxes_that_are_alike_needs_no_order():
+    boxes = [Box((i // 2,), (1,)) for i in range(20)]
+    assert Index([]).meeting(boxes[0]) == []
+    assert Index((box, {}) for box in boxes).meeting(boxes[6]) == [(boxes[6], {})] * 2
 
 
 # -- the proof that pieces are a tensor ------------------------------------------------------------
@@ -294,6 +317,7 @@ def test_the_proof_agrees_with_counting_and_names_an_element_that_is_wrong(sizes
         ([((0, 0), (4, 7))], r"^File 0 holds w\[0:4, 0:7\], which is not within w\[0:4, 0:6\]\.$"),
         ([((0,), (4,))], r"^File 0 holds w with offsets \(0,\) and sizes \(4,\), and its shape is"),
         ([((-1, 0), (5, 6))], r"^File 0 holds w\[-1:4, 0:6\], which is not within"),
+        ([((0, 0), (4, 6))] * 3, r"^w\[0:4, 0:6\] lies in file 0 \(.*\) and in file 1 \("),
     ],
 )
 def test_an_overlap_a_gap_and_what_lies_outside_are_named(regions, sentence):
@@ -309,8 +333,12 @@ def test_scalars_and_empty_tensors_are_proved_too():
         manifest_with([], ()).check()
     with pytest.raises(ValueError, match=r"^w lies in file 0 \(with w\) and in file 1"):
         manifest_with([Region("w", (), ())] * 2, ()).check()
+    manifest_with([Region("w", (0,) * 17, (0, *(1,) * 16))], (0, *(2,) * 16)).check()
+    assert room_at((), [], ()) == Box((), ())
     with pytest.raises(ValueError, match="w is cut along 17 axes; 16 are allowed"):
         manifest_with([Region("w", (0,) * 17, (1,) * 17)], (2,) * 17).check()
+    with pytest.raises(ValueError, match=r"^File 0 holds v\[0:4\], and there is no such tensor\.$"):
+        manifest_with([Region("v", (0,), (4,))], (4,)).check()
     with pytest.raises(ValueError, match=r"^'w' is the name of two tensors"):
         Manifest(1, (TensorEntry("w", (0,), "F32"),) * 2, ()).check()
 
@@ -321,23 +349,26 @@ def test_what_no_tensor_has_is_not_read():
         manifest.reads([Region("v", (0,), (1,))])
     with pytest.raises(ValueError, match=r"regions is 'w\[2:6\]'; it must be within w\[0:4\]"):
         manifest.reads([Region("w", (2,), (4,))])
+    with pytest.raises(ValueError, match=r"^regions is \('w', .*\); it must be a Region each\.$"):
+        manifest.reads([("w", (0,), (4,))])
+    with pytest.raises(ValueError, match=r"^file is 1; it must be at most 0\.$"):
+        manifest.begins(1)
 
 
 # -- those who save like this ----------------------------------------------------------------------
 
 SPEC = TransformerSpec(layers=2, hidden=8, heads=2, vocab=11, sequence=4, tied=False)
-MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def of_pieces(model: FullyShardedDataParallel) -> dict[str, tuple[nn.Parameter, Shard]]:
-    """This rank's parameters, each a piece of the whole one laid out flat."""
-    found = {}
-    for flat in itertools.chain.from_iterable(unit.flats for unit in model._units):
-        pieces = flat.layout.pieces(flat.ranks.shard.rank)
-        for piece, shape, mine in zip(pieces, flat.shapes, flat.parameters, strict=True):
-            part = Shard(mine.detach().reshape(-1), (piece.start,), (shape.numel(),))
-            found[piece.name] = mine, part
-    return found
+def shards(states: Any) -> Any:
+    """What a sharded optimizer or model tells of its parts, as a checkpoint takes it."""
+    as_shard = lambda each: Shard(each.tensor, (each.offset,), (each.elements,))  # noqa: E731
+    return tree_map_only(LocalShard, as_shard, states)
+
+
+def places(states: Any) -> Any:
+    """The same, to ask for weights and whatever was saved beside them."""
+    return {name: each["weight"] for name, each in shards(states).items()}
 
 
 def fully_sharded(comm: world.Communicator) -> tuple[FullyShardedDataParallel, Any]:
@@ -367,26 +398,12 @@ def test_a_fully_sharded_model_goes_on_with_another_number_of_ranks(tmp_path):
     def before(comm: world.Communicator) -> str:
         model, optimizer = fully_sharded(comm)
         assert trained(model, optimizer, range(2)) == pytest.approx(losses[:2], rel=1e-6)
-        state: dict[str, Any] = {}
-        for name, (mine, part) in of_pieces(model).items():
-            moments = optimizer.state.get(mine, {})
-            state[name] = {
-                "weight": part,
-                **{k: Shard(moments[k], part.offsets, part.shape) for k in MOMENTS if moments},
-            }
-        return str(save({"model": state, "step": 2}, tmp_path, 2, comm))
+        return str(save(shards(model.local_shards(optimizer)), tmp_path, 2, comm))
 
     def after(comm: world.Communicator) -> list[Any]:
         model, optimizer = fully_sharded(comm)
-        pieces = of_pieces(model)
-        names = ("weight", *MOMENTS)
-        like = {name: dict.fromkeys(names, part) for name, (_, part) in pieces.items()}
-        back = restore(path, {"model": like, "step": None}, comm)
-        for name, (mine, _) in pieces.items():
-            found = {key: each.tensor for key, each in back["model"][name].items()}
-            with torch.no_grad():
-                mine.copy_(found.pop("weight"))
-            optimizer.state[mine] = {**found, "step": torch.tensor(float(back["step"]))}
+        states = restore(path, places(model.local_shards()), comm)
+        model.load_local_shards(states, optimizer)
         whole = model.full_parameters()
         return [whole, trained(model, optimizer, range(2, 4))]
 
@@ -399,50 +416,111 @@ def test_a_fully_sharded_model_goes_on_with_another_number_of_ranks(tmp_path):
             assert went_on == pytest.approx(losses[2:], rel=1e-6)
 
 
-def test_a_sharded_optimizer_is_restored_by_other_ranks_and_by_one_device(tmp_path):
-    def optimizer(comm: world.Communicator) -> tuple[nn.Module, ShardedOptimizer]:
+class Linears(nn.Module):
+    """36 + 18 numbers, whose gradients are whole numbers that do not depend on them: their mean is
+    exact over any number of ranks."""
+
+    def __init__(self) -> None:
+        super().__init__()
         torch.manual_seed(4)
-        model = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3))
-        return model, ShardedOptimizer(model.parameters(), torch.optim.AdamW, comm, lr=0.1)
+        self.layers = nn.ModuleList([nn.Linear(5, 6), nn.Linear(5, 3)])
 
-    def before(comm: world.Communicator) -> list[Any]:
-        model, sharded = optimizer(comm)
-        model(torch.ones(2, 5)).square().sum().backward()
-        sharded.step()
-        state: dict[int, Any] = {}
-        for index, each in sharded.sharded_state_dict()["state"].items():
-            (piece,) = [
-                part.piece
-                for part in sharded._layout.parts
-                if part.parameter is sharded.param_groups[0]["params"][index]
-            ]
-            cut = {
-                key: Shard(value.reshape(-1), (piece.start,), (math.prod(each["shape"]),))
-                for key, value in each["values"].items()
-                if value.dim()
-            }
-            state[index] = each["values"] | cut
-        return [str(save(state, tmp_path, 1, comm)), sharded.state_dict()["state"]]
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([layer(x).sum() for layer in self.layers]).sum()
 
-    def after(comm: world.Communicator) -> list[Any]:
-        model, sharded = optimizer(comm)
-        state = {
-            index: {k: v.view(p.shape) if v.dim() else v for k, v in each.items()}
-            for (index, each), p in zip(
-                sorted(restore(path).items()), model.parameters(), strict=True
-            )
+
+def new(stage: int, comm: world.Communicator | None) -> tuple[Any, Any, Any, Any]:
+    """A model and its optimizer, what tells of this rank's parts, and what takes them."""
+    model: Any = Linears()
+    options: Any = {"lr": 0.1, "amsgrad": True}
+    if stage == 0:
+        return model, torch.optim.AdamW(model.parameters(), **options), None, None
+    if stage == 3:
+        model = FullyShardedDataParallel(model, comm)
+        adamw = torch.optim.AdamW(model.parameters(), **options)
+        local = functools.partial(model.local_shards, adamw)
+        return model, adamw, local, lambda states: model.load_local_shards(states, adamw)
+    named = model.named_parameters()
+    sharded = ShardedOptimizer(named, torch.optim.AdamW, comm, stage=stage, **options)
+    return model, sharded, sharded.local_shards, sharded.load_local_shards
+
+
+def exactly_trained(model: Any, optimizer: Any, steps: range) -> None:
+    for step in steps:
+        optimizer.param_groups[0]["lr"] = 0.1 * 0.5**step  # as a schedule of a Trainer does
+        optimizer.zero_grad()
+        x = torch.randint(-4, 5, (2, 5), generator=torch.Generator().manual_seed(step))
+        model(x.float()).backward()
+        optimizer.step()
+
+
+def begun(comm: world.Communicator, stage: int, root: Path) -> str:
+    model, optimizer, local, _ = new(stage, comm)
+    exactly_trained(model, optimizer, range(3))
+    return str(save({"parts": shards(local())}, root, 3, comm))
+
+
+def gone_on(comm: world.Communicator, stage: int, path: str) -> dict[str, Tensor]:
+    model, optimizer, local, load = new(stage, comm)
+    load(restore(path, {"parts": places(local())}, comm)["parts"])
+    exactly_trained(model, optimizer, range(3, 6))
+    if stage == 3:
+        return model.full_parameters()
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def on_one_device() -> dict[str, Tensor]:
+    model, optimizer, *_ = new(0, None)
+    exactly_trained(model, optimizer, range(6))
+    return {name: p.detach() for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("saving", [1, 2, 4])
+@pytest.mark.parametrize("stages", [(1, 1), (2, 1), (3, 3), (1, 3), (3, 1)], ids=str)
+def test_sharded_training_goes_on_bit_for_bit_on_another_number_of_ranks(stages, saving, tmp_path):
+    right, (first, then) = on_one_device(), stages
+    path = world.simulate(begun, saving, args=(first, tmp_path)).results[0]
+    manifest = verify(path).manifest
+    entries = {t.name: math.prod(t.shape) for t in manifest.tensors}
+    assert {name for name in entries if "0.bias" in name} == {
+        f"parts/layers.0.bias/{key}"
+        for key in ("weight", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "step")
+    }
+    assert sum(n for name, n in entries.items() if not name.endswith("step")) == 4 * (36 + 18)
+    for ranks in (1, 3, 5):
+        for found in world.simulate(gone_on, ranks, args=(then, path)).results:
+            torch.testing.assert_close(found, right, rtol=0, atol=0)
+
+
+def test_real_processes_go_on_bit_for_bit_with_what_others_have_saved(tmp_path):
+    path = world.launch(begun, 2, args=(1, tmp_path)).results[0]
+    for found in world.launch(gone_on, 3, args=(3, path)).results:
+        torch.testing.assert_close(found, on_one_device(), rtol=0, atol=0)
+
+
+def test_a_rank_that_asks_for_its_part_of_all_beside_a_weight_gets_no_more(tmp_path):
+    state = {
+        "w": {
+            "weight": torch.arange(6.0),
+            "moment": torch.arange(6).double(),
+            "inner": {"square": torch.arange(6.0) ** 2, "names": ["a"]},
+            "step": torch.tensor(3.0),
+            "factor": torch.ones(2, 3),
+            "row": torch.ones(7),
+            "array": np.ones(6),
+            "lr": 0.5,
         }
-        sharded.load_state_dict(
-            {"state": state, "param_groups": sharded.state_dict()["param_groups"]}
-        )
-        return [sharded.state_dict()["state"]]
-
-    path, right = world.simulate(before, 4).results[0]
-    for ranks in (1, 3):
-        for (found,) in world.simulate(after, ranks).results:
-            assert found.keys() == right.keys()
-            for index, values in right.items():
-                assert all(found[index][key].equal(value) for key, value in values.items())
+    }
+    found = restore(save(state, tmp_path, 1), {"w": Shard(torch.empty(2), (3,), (6,))})["w"]
+    assert found.keys() == state["w"].keys()
+    for part, dtype in ((found["weight"], torch.float32), (found["moment"], torch.float64)):
+        assert (part.offsets, part.shape) == ((3,), (6,))
+        assert part.tensor.equal(torch.tensor([3, 4], dtype=dtype))
+    assert found["inner"]["square"].tensor.tolist() == [9, 16]
+    assert (found["inner"]["names"], found["lr"]) == (["a"], 0.5)
+    assert found["step"].equal(torch.tensor(3.0))
+    assert (found["factor"].shape, found["row"].shape) == ((2, 3), (7,))
+    assert isinstance(found["array"], np.ndarray)
 
 
 def of_layer(layer: ColumnParallelLinear | RowParallelLinear) -> dict[str, Any]:
@@ -498,6 +576,8 @@ def both_ways(comm: world.Communicator, root: Path) -> list[bool]:
     rest = {"same": torch.arange(100), "half": torch.ones(3, dtype=torch.bfloat16), "n": 3}
     cut: DTensor = distribute_tensor(whole, mesh, [CutAlong(0)])
     dcp.save({"w": cut, **rest}, checkpoint_id=root / "torch")
+    with pytest.raises(CheckpointError, match=r"rank 1: ValueError: state\['w'\] is a DTensor"):
+        save({"w": cut}, root / "ours", 1, comm)
     first = 4 * comm.rank  # DTensor's parts have ceil(7 / 2) rows
     path = save({"w": Shard(cut.to_local(), (first, 0), (7, 5)), **rest}, root / "ours", 1, comm)
     found = []

@@ -1,5 +1,6 @@
 """The step: its plan, its price, and what runs, against one pass over the whole batch and torch's own."""
 
+import json
 import math
 from itertools import islice
 
@@ -27,6 +28,7 @@ from dlsys.training_loop import (
 )
 from dlsys.training_loop.training import loss_on
 from dlsys.transformer import TransformerSpec
+from tests.contents import ROOT
 
 SPEC = TransformerSpec(layers=2, hidden=16, heads=2, vocab=32, sequence=8)
 ROWS = torch.arange(12 * 9).view(12, 9) * 7 % 32
@@ -134,6 +136,32 @@ def test_ranks_are_summed_once_after_the_last_backward_pass():
     assert "reduce" not in [a.kind for a in step_plan([4]).actions]
 
 
+def gradient_of_ranks(sizes: list[int], often: bool, mean: bool) -> torch.Tensor:
+    """Of 16 rows on two ranks; reduced once, or also after each earlier micro-batch."""
+    x = torch.arange(64.0).view(16, 4)
+    models, parts = (Linear(), Linear()), [half.split(sizes) for half in x.split(8)]
+    plan = step_plan(sizes, ranks=2, clip=False)
+    for action in plan.actions:
+        for model, mine in zip(models, parts, strict=True):
+            if action.kind == "backward":
+                (
+                    model.loss(mine[action.micro_batch]) * action.share / (1 if mean else 2)
+                ).backward()
+        last = action.micro_batch == len(sizes) - 1
+        if action.kind == "reduce" or (often and action.kind == "backward" and not last):
+            total = (models[0].w.grad + models[1].w.grad) / (2 if mean else 1)
+            for model in models:
+                model.w.grad.copy_(total)
+    return models[0].w.grad
+
+
+def test_a_sum_over_ranks_after_each_micro_batch_sums_again_what_was_summed_and_a_mean_does_not():
+    whole = gradient_of([16])
+    assert torch.equal(gradient_of_ranks([4, 4], often=False, mean=False), whole)
+    assert torch.equal(gradient_of_ranks([4, 4], often=True, mean=True), whole)
+    assert not torch.equal(gradient_of_ranks([4, 4], often=True, mean=False), whole)
+
+
 GOOD = step_plan([4, 12], ranks=2)
 ZERO, F0, B0, F1, B1, REDUCE, CLIP, UPDATE, RATE = GOOD.actions
 
@@ -147,7 +175,10 @@ ZERO, F0, B0, F1, B1, REDUCE, CLIP, UPDATE, RATE = GOOD.actions
         ((ZERO, F0, B0, UPDATE), "Micro-batch 1 has no backward pass"),
         ((ZERO, F0, B0, B0, F1, B1, UPDATE), "backward 0 comes twice"),
         ((ZERO, B0, F0, F1, B1, UPDATE), "backward 0 comes before forward 0"),
-        ((ZERO, F0, B0, REDUCE, F1, B1, REDUCE, UPDATE), "2 times reduce; one sum after the last"),
+        (
+            (ZERO, F0, B0, REDUCE, F1, B1, REDUCE, UPDATE),
+            "2 times reduce; gradients are summed over ranks once",
+        ),
         ((ZERO, F0, B0, REDUCE, F1, B1, UPDATE), "reduce comes before the last backward pass"),
         ((ZERO, F0, B0, CLIP, F1, B1, UPDATE), "clip comes before the last backward pass"),
         ((ZERO, F0, B0, RATE, F1, B1, UPDATE, RATE), "2 times rate; a schedule counts updates"),
@@ -275,3 +306,13 @@ def test_what_is_no_action_is_refused():
         with pytest.raises(ValueError, match=said):
             StepPlan((4, 4), (action,))
     assert [str(a) for a in islice(GOOD.actions, 3)] == ["zero", "forward 0", "backward 0"]
+
+
+def test_the_seconds_that_the_chapter_calls_measured_are_those_that_were():
+    measured = json.loads((ROOT / "bench" / "h100.json").read_text())
+    page = (ROOT / "chapters" / "training_loop.md").read_text()
+    steps = [rung["seconds"] for rung in measured["ladder"].values()]
+    updates = [round(1e3 * seconds, 3) for seconds in measured["optimizers"].values()]
+    launch = round(1e6 * measured["launches"]["eager"], 3)
+    for number in (*steps, *updates, launch, measured["streams"]["copy"] / 1e12):
+        assert f"{number}" in page

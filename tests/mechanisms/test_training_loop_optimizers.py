@@ -152,6 +152,43 @@ def test_a_models_shapes_are_all_its_parameters(spec):
         assert sum(map(math.prod, matrices)) == real
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_state_of_a_model_is_what_its_optimizers_hold_matrix_by_matrix(tied):
+    """Adafactor has all, embeddings too; Muon and GaLore the layers' matrices, and AdamW the rest."""
+    spec = TransformerSpec(2, 16, 2, 32, 8, tied=tied)
+    matrices, others = shapes_of(spec)
+
+    def held(make, within=True, beside=True) -> int:
+        model = GPT(spec)
+        named = list(model.named_parameters())
+        inner = [p for n, p in named if n.startswith("layers") and p.dim() == 2]
+        outer = [p for n, p in named if not (n.startswith("layers") and p.dim() == 2)]
+        params = inner * within + outer * beside
+        for each in params:
+            each.grad = torch.ones_like(each)
+        optimizer = make(params)
+        optimizer.step()
+        return held_bytes(optimizer)
+
+    rest = held(lambda p: AdamW(p), within=False)
+    for name, real in {
+        "adamw": held(lambda p: AdamW(p)),
+        "adafactor": held(lambda p: Adafactor(p)),
+        "muon": held(lambda p: Muon(p), beside=False) + rest,
+        "galore": held(lambda p: GaLore(p, rank=4), beside=False) + rest,
+    }.items():
+        assert model_state_bytes(name, spec, rank=4) == real, name
+    real = sorted(tuple(sorted(p.shape)) for p in GPT(spec).parameters() if p.dim() == 2)
+    assert sorted(tuple(sorted(s)) for s in [*matrices, *others] if len(s) == 2) == real
+
+
+def test_every_matrix_of_llama_2_7b_is_factored_to_megabytes_and_projected_apart():
+    llama = CATALOGUE["llama2-7b"]
+    assert round(model_state_bytes("adafactor", llama) / 1e6, 1) == 11.3
+    assert round(model_state_bytes("galore", llama) / 1e9, 2) == 4.19
+    assert set(shapes_of(CATALOGUE["llama3-8b"]).matrices) >= {(4096, 1024), (4096, 4096)}
+
+
 def test_the_worked_examples_of_adams_overhead():
     assert state_bytes("adamw", [(100_000_000,)]) == 800e6
     assert state_bytes("adamw", [(7_000_000_000,)]) == 56e9
@@ -181,6 +218,24 @@ def test_an_update_streams_its_tensors_number_by_number_and_is_bound_by_memory(
     assert not found.operations & {"index", "gather", "scatter"}
 
 
+def test_torchs_adamw_launches_eight_operations_for_each_tensor_one_by_one():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Launches(TorchDispatchMode):
+        number = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            self.number += bool(isinstance(out, torch.Tensor) and out.dim())
+            return out
+
+    params, optimizer = after(lambda p: TORCH.AdamW(p, foreach=False), [(4, 3), (5,), (6,)], 1)
+    give_gradients(params, 9)
+    with Launches() as seen:
+        optimizer.step()
+    assert seen.number == 8 * 3
+
+
 def test_what_a_count_does_not_know_is_said():
     params, optimizer = after(lambda p: Muon(p), [(4, 4)], 1)
     give_gradients(params, 9)
@@ -199,6 +254,14 @@ def test_weight_decay_is_apart_from_the_gradient_in_adamw_and_divided_by_it_in_a
     assert weight_after(AdamW, 1.0) == pytest.approx(0.95 - 0.1)
     assert weight_after(AdamW, 1e3) == pytest.approx(0.95 - 0.1)
     assert weight_after(TORCH.Adam, 1e3) == pytest.approx(0.9)  # the decay has vanished
+
+
+def test_an_epsilon_that_fp16_rounds_to_zero_makes_a_weight_without_gradients_nan():
+    for dtype, lost in ((torch.float32, False), (torch.float16, True)):
+        weights = nn.Parameter(torch.ones(2, dtype=dtype))
+        weights.grad = torch.zeros(2, dtype=dtype)
+        AdamW([weights], lr=0.1, eps=1e-8).step()
+        assert weights.isnan().all().item() is lost
 
 
 def test_the_square_root_before_epsilon_and_the_correction_make_the_first_step_the_rate():

@@ -167,6 +167,18 @@ def test_steps_that_do_not_fall_with_the_batch_say_nothing():
     assert useful_micro_batches(1, 8) == 1
 
 
+def test_one_device_is_soonest_done_far_below_the_critical_batch():
+    """Its time: steps to the loss, each of as many samples and an update that is worth u of them."""
+    found, update = Extremes(1000.0, 400_000.0), 4.0
+    batches = [2**k for k in range(12)]
+    time = [(found.least_steps + found.least_samples / b) * (b + update) for b in batches]
+    assert batches[time.index(min(time))] == pytest.approx(
+        (update * found.critical_batch) ** 0.5, rel=0.5
+    )
+    assert time[batches.index(512)] > 1.8 * min(time)
+    assert useful_micro_batches(found.critical_batch, 4) == 100
+
+
 def test_accumulated_gradients_measure_the_noise_that_was_put_in():
     """Gradients of samples are 3 along all 16 weights, with a variance of 4 each."""
     stream = torch.Generator().manual_seed(0)
@@ -360,3 +372,12 @@ def test_every_picture_is_drawn():
     ]
     assert [len(f.axes) for f in figures] == [1, 1, 1, 2, 2]
     assert "GPT-2 XL" in explore().choice.summary()
+
+
+def test_the_explorers_figure_ends_where_memory_is_long_full_but_shows_what_was_chosen():
+    def shown(micro_batch: int) -> list[str]:
+        axes = Choice(batch=512, micro_batch=micro_batch).figure().axes[1]
+        return [label.get_text() for label in axes.get_xticklabels()]
+
+    assert shown(8) == ["1", "2", "4", "▸ 8", "16", "32", "64"]
+    assert shown(512)[-1] == "▸ 512"

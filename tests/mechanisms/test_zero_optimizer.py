@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LinearLR, OneCycleLR
 from dlsys import world, zero
 from dlsys.data_parallel import DataParallel
 from dlsys.hardware import DEVICES, Link
-from dlsys.zero import ShardedOptimizer, flat, merge_state_dicts, step_plan
+from dlsys.zero import ShardedOptimizer, flat, step_plan
 from dlsys.zero.optimizer.dealt import Dealt
 
 RANKS = [1, 2, 3, 4, 8]
@@ -552,8 +552,7 @@ def saved():
         net = Net()
         optimizer = fresh(AdamW, net, comm, stage=2)
         go_on(net, optimizer, comm)
-        parts = optimizer.sharded_state_dict()
-        return {n: v.clone() for n, v in net.state_dict().items()}, optimizer.state_dict(), parts
+        return {n: v.clone() for n, v in net.state_dict().items()}, optimizer.state_dict()
 
     results = world.simulate(program, 4).results
     net = Net()
@@ -563,7 +562,7 @@ def saved():
 
 
 def test_gathered_state_goes_on_with_another_number_of_ranks(saved):
-    (weights, state, _), *_ = saved[0]
+    (weights, state), *_ = saved[0]
 
     def program(comm):
         net = Net()
@@ -581,8 +580,8 @@ def test_gathered_state_goes_on_with_another_number_of_ranks(saved):
 
 
 def test_gathered_state_is_loaded_by_the_plain_optimizer_and_back(saved):
-    (weights, state, _), *others = saved[0]
-    for _, other, _ in others:
+    (weights, state), *others = saved[0]
+    for _, other in others:
         torch.testing.assert_close(other["state"], state["state"], rtol=0, atol=0)
     net = Net()
     optimizer = fresh(AdamW, net)
@@ -600,17 +599,6 @@ def test_gathered_state_is_loaded_by_the_plain_optimizer_and_back(saved):
 
     for result in world.simulate(program, 2).results:
         close(result, saved[2])
-
-
-def test_every_ranks_part_together_are_the_gathered_state(saved):
-    parts = [part for _, _, part in saved[0]]
-    merged = merge_state_dicts(parts)
-    torch.testing.assert_close(merged["state"], saved[0][0][1]["state"], rtol=0, atol=0)
-    assert merged["param_groups"] == saved[0][0][1]["param_groups"]
-    assert max(len(part["state"]) for part in parts) < len(merged["state"])
-    for wrong in (parts[:3], parts[::-1]):
-        with pytest.raises(ValueError, match=r"shards is \[\("):
-            merge_state_dicts(wrong)
 
 
 def test_state_of_another_model_is_refused(saved):

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dlsys import world
 from dlsys.annotated import checked
-from dlsys.checks import count, divisor, flag, refuse
+from dlsys.checks import count, divisor, flag, refuse, refuse_what
 from dlsys.tensors import computed_in, storage_bytes
 from dlsys.world import Communicator
 from dlsys.world.alike import check_same, take_over
@@ -22,10 +22,11 @@ from dlsys.zero.fsdp.forward import Forward
 from dlsys.zero.fsdp.gathering import Gathering
 from dlsys.zero.fsdp.membership import membership
 from dlsys.zero.fsdp.replicated import Replicated
-from dlsys.zero.fsdp.saving import gathered, load, shards_of, whole_state
+from dlsys.zero.fsdp.saving import gathered, load, places_of, shards_of, whole_state
 from dlsys.zero.fsdp.sharded_flat import Ranks
 from dlsys.zero.fsdp.sharded_unit import ShardedUnit, flats_of
 from dlsys.zero.journal import Journal
+from dlsys.zero.local_shard import States, check_states, load_states, placed, taken
 from dlsys.zero.plan import UPDATE, Action, Unit
 from dlsys.zero.price import Held
 
@@ -214,15 +215,39 @@ class FullyShardedDataParallel(nn.Module):
             refuse("assign", assign, "False: shards stay where they are")
         return load(self.module, shards_of(state_dict, self.module, self._units), strict)
 
-    def sharded_state_dict(self) -> dict[str, Any]:
-        """This rank's shards by name, and buffers: copies; nothing is sent."""
-        state = self.module.state_dict()
-        return {k: v.clone() if isinstance(v, Tensor) else v for k, v in state.items()}
+    @checked
+    def local_shards(self, optimizer: torch.optim.Optimizer | None = None) -> States:
+        """By a parameter's name this rank's part of its "weight", and of its state in `optimizer`:
+        a `LocalShard` where there is a number for each element. Nothing is sent."""
+        self._check_own(optimizer)
+        state = {} if optimizer is None else optimizer.state
+        places = places_of(self._units) | {
+            slot.name: (slot.parameter, 0, slot.shape) for slot in self._replicated.slots
+        }
+        return {name: placed(*each, state.get(each[0], {})) for name, each in places.items()}
 
     @checked
-    def load_sharded_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
-        """Load what `sharded_state_dict` gave on the same rank of as many."""
-        return load(self.module, state_dict)
+    def load_local_shards(
+        self, states: Mapping[str, Any], optimizer: torch.optim.Optimizer | None = None
+    ) -> None:
+        """Take what `local_shards` gave on this rank of as many. A part may be any object with a
+        `tensor`, such as one that was read for this rank. Without `optimizer` weights alone.
+
+        Raises ValueError for other names or other sizes.
+        """
+        self._check_own(optimizer)
+        mine: dict[str, Tensor] = dict(self.module.named_parameters())
+        check_states(states, mine)
+        found = {mine[name]: taken(values, mine[name]) for name, values in states.items()}
+        if optimizer is not None:
+            load_states(optimizer, found)
+
+    def _check_own(self, optimizer: torch.optim.Optimizer | None) -> None:
+        """Raise ValueError for an optimizer of other parameters, such as one built before this."""
+        mine = {id(parameter) for parameter in self.module.parameters()}
+        groups = [] if optimizer is None else optimizer.param_groups
+        if any(id(parameter) not in mine for group in groups for parameter in group["params"]):
+            refuse_what("optimizer", "of other parameters", "built on this model's .parameters()")
 
     # -- what is held and what was done ----------------------------------------------------------
 

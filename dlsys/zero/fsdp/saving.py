@@ -25,6 +25,16 @@ def gathered(unit: ShardedUnit) -> dict[str, Tensor]:
     return found
 
 
+def places_of(units: Sequence[ShardedUnit]) -> dict[str, tuple[Tensor, int, torch.Size]]:
+    """By name this rank's part of each parameter, its first element, and the whole shape."""
+    found: dict[str, tuple[Tensor, int, torch.Size]] = {}
+    for flat in (flat for unit in units for flat in unit.flats):
+        pieces = flat.layout.pieces(flat.ranks.shard.rank)
+        for mine, piece, shape in zip(flat.parameters, pieces, flat.shapes, strict=True):
+            found[piece.name] = mine, piece.start, shape
+    return found
+
+
 def whole_state(
     state: dict[str, Any], module: nn.Module, whole: Mapping[str, Tensor], prefix: str
 ) -> dict[str, Any]:
@@ -44,21 +54,18 @@ def shards_of(
     Raises ValueError for a parameter of another shape.
     """
     cut = dict(state)
-    places = {
-        id(f.parameters[i]): (f, i) for u in units for f in u.flats for i in range(len(f.slots))
-    }
+    places = {id(place[0]): place for place in places_of(units).values()}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         value = state.get(name)
         if id(parameter) not in places or not isinstance(value, Tensor):
             continue
-        flat, index = places[id(parameter)]
-        if value.shape != flat.shapes[index]:
+        mine, start, shape = places[id(parameter)]
+        if value.shape != shape:
             raise ValueError(
                 f"state_dict has {name!r} of shape {tuple(value.shape)}; the module's is "
-                f"{tuple(flat.shapes[index])}."
+                f"{tuple(shape)}."
             )
-        piece = flat.layout.pieces(flat.ranks.shard.rank)[index]
-        cut[name] = value.detach().reshape(-1)[piece.start : piece.stop]
+        cut[name] = value.detach().reshape(-1)[start : start + mine.numel()]
     return cut
 
 

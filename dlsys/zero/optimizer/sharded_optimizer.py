@@ -16,13 +16,14 @@ from dlsys.tensors import Params, listed
 from dlsys.world import Communicator
 from dlsys.zero.clipping import bounds
 from dlsys.zero.journal import Journal
+from dlsys.zero.local_shard import States, check_states, load_states, taken
 from dlsys.zero.optimizer.arguments import check_options
 from dlsys.zero.optimizer.bucket import Bucket
 from dlsys.zero.optimizer.gradient_shards import AveragedGradients, GradientShards
 from dlsys.zero.optimizer.in_backward import InBackward
 from dlsys.zero.optimizer.layout import Layout
 from dlsys.zero.optimizer.resident import Resident, resident
-from dlsys.zero.optimizer.sharded_state import exchange, load, merge_state_dicts, sharded
+from dlsys.zero.optimizer.sharded_state import exchange, load, merged, of_part, on_cpu
 from dlsys.zero.plan import UPDATE, Action
 
 
@@ -222,19 +223,44 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
         It can be loaded there, or here on any number of ranks. A master copy is in it as "master".
         """
-        device = self.param_groups[0]["params"][0].device
-        return merge_state_dicts(exchange(self.comm, self.sharded_state_dict(), device))
-
-    def sharded_state_dict(self) -> dict[str, Any]:
-        """This rank's part of it, without a message; see `merge_state_dicts`."""
-        groups = super().state_dict()["param_groups"]
-        state = sharded(self._layout.parts, self.state, self._numbers())
-        return {
-            "rank": self.comm.rank,
-            "ranks": self.comm.size,
-            "state": state,
-            "param_groups": groups,
+        device, numbers = self.param_groups[0]["params"][0].device, self._numbers()
+        mine = {
+            numbers[id(part.parameter)]: on_cpu(part, self.state[part.parameter])
+            for part in self._layout.parts
+            if part.parameter in self.state
         }
+        state = merged(exchange(self.comm, mine, device))
+        return {"state": state, "param_groups": super().state_dict()["param_groups"]}
+
+    def local_shards(self) -> States:
+        """By a parameter's name, or its number where it has none, this rank's part of its "weight"
+        and of its state: a `LocalShard` where there is a number for each element. Nothing is sent.
+
+        Raises ValueError where two parameters have one name.
+        """
+        names = [name for bucket in self.buckets for name in bucket.names]
+        if len({*names}) < len(names):
+            raise ValueError("two parameters have the same name: give each group names of its own.")
+        return {
+            p.piece.name: of_part(p, self.state.get(p.parameter, {})) for p in self._layout.parts
+        }
+
+    @checked
+    @torch.no_grad()
+    def load_local_shards(self, states: Mapping[str, Any]) -> None:
+        """Take what `local_shards` gave on this rank of as many, and gather the weights; all ranks
+        call it. A part may be any object with a `tensor`, such as one that was read for this rank.
+
+        Raises ValueError for other names or other sizes.
+        """
+        parts = {part.piece.name: part for part in self._layout.parts}
+        check_states(states, {name: part.tensor for name, part in parts.items()})
+        found = {part.tensor: taken(states[name], part.tensor) for name, part in parts.items()}
+        inner = self._ready_inner()
+        load_states(inner, found)
+        for part in parts.values():
+            self.state[part.parameter] = inner.state[part.tensor]
+        self._layout.gather(Journal())
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -9,72 +9,43 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dlsys.annotated import checked
-from dlsys.checks import refuse, some
 from dlsys.world import Communicator
+from dlsys.zero.local_shard import WEIGHT, LocalShard, placed
 from dlsys.zero.optimizer.bucket import Part
 
 MASTER = "master"
 """The name under which a state dict has a master copy; optimizers take no notice of it."""
 
 
-@checked
-def merge_state_dicts(shards: Sequence[dict]) -> dict[str, Any]:
-    """The state dict of the plain optimizer on one device, out of every rank's
-    `sharded_state_dict()`, in the order of ranks.
-
-    Raises ValueError where a rank's is missing. Tensors lie on the CPU.
-    """
-    some("shards", shards)
-    for rank, shard in enumerate(shards):
-        if shard.get("rank") != rank or shard.get("ranks") != len(shards):
-            refuse(
-                "shards",
-                [(each.get("rank"), each.get("ranks")) for each in shards],
-                "what sharded_state_dict() gave on every rank, as (rank, ranks) in order",
-            )
+def merged(every: Sequence[Mapping[int, Mapping[str, Any]]]) -> dict[int, dict[str, Any]]:
+    """By a parameter's number its whole state, out of every rank's parts in the order of ranks."""
     state: dict[int, dict[str, Any]] = {}
-    for index in sorted({index for shard in shards for index in shard["state"]}):
-        parts = [shard["state"][index] for shard in shards if index in shard["state"]]
-        state[index] = {key: _joined(key, parts) for key in parts[0]["values"]}
-    return {"state": state, "param_groups": shards[0]["param_groups"]}
+    for number in sorted({number for parts in every for number in parts}):
+        found = [parts[number] for parts in every if number in parts]
+        state[number] = {key: _joined([part[key] for part in found]) for key in found[0]}
+    return state
 
 
-def _joined(key: str, parts: Sequence[Mapping[str, Any]]) -> Any:
+def _joined(values: Sequence[Any]) -> Any:
     """One entry of a parameter's state: what has a number for each element is put together."""
-    values = [part["values"][key] for part in parts]
-    if len(parts) == 1 or not _is_cut(values[0]):
+    if not isinstance(values[0], LocalShard):
         return values[0]
-    return torch.cat(values).view(parts[0]["shape"])
+    return torch.cat([each.tensor for each in values]).view(values[0].shape)
 
 
-def _is_cut(value: object) -> bool:
-    """Whether a part's entry is a part: one number or one setting is the same for all."""
-    return isinstance(value, Tensor) and value.dim() > 0
+def of_part(part: Part, state: Mapping[str, Any]) -> dict[str, Any]:
+    """A part of a parameter, and its state, with their places."""
+    return placed(part.tensor, part.piece.start, tuple(part.parameter.shape), state)
 
 
-def sharded(
-    parts: Sequence[Part], state: Mapping[Tensor, Mapping[str, Any]], numbers: Mapping[int, int]
-) -> dict[int, dict[str, Any]]:
-    """Of each part that has a state: its values on the CPU, and its parameter's shape."""
-    found = {}
-    for part in parts:
-        values = _values(part, state[part.parameter]) if part.parameter in state else {}
-        if values:
-            found[numbers[id(part.parameter)]] = {
-                "shape": tuple(part.parameter.shape),
-                "values": values,
-            }
-    return found
-
-
-def _values(part: Part, values: Mapping[str, Any]) -> dict[str, Any]:
-    if part.tensor.dtype != part.parameter.dtype:
-        values = {**values, MASTER: part.tensor}
-    return {
+def on_cpu(part: Part, state: Mapping[str, Any]) -> dict[str, Any]:
+    """A part's state as others hear of it, with a master copy where there is one."""
+    master = {MASTER: part.tensor} if part.tensor.dtype != part.parameter.dtype else {}
+    found = {
         key: value.detach().cpu() if isinstance(value, Tensor) else value
-        for key, value in values.items()
+        for key, value in {**state, **master}.items()
     }
+    return {key: value for key, value in of_part(part, found).items() if key != WEIGHT}
 
 
 def load(
@@ -103,7 +74,7 @@ def cut(part: Part, values: Mapping[str, Any]) -> dict[str, Any]:
 def _cut(part: Part, key: str, value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
-    if part.whole or not _is_cut(value):
+    if part.whole or not value.dim():  # one number is the same for all
         return value.clone()
     if value.shape != part.parameter.shape:
         raise ValueError(

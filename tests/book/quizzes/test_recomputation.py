@@ -14,7 +14,8 @@ from dlsys.recomputation import (
     closed_form,
     every_layer,
     keep_all,
-    remade,
+    keeping_of,
+    layer_graph,
     stage_layers,
     uniform,
 )
@@ -118,10 +119,18 @@ def test_the_peak_is_lowest_where_the_first_half_is_recomputed() -> None:
 
 
 def test_the_layers_input_is_the_dearest_byte() -> None:
-    parts = {part.name: part.flops_per_byte for part in remade(CATALOGUE["gpt3-175b"])}
-    assert max(parts, key=parts.__getitem__) == "attention.norm_input"
-    assert parts["attention.query"] > parts["attention.probabilities"] > parts["ffn.down_input"]
-    assert parts["ffn.down_input"] == 0
+    spec = CATALOGUE["gpt3-175b"]
+    graph = layer_graph(spec, 1)
+    kept = [name for name in graph.needed if name in graph.producer]
+    prices = {
+        name: keeping_of(graph, [each for each in kept if each != name]).cost / graph.sizes[name]
+        for name in ("attention.query", "attention.probabilities", "ffn.down_input")
+    }
+    made = next(each for each in graph.operations if each.outputs[0].name == "ffn.output")
+    prices["the layer before's output"] = made.cost / graph.sizes["ffn.output"]
+    assert sorted(prices, key=prices.__getitem__)[-1] == "the layer before's output"
+    assert prices["attention.query"] > prices["attention.probabilities"] > 0
+    assert prices["ffn.down_input"] == 0
 
 
 def test_what_holds_less_on_the_first_stage() -> None:
