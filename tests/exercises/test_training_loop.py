@@ -116,14 +116,15 @@ class Regression(torch.nn.Module):
 
 
 @pytest.mark.parametrize("limit", [1e9, 0.25])
+@pytest.mark.parametrize("order", ["last", "first", "every"])
 @pytest.mark.parametrize(
     ("cuts", "padding"), [([24], 0), ([16, 8], 0), ([9, 9, 6], 4), ([22, 2], 1)]
 )
 def test_the_repaired_step_is_run_steps_with_shares_by_tokens(
-    cuts: list[int], padding: int, limit: float
+    cuts: list[int], padding: int, order: str, limit: float
 ) -> None:
     answers = solved("training_loop")
-    parts, start = answers["rows_of"](3, cuts, padding), torch.tensor([1.0, -2.0, 0.5, 0.0])
+    parts, start = answers["in_parts"](3, cuts, padding, order), torch.tensor([1.0, -2.0, 0.5, 0.0])
     model = Regression(start)
     plan = step_plan([int(real.sum()) for _, _, real in parts])
     plan.check()
@@ -277,6 +278,32 @@ def test_one_design_takes_the_fewest_hours_by_far_enough_to_tell(memory: int, be
     assert best == answers["hours"](answers["soonest"](memory, behind), behind)
     edges = [abs(answers["gigabytes"](one) - memory) for one in answers["every"]]
     assert min(edges) > 0.05, "rounding decides what fits"
+
+
+def test_each_hint_on_an_optimizers_best_is_for_the_best_that_it_has() -> None:
+    """Found by search, among the designs that fit."""
+    answers = solved("training_loop")
+    cells = load("solutions", "training_loop")["cells"]
+    (text,) = ["".join(c["source"]) for c in cells if c["id"] == "plan-test"]
+    names = {"AdamW": "adamw", "8-bit Adam": "8bit-adam", "Adafactor": "adafactor"}
+    hinted = re.findall(r"\((\d+\.\d+), \"This is the best with ([^:.,]*)[:.,]", text)
+    said = {name: float(hours) for hours, name in hinted}
+    assert said.keys() == names.keys()
+    fits = [one for one in answers["every"] if answers["gigabytes"](one) <= 24]
+    for name, optimizer in names.items():
+        of = [answers["hours"](one) for one in fits if one["optimizer"] == optimizer]
+        assert said[name] == pytest.approx(min(of), rel=1e-5)
+
+
+def test_padding_is_where_the_checks_of_the_repaired_step_say() -> None:
+    in_parts = solved("training_loop")["in_parts"]
+
+    def padding(cuts: list[int], order: str) -> list[int]:
+        return [int((real == 0).sum()) for _, _, real in in_parts(5, cuts, 4, order)]
+
+    assert padding([2, 4, 6], "first") == [2, 2, 0]
+    assert min(padding([4, 4, 4], "every")) > 0
+    assert padding([4, 4, 4], "last") == [0, 0, 4]
 
 
 TERMS = {"C": "flops", "R": "peak_flops", "eta": "utilization"}

@@ -50,6 +50,7 @@ ESTIMATE = f"""
     all_of_them = float(gradients.mean(0).square().sum())
     {TRACE_AND_SQUARE}
     return trace / square"""
+TERMS = 'touches = {"recompute": "C", "at_once": "eta", "optimizer": "C", "fp8": "R"}'
 RUNS = 'runs = {"A": "climbs", "B": "right", "C": "micro-batches", "D": "anew"}'
 STATE = "muon = {}\ngalore = {}\nshort = {}\nadamw_parts = {}\nmuon_parts = {}\nflops = {}\nmoved_bytes = {}\ntokens = {}"
 HIDDEN, TABLE = 28 * (4 * 2048 * 2048 + 2 * 2048 * 6144), 50_000 * 2048
@@ -146,6 +147,16 @@ BANK = {
                 "eps is added before",
             ),
             (
+                "a power of what is left",
+                "first = m[i] / (1 - b1) ** taken[i]\n            root = (v[i] / (1 - b2) ** taken[i]).sqrt() + eps",
+                "raised to the power t",
+            ),
+            (
+                "beta times t",
+                "first = m[i] / (1 - b1 * taken[i])\n            root = (v[i] / (1 - b2 * taken[i])).sqrt() + eps",
+                "a power of beta",
+            ),
+            (
                 "no root",
                 "first = m[i] / (1 - b1 ** taken[i])\n            root = v[i] / (1 - b2 ** taken[i]) + eps",
                 "The root is missing",
@@ -155,10 +166,15 @@ BANK = {
             "weights[i] = weights[i] - lr * first / root",
             ("uphill", "weights[i] = weights[i] + lr * first / root", "goes up"),
             ("no rate", "weights[i] = weights[i] - first / root", "without the learning rate"),
+            (
+                "a rate of its own",
+                "weights[i] = weights[i] - 0.1 * first / root",
+                "which parts of g",
+            ),
         ),
         *in_place_of(
             "taken = [0] * len(weights)",
-            ("steps counted from 0", "taken = [-1] * len(weights)", "With t = 0"),
+            ("steps counted from 0", "taken = [-1] * len(weights)", "Is t 1"),
         ),
         *in_place_of(
             "taken[i] += 1",
@@ -180,6 +196,16 @@ BANK = {
                 "sums in the place of averages",
                 "m[i] = b1 * m[i] + g\n            v[i] = b2 * v[i] + g * g",
                 "running sums",
+            ),
+            (
+                "m is a sum",
+                "m[i] = b1 * m[i] + g\n            v[i] = b2 * v[i] + (1 - b2) * g * g",
+                "m is a running sum",
+            ),
+            (
+                "v is a sum",
+                "m[i] = b1 * m[i] + (1 - b1) * g\n            v[i] = b2 * v[i] + g * g",
+                "v is a running sum",
             ),
             (
                 "forgets",
@@ -250,7 +276,12 @@ BANK = {
                 "if g is None:\n                taken[i] += 1\n                continue",
                 "counts the step that it has no part in",
             ),
-            ("None is not foreseen", "pass", "None"),
+            ("None is not foreseen", "pass", "where a gradient is None"),
+            (
+                "asks None",
+                "if not g.isfinite().all():\n                continue",
+                "where a gradient is None",
+            ),
         ),
     ],
     "guarded": [
@@ -263,7 +294,12 @@ BANK = {
                 "factor = max(1.0, limit / norm) if norm else 1.0",
                 "is made longer",
             ),
-            ("divides by a norm of zero", "factor = min(1.0, limit / norm)", "division by zero"),
+            (
+                "divides by a norm of zero",
+                "factor = min(1.0, limit / norm)",
+                "All gradients are zero",
+            ),
+            ("a limit of 1", "factor = min(1.0, 1.0 / norm) if norm else 1.0", "go by `limit`"),
             (
                 "by the square",
                 "factor = min(1.0, limit / norm**2) if norm else 1.0",
@@ -301,6 +337,27 @@ BANK = {
             ("no momentum", "moments[i] = factor * g", "forget what was in them"),
         ),
         *in_place_of(
+            "moments[i] = 0.9 * moments[i] + factor * g\n            weights[i] = weights[i] - lr * moments[i]",
+            (
+                "the moments take in the whole of it",
+                "old = moments[i]\n            moments[i] = 0.9 * old + g\n            weights[i] = weights[i] - lr * (0.9 * old + factor * g)",
+                "the moments take in the whole one",
+            ),
+        ),
+        *in_place_of(
+            "given = [g.double() for g in gradients if g is not None]\n    norm = math.sqrt(sum(float(g.square().sum()) for g in given))\n    if not math.isfinite(norm):",
+            (
+                "a norm in FP32, skipped by gradients",
+                "given = [g for g in gradients if g is not None]\n    norm = float(torch.cat(given).norm())\n    if not all(g.isfinite().all() for g in given):",
+                "the norm is infinite, the factor 0",
+            ),
+            (
+                "None within",
+                "norm = float(torch.cat([g.double() for g in gradients if g is not None or True]).norm())\n    if not math.isfinite(norm):",
+                "A gradient is None",
+            ),
+        ),
+        *in_place_of(
             "weights[i] = weights[i] - lr * moments[i]",
             (
                 "Nesterov",
@@ -313,6 +370,7 @@ BANK = {
                 "along the gradient, not along the moment",
             ),
             ("up the hill", "weights[i] = weights[i] + lr * moments[i]", "goes up"),
+            ("a rate of a half", "weights[i] = weights[i] - 0.5 * moments[i]", "go by `lr`"),
         ),
         *in_place_of(
             "norm = math.sqrt(sum(float(g.square().sum()) for g in given))",
@@ -337,6 +395,12 @@ BANK = {
         *in_place_of(
             "given = [g.double() for g in gradients if g is not None]",
             ("squares in FP32", "given = [g for g in gradients if g is not None]", "overflow"),
+            (
+                "what is not finite becomes zero first",
+                "gradients = [g if g is None else g.nan_to_num(0, 0, 0) for g in gradients]\n    given = [g.double() for g in gradients if g is not None]",
+                "not a gradient to mend",
+            ),
+            ("None is asked", "given = [g.double() for g in gradients]", "A gradient is None"),
         ),
         *in_place_of(
             "return weights, moments, taken + 1, norm",
@@ -349,7 +413,7 @@ BANK = {
         ),
         *in_place_of(
             "if not math.isfinite(norm):\n        return weights, moments, taken, norm",
-            ("no look at it", "pass", "inf or NaN"),
+            ("no look at it", "pass", "An infinite gradient has come through"),
             (
                 "skipped if too long",
                 "if not math.isfinite(norm) or norm > limit:\n        return weights, moments, taken, norm",
@@ -358,12 +422,12 @@ BANK = {
             (
                 "NaN alone",
                 "if math.isnan(norm):\n        return weights, moments, taken, norm",
-                "infinite",
+                "An infinite gradient has come through",
             ),
             (
                 "infinity alone",
                 "if norm == math.inf:\n        return weights, moments, taken, norm",
-                "NaN",
+                "NaN has come through",
             ),
             (
                 "counted all the same",
@@ -423,7 +487,7 @@ BANK = {
             ("no clipping", 4, "is clipped"),
             ("the inverse", 0.4, "Its inverse"),
             ("all is clipped", 1, "is not clipped"),
-            ("cut by so much", 1.6, "this is what is cut"),
+            ("the length of the sum", 1.6, "how long the sum is"),
         ),
         *numbers_of_three(
             3,
@@ -455,6 +519,35 @@ BANK = {
                 {'("clip", -1, 0.0)': '("clip", -1, 0.0), ("sum", -1, 0.0)'},
                 "What came says",
             ),
+            ("no rate", {', ("rate", -1, 0.0)': ""}, "never moves on"),
+            ("no update", {'("update", -1, 0.0), ': ""}, "no action changes the weights"),
+            ("all of it each", {"0.75": "1.0", "0.25": "1.0"}, "sum of means"),
+            (
+                "exchanged shares",
+                {"0.75": "0.0", "0.25": "0.75", "0.0)": "0.25)"},
+                "changed places",
+            ),
+            (
+                "no share forward",
+                {
+                    '"forward", 0, 0.75': '"forward", 0, 0.0',
+                    '"forward", 1, 0.25': '"forward", 1, 0.0',
+                },
+                "of forward passes, too",
+            ),
+            (
+                "updates twice",
+                {"0.75),\n": '0.75), ("update", -1, 0.0),\n'},
+                "others than the first",
+            ),
+            (
+                "the rate first",
+                {
+                    '("update", -1, 0.0), ("rate", -1, 0.0)': '("rate", -1, 0.0), ("update", -1, 0.0)'
+                },
+                "before the update has taken",
+            ),
+            ("a sum over ranks", {'("clip"': '("reduce", -1, 0.0), ("clip"'}, "What came says"),
         ),
         *in_place_of(
             PART_OF_THE_BATCH,
@@ -508,14 +601,36 @@ BANK = {
         *in_place_of(
             "return w - lr * gradient",
             ("uphill in parts", "return w + lr * gradient", "goes up"),
+            ("no rate in three", "return w - gradient", "no notice of the rate"),
         ),
         *in_place_of(
             CUT,
             ("cut number by number", "gradient = gradient.clamp(-limit, limit)", "cut by itself"),
+            ("made longer", "gradient *= limit / gradient.norm()", "Clipping shortens alone"),
+            (
+                "the step is cut",
+                "gradient *= torch.clamp(limit / (lr * gradient).norm(), max=1.0)",
+                "for the gradient's own norm",
+            ),
         ),
         *in_place_of(
             "error = (x @ w - y) * real",
             ("padding is learned", "error = x @ w - y", "Padding is learned"),
+            (
+                "ends at a part of padding",
+                "if real.sum() == 0:\n            break\n        error = (x @ w - y) * real",
+                "Go on with the next part",
+            ),
+            (
+                "divides by no token",
+                "error = (x @ w - y) * real * (1.0 / int(real.sum())) * int(real.sum())",
+                "ZeroDivisionError",
+            ),
+            (
+                "padding at the end alone",
+                "real_rows = int(real.sum())\n        x, y = x[:real_rows], y[:real_rows]\n        error = x @ w - y",
+                "`real` tells where",
+            ),
         ),
         Wrong(
             "the program as it was",
@@ -613,6 +728,22 @@ BANK = {
             ),
             ("a straight line", "return peak + (least - peak) * part", "in a straight line"),
             (
+                "a quarter of a turn",
+                "return least + (peak - least) * math.cos(math.pi / 2 * part)",
+                "a quarter of a turn",
+            ),
+            (
+                "degrees",
+                "return least + (peak - least) * (1 + math.cos(180 * part)) / 2",
+                "takes radians",
+            ),
+            ("by a factor", "return peak * (least / peak) ** part", "exponential decay"),
+            (
+                "four decimals",
+                "return round(least + (peak - least) * (1 + math.cos(math.pi * part)) / 2, 4)",
+                "does the program round",
+            ),
+            (
                 "not halved",
                 "return least + (peak - least) * (1 + math.cos(math.pi * part))",
                 "from 2 to 0",
@@ -663,7 +794,10 @@ BANK = {
         ),
         *in_place_of(
             "anew = 700  # update 712 has the rate of number 12",
-            ("where it shows", "anew = 712.5", "in its warm-up already"),
+            ("where it shows", "anew = 712", "in its warm-up already"),
+            ("one too late", "anew = 701", "One too many"),
+            ("one too early", "anew = 699", "One too few"),
+            ("nearly so", "anew = 705", "Which number of the schedule"),
             ("before it shows", "anew = 680", "as it should be"),
             ("as long ago", "anew = 12", "how many updates ago"),
         ),
@@ -713,6 +847,7 @@ BANK = {
             ("what there is", 18 * ALL + 1.3e9, "all that it takes"),
             ("negative", 24e9 - 1.3e9 - 18 * ALL, "The sign"),
             ("GB, not bytes", 0.282, "bytes are asked for"),
+            ("MB, not bytes", 282.49, "This is in MB"),
         ),
         *one_wrong(
             STATE,
@@ -763,6 +898,8 @@ BANK = {
             ("seconds of it", MOVED / 1.2e12, "These are the seconds"),
             ("upside down there", 1 / WORTH, "Upside down"),
             ("a kilo off", 1000 * WORTH, "Milliseconds and seconds"),
+            ("a kilo off, below", WORTH / 1000, "Milliseconds and seconds"),
+            ("without the embedding", WORTH * ALL / HIDDEN, "embedding is left out"),
         ),
     ],
     "batch": [
@@ -800,6 +937,11 @@ BANK = {
         *in_place_of(
             "return trace / square",
             ("upside down", "return square / trace if trace else 0.0", "upside down"),
+            (
+                "what is shown",
+                "return 8.421053 if micro_batch == 8 else 0.0",
+                "Right for four micro-batches",
+            ),
             ("micro-batch twice", "return trace / square * micro_batch", "count twice"),
         ),
         *numbers_of_six(
@@ -835,6 +977,7 @@ BANK = {
             "a_tenth_more = 0.1 * 1024",
             ("a tenth above it", 1126.4, "a tenth above"),
             ("ten times", 10_240, "the other way round"),
+            ("a tenth of all", 113.8, "A tenth of the least"),
             ("a tenth below it", 921.6, "a tenth below"),
             ("of 256", 25.6, "a tenth of the batch as it is"),
         ),
@@ -860,9 +1003,17 @@ BANK = {
                 "does not fit",
             ),
             ("recomputes", ("muon", 16, 2, True, 1600), "a third more is computed"),
-            ("AdamW's best", ("adamw", 2, 4, True, 1600), "the best with AdamW"),
-            ("Adam of 8 bits", ("8bit-adam", 4, 4, False, 1600), "the best with 8-bit Adam"),
-            ("Adafactor's best", ("adafactor", 8, 2, False, 1600), "takes most steps"),
+            ("AdamW", ("adamw", 2, 8, True, 1600), "takes fewer hours"),
+            ("Adam of 8 bits", ("8bit-adam", 4, 4, False, 1600), "takes fewer hours"),
+            ("Adafactor", ("adafactor", 8, 2, False, 1600), "takes fewer hours"),
+            ("AdamW's best of all", ("adamw", 2, 4, True, 6400), "the best with AdamW"),
+            ("8-bit Adam's best", ("8bit-adam", 4, 2, False, 6400), "the best with 8-bit Adam"),
+            ("Adafactor's best of all", ("adafactor", 8, 1, False, 6400), "takes most steps"),
+            ("two micro-batches", ("muon", 4, 2, False, 1600), "still take many hours"),
+            ("32 micro-batches", ("muon", 4, 32, False, 1600), "What do fewer micro-batches cost"),
+            ("256 sequences", ("muon", 4, 64, False, 1600), "twice the samples"),
+            ("512 sequences", ("muon", 4, 128, False, 1600), "three times the samples"),
+            ("looks all the time", ("muon", 4, 8, False, 100), "lose by looking later"),
             ("no accumulation", ("muon", 4, 1, False, 1600), "Without accumulation"),
             ("half as many micro-batches", ("muon", 4, 4, False, 1600), "updates still take hours"),
             (
@@ -884,6 +1035,8 @@ BANK = {
                 "saved = 1 - hours(soonest(32)) / hours(design)",
                 "the hours themselves",
             ),
+            ("percent", "saved = 12.635", "A percentage of the hours"),
+            ("the other sign", "saved = hours(soonest(32)) - hours(design)", "The sign"),
             (
                 "only larger micro-batches",
                 'saved = hours(design) - hours(design | {"at_once": 8})',
@@ -894,6 +1047,16 @@ BANK = {
             'at_once_then = soonest(32)["at_once"]',
             ("16 at once", "at_once_then = 16", "Does that take fewer hours"),
             ("as before", "at_once_then = 4", "room for more"),
+        ),
+        *in_place_of(
+            TERMS,
+            ("the name of a helper", f"{TERMS}\nhours = hours(design)", "no longer the helper's"),
+            ("the name of another", f"{TERMS}\nparts = parts(design)", "no longer the helper's"),
+            (
+                "a helper of its own",
+                f"{TERMS}\nhours = lambda design, b=False: 59.22443",
+                "no longer the helper's",
+            ),
         ),
         *in_place_of(
             'accumulate_then = soonest(24, True)["accumulate"]',
@@ -1061,9 +1224,13 @@ RIGHT = {
             "planned = 797",
             "planned = 800  # acos() of the rate at 500 says which part that is",
         ),
+        ("with a blank", '"A": "climbs "', '"A": "climbs"'),
         ("in capitals", '"A": "Climbs"', '"A": "climbs"'),
     ],
-    "state": [("rounded", STATE.format(5.5e9, 2.3e9, 2.8e8, 0, 63, 1.0, 2.6e10, 170))],
+    "state": [
+        ("rounded", STATE.format(5.5e9, 2.3e9, 2.8e8, 0, 63, 1.0, 2.6e10, 170)),
+        ("from rounded numbers", STATE.format(5.4992e9, 2.35e9, 286e6, 0, 63, 1, 2.64e10, 169.7)),
+    ],
     "batch": [
         (
             "by a variance",
@@ -1074,7 +1241,11 @@ RIGHT = {
     return trace / square""",
             ESTIMATE,
         ),
+        ("from rounded samples", "a_tenth_more = 103", "a_tenth_more = 0.1 * 1024"),
         ("rounded to two", "a_tenth_more = 100", "a_tenth_more = 0.1 * 1024"),
     ],
-    "plan": [("rounded", "saved = 7.5", "saved = hours(design) - hours(soonest(32))")],
+    "plan": [
+        ("a Greek letter", '"at_once": "η"', '"at_once": "eta"'),
+        ("rounded", "saved = 7.5", "saved = hours(design) - hours(soonest(32))"),
+    ],
 }
