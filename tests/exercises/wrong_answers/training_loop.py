@@ -574,6 +574,11 @@ BANK = {
                 "divided twice",
             ),
             (
+                "divided by what is real, row by row",
+                "gradient += 2 * x.T @ (error / real) / tokens",
+                "divided by zero",
+            ),
+            (
                 "a mean of nothing",
                 "gradient += 2 * x.T @ error / real.sum() * real.sum() / tokens",
                 "0 / 0",
