@@ -113,6 +113,32 @@ def listed(params: Any) -> list[Any]:
     return given
 
 
+def groups_of(params: Any) -> list[dict[str, Any]]:
+    """Parameters, (name, parameter) pairs or groups of them, as groups of parameters.
+
+    Raises ValueError for what is none of these, or empty.
+    """
+    given = listed(params)
+    groups = [dict(each) for each in given] if isinstance(given[0], dict) else [{"params": given}]
+    for group in groups:
+        each = group.get("params", ())
+        each = [each] if isinstance(each, Tensor) else list(each)
+        group["params"] = [p[1] if isinstance(p, tuple) and len(p) == 2 else p for p in each]
+        if not all(isinstance(p, Tensor) and p.is_floating_point() for p in group["params"]):
+            refuse("params", params, PARAMETERS)
+    return groups
+
+
+def in_one_thread(steps: Iterable[Key]) -> Iterator[Key]:
+    """The steps, with torch in one thread: on tensors so small, threads wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield from steps
+    finally:
+        torch.set_num_threads(threads)
+
+
 def storage_bytes(tensors: Iterable[Any]) -> int:
     """Bytes of the storages that these tensors lie in, each counted once; others do not count."""
     storages = (each.untyped_storage() for each in tensors if isinstance(each, Tensor))

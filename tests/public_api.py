@@ -34,6 +34,7 @@ from dlsys import (
     resilience,
     roofline,
     tensor_parallel,
+    training_loop,
     world,
     zero,
 )
@@ -639,6 +640,83 @@ CADENCE: dict[str, dict[str, Any]] = {
     "resilience.yearly_failures": {"parts": [resilience.Part("device", 8, 0.2)]},
 }
 ARGUMENTS |= CADENCE
+LINE_OF_TOKENS = torch.arange(64)
+LEARNING = torch.nn.Linear(2, 1)
+A_STEP = training_loop.step_plan([4, 4])
+
+
+def one_loss(rows: torch.Tensor) -> torch.Tensor:
+    """A loss that has a gradient."""
+    return LEARNING(rows).square().mean()
+
+
+LOOP: dict[str, dict[str, Any]] = {
+    "training_loop.*": {
+        **{"params": Later(some_parameters), "optimizer": Later(stepped_soon), "plan": A_STEP},
+        **{"rate": lambda step: 0.1, "tokens": LINE_OF_TOKENS, "length": 4, "text": "a page " * 9},
+    },
+    **{
+        f"training_loop.{name}": {
+            **{"step": 3, "steps": 10, "warm_up_steps": 2, "decay_steps": 3, "decay": 0.9},
+            **{"every": 4, "rate": 0.1, "base_batch": 4},
+        }
+        for name in ("cosine", "exponential", "linear*", "s*_rule", "step_decay", "warm_up*")
+    },
+    "training_loop.Bigram.forward": {"tokens": TOKENS, "targets": TOKENS},
+    "training_loop.AdamW": {"params": Later(some_parameters)},
+    "training_loop.IronLaw": {"utilization": 0.4},
+    "training_loop.IronLaw.after": {"technique": training_loop.Technique("faster", 1.0, 2.0)},
+    "training_loop.Muon": {"params": Later(lambda: [torch.nn.Parameter(torch.ones(2, 3))])},
+    "training_loop.Quadratic": {"curvatures": [1.0, 10.0]},
+    "training_loop.StepPlan": {"tokens": A_STEP.tokens, "actions": A_STEP.actions},
+    "training_loop.StepPlan.without": {"kind": "zero"},
+    "training_loop.clip_or_refuse": {"parameters": Later(some_parameters), "max_norm": 1.0},
+    "training_loop.corrupt": {"share": 0.1},
+    "training_loop.count_flops": {"call": lambda: None},
+    "training_loop.descend": {
+        "quadratic": Later(lambda: training_loop.Quadratic([1.0, 10.0])),
+        "make": lambda parameters: torch.optim.SGD(parameters, 0.01),
+        "steps": 2,
+    },
+    "training_loop.draw_batches": {
+        "batches": [1, 2],
+        "steps": [5, 4],
+        "fitted": training_loop.Extremes(3.0, 2.0),
+    },
+    "training_loop.draw_losses": {"curves": {"a run": [2.0, 1.0]}},
+    "training_loop.draw_schedules": {"schedules": {"a run": [2.0, 1.0]}},
+    "training_loop.evaluate": {"model": GPT(BYTES), "rows": torch.zeros(2, 5, dtype=torch.long)},
+    "training_loop.evaluation_share": {"every": 10, "held_back": 4},
+    "training_loop.fit_extremes": {"batches": [1, 2, 4], "steps": [10, 6, 4]},
+    "training_loop.global_norm": {"tensors": [torch.ones(2)]},
+    "training_loop.gradient_squares": {
+        "loss_of": one_loss,
+        "model": LEARNING,
+        "micro_batches": [torch.ones(1, 2), torch.ones(1, 2)],
+    },
+    "training_loop.Technique": {"name": "faster"},
+    "training_loop.model_state_bytes": {"optimizer": "adamw"},
+    "training_loop.decay_groups": {"model": LEARNING, "weight_decay": 0.1},
+    "training_loop.learn_text": {"steps": 2, "spec": BYTES, "text": "a page " * 9},
+    "training_loop.orthogonal": {"x": torch.ones(2, 3)},
+    "training_loop.run_step": {
+        "loss_of": one_loss,
+        "micro_batches": [torch.ones(1, 2), torch.ones(1, 2)],
+    },
+    "training_loop.s*e_bytes": {"optimizer": "adamw", "shapes": [(4, 8), (4,)]},
+    "training_loop.step_plan": {"tokens": [4, 4]},
+    "training_loop.steps_to": {"losses": [2.0, 1.0], "target": 1.5},
+    "training_loop.train": {
+        "model": GPT(BYTES),
+        "batches": Later(lambda: training_loop.shuffled(LINE_OF_TOKENS, 2, 4)),
+        "steps": 1,
+    },
+    "training_loop.update_bytes": {"optimizer": "adamw", "shapes": [(4, 8), (4,)]},
+    "training_loop.update_share": {"tokens": 100.0, "as_tokens": 10.0},
+    "training_loop.update_tokens": {"bytes_per_parameter": 28.0, "memory_bandwidth": 1e12},
+    "training_loop.useful_micro_batches": {"critical_batch": 100.0},
+}
+ARGUMENTS |= LOOP
 LOAD = input_pipeline.Stage("load", 0.1, sample_bytes=10.0)
 FEEDING = input_pipeline.InputPipeline((LOAD, input_pipeline.Stage("step", 0.1)), 2)
 
@@ -906,6 +984,15 @@ OBJECTS: dict[str, Any] = {
     "zero.FullyShardedDataParallel": of_part(zero.FullyShardedDataParallel),
     "zero.ShardedOptimizer": of_part(zero.ShardedOptimizer),
     "zero.StepPlan": STEPS,
+    "training_loop.Bigram": training_loop.Bigram(),
+    "training_loop.IronLaw": training_loop.IronLaw(1e20, 1e15, 0.4),
+    **{
+        f"training_loop.{name}": getattr(training_loop, name)(some_parameters())
+        for name in ("AdamW", "Adafactor", "GaLore", "RMSprop", "SGD")
+    },
+    "training_loop.Muon": training_loop.Muon([torch.nn.Parameter(torch.ones(2, 3))]),
+    "training_loop.Schedule": training_loop.Schedule(stepped_soon(), lambda step: 0.1),
+    "training_loop.StepPlan": A_STEP,
     "world.Fit": world.Fit(RING, LINK, ()),
     "world.Timeline": RUN.timeline,
     "world.Traffic": RUN.traffic,
@@ -926,6 +1013,7 @@ NOT_CALLED = {
             *("pipeline_parallel.DeferredWeights.*", "model.[!G]*", "*GPT.embed", "*GPT.initial"),
             *("*GPT.positions_of", "*GPT.read_out", "*GPT.rotation", "*GPT.stream_shape"),
             *("pipeline_parallel.Stage.forward", "pipeline_parallel.Stage.message"),
+            "training_loop.*.update",
         ),
         INSIDE,
     ),
@@ -961,6 +1049,7 @@ NOT_CALLED = {
             *("roofline.Profile", "roofline.Stair", "roofline.Tiled", "roofline.UnderRoof"),
             *("roofline.Event", "roofline.Tile"),
             *("roofline.Measurements", "roofline.Rung", "roofline.Timed"),
+            *("training_loop.Extremes", "training_loop.Record"),
             *("world.CallRecord", "world.Fit", "world.Message", "world.Run", "world.Span"),
             *("world.Timeline", "world.TorchCommunicator", "world.Traffic"),
             *(
@@ -1003,13 +1092,20 @@ NOT_CALLED = {
         "the Graph that holds it proves it right",
     ),
     "recomputation.Graph.total": INSIDE,
-    "pipeline_parallel.Action": "the Plan that holds it proves it right",
+    **dict.fromkeys(
+        ("pipeline_parallel.Action", "training_loop.Action"),
+        "the Plan that holds it proves it right",
+    ),
 }
 
 
 # Text that may be anything.
 FREE = {
     "units.Catalogue.kind",
+    "training_loop.byte_tokens.text",
+    "training_loop.draw_losses.along",
+    "training_loop.draw_losses.up",
+    "training_loop.learn_text.text",
     "input_pipeline.Tokenizer.encode.text",
     "input_pipeline.train_tokenizer.text",
     "exercises.plain.where",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from dlsys.checks import text as is_text
 from dlsys.model import GPT
 from dlsys.precision.linear import QuantizedLinear, multiply, quantize_linears
 from dlsys.precision.recipe import LinearRecipe
+from dlsys.tensors import in_one_thread
 from dlsys.transformer import TransformerSpec
 
 TINY = TransformerSpec(
@@ -72,7 +73,7 @@ def train_on(
     optimizer = torch.optim.AdamW(learning, lr=learning_rate)
     stream = torch.Generator().manual_seed(whole("seed", seed))
     losses = []
-    for step in _in_one_thread(range(steps)):
+    for step in in_one_thread(range(steps)):
         start = torch.randint(len(tokens) - length, (batch, 1), generator=stream)
         read = tokens[start + torch.arange(length + 1)]
         factor = loss_scale(step) if loss_scale is not None else 1.0
@@ -98,16 +99,6 @@ def loss_curves(
     """`loss_curve` of each named recipe: `loss_curves(LINEAR_RECIPES, text)` for all."""
     some("recipes", recipes)
     return {n: loss_curve(r, text, steps, spec, outlier=outlier) for n, r in recipes.items()}
-
-
-def _in_one_thread(steps: Iterable[int]) -> Iterator[int]:
-    """The steps, with torch in one thread: on tensors so small, threads wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield from steps
-    finally:
-        torch.set_num_threads(threads)
 
 
 class _Burdened(nn.Module):

@@ -17,8 +17,7 @@ from torch.nn import functional as F
 
 from dlsys.annotated import checked
 from dlsys.checks import at_least, count, flag, positive, refuse, refuse_what
-from dlsys.precision.parameters import groups_of
-from dlsys.tensors import Params
+from dlsys.tensors import Params, groups_of
 
 BLOCK = 2048
 

@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from dlsys.annotated import checked
 from dlsys.checks import at_least, refuse, refuse_what, some
 from dlsys.precision.mixed_state import MixedState
-from dlsys.precision.parameters import groups_of
 from dlsys.precision.plan import BF16, FP16, FP32, Format, Mode
 from dlsys.precision.rounding import round_to
 from dlsys.precision.scaler import LossScaler
-from dlsys.tensors import Params, storage_bytes
+from dlsys.tensors import Params, groups_of, storage_bytes
 
 DTYPES: Mapping[Format, torch.dtype] = {
     FP32: torch.float32,
