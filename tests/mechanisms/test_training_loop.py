@@ -309,7 +309,7 @@ def test_what_is_no_action_is_refused():
 
 
 def test_the_seconds_that_the_chapter_calls_measured_are_those_that_were():
-    measured = json.loads((ROOT / "bench" / "h100.json").read_text())
+    measured = json.loads((ROOT / "dlsys" / "roofline" / "h100.json").read_text())
     page = (ROOT / "chapters" / "training_loop.md").read_text()
     steps = [rung["seconds"] for rung in measured["ladder"].values()]
     updates = [round(1e3 * seconds, 3) for seconds in measured["optimizers"].values()]
