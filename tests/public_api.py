@@ -1103,7 +1103,6 @@ NOT_CALLED = {
 FREE = {
     "units.Catalogue.kind",
     "training_loop.byte_tokens.text",
-    "training_loop.draw_losses.along",
     "training_loop.draw_losses.up",
     "training_loop.learn_text.text",
     "input_pipeline.Tokenizer.encode.text",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import Any
+from typing import Any, SupportsIndex
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, positive, refuse, refuse_what, some, text
+from dlsys.checks import at_least, count, positive, refuse, refuse_what, some, text
 from dlsys.figures import closed_figure, time_unit
 from dlsys.palette import GRID, GROUND, INK, LINES, MUTED
 from dlsys.training_loop.plan import StepPlan
@@ -73,23 +73,27 @@ def draw_spans(axes: Axes, spans: Sequence[Span], longest: float) -> None:
 
 @checked
 def draw_losses(
-    curves: Mapping[str, Sequence[float]], along: str = "step", log: bool = False, up: str = "loss"
+    curves: Mapping[str, Sequence[float]],
+    every: SupportsIndex = 1,
+    log: bool = False,
+    up: str = "loss",
 ) -> Figure:
-    """Losses, a line for each named run, over what `along` calls the horizontal axis.
+    """Losses, a line for each named run, over steps: the first is of step `every`, and so on.
 
-    `up` names the other axis. A curve is a loss for each step, from 1 on.
+    `up` names the vertical axis.
     """
     some("curves", curves)
-    for name, label in (("along", along), ("up", up)):
-        text(name, label)
+    every = count("every", every)
+    text("up", up)
     figure, (axes,) = closed_figure(7, 3.6)
     for (name, losses), (color, style, _) in zip(curves.items(), cycle(LINES), strict=False):
         for loss in losses:
             at_least(f"curves: {name}", loss, 0)
-        axes.plot(range(1, len(losses) + 1), losses, color=color, linestyle=style, label=name)
+        steps = range(every, every * len(losses) + 1, every)
+        axes.plot(steps, losses, color=color, linestyle=style, label=name)
     if log:
         axes.set_yscale("log")
-    axes.set_xlabel(along)
+    axes.set_xlabel("step")
     axes.set_ylabel(up)
     axes.grid(color=GRID)
     axes.legend(fontsize="small")
