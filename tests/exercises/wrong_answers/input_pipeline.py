@@ -136,6 +136,8 @@ BANK = {
         *in_place_of(
             "while asked < min(limit, batches):",
             ("one place too many", "while asked < min(limit + 1, batches):", "Two are ahead"),
+            ("two places at most", "while asked < min(limit - workers * max(0, prefetch - 2), batches):",
+             "Four are ahead, two for each worker"),
             ("one place for each", "while asked < min(limit - workers * (prefetch - 1), batches):",
              "Three are ahead, one for each worker"),
             ("places in all", "while asked < min(limit - (workers - 1) * prefetch, batches):",
@@ -158,6 +160,7 @@ BANK = {
         ),
         *in_place_of(
             FAILED,
+            ("the last error", FAILED + "\n        elif batch.isnan().any():\n            failed = k - 1", "at another one"),
             ("at once", "failed = k - 1\n            break", "Rank 0 is done, and others still wait"),
             ("the next one", "failed = k", "counted from 0"),
         ),
@@ -257,6 +260,15 @@ BANK = {
             ("nothing between", "return f'{seed} {epoch}{batch}'", "without anything between"),
             ("a sum of products", "return 10_000 * seed + 100 * epoch + batch", "unambiguous"),
             ("a longer sum of products", "return 10**9 * seed + 10**6 * epoch + batch", "meet somewhere"),
+            ("a hash of text", "return hash(f'{seed} {epoch} {batch}')", "In another process"),
+            ("what is remembered", "return memo.setdefault((seed, epoch, batch), len(memo))\n\n\nmemo = {}", "In another process"),
+            ("the epoch", "return f'{seed} {epoch}'", "All batches of an epoch"),
+            ("few bits", "return hash((seed, epoch, batch)) % 2**16", "few bits"),
+            ("thousands", "return seed * 10**6 + epoch * 1000 + batch", "meet somewhere"),
+            ("for these numbers", "return (seed * 12 + epoch) * 112 + batch", "meet somewhere"),
+            ("bits side by side", "return seed << 20 | epoch << 10 | batch", "meet somewhere"),
+            ("the batch of the run", "return f'{seed} {batch + epoch * 120}'", "meet somewhere"),
+            ("nothing between seed and epoch", "return f'{seed}{epoch} {batch}'", "epoch 11 of seed 1"),
             ("by chance", "return __import__('os').urandom(8).hex()", "never be repeated"),
         ),
     ],
@@ -325,7 +337,19 @@ BANK = {
         *in_place_of(
             DRAWN,
             ("the first", "rows.append(held.pop(0))", "Nothing is shuffled"),
+            ("no seed", "rows.append(held.pop(place(0, drawn, len(held))))", "`seed` is not used"),
+            ("its own random numbers", "rows.append(held.pop(Random(f'own {seed} {drawn}').randrange(len(held))))",
+             "in another order than asked for"),
+            ("a swap in the place of a shift",
+             "at = place(seed, drawn, len(held))\n        held[at], held[-1] = held[-1], held[at]\n"
+             "        rows.append(held.pop())", "to stay in order"),
             ("draws of this batch", "rows.append(held.pop(place(seed, len(rows), len(held))))", "draws at the same places"),
+        ),
+        *in_place_of("held.append(read)", ("in front", "held.insert(0, read)", "Append them at the end")),
+        *in_place_of(
+            '    return rows, {"read"',
+            ("a short batch is none", '    if len(rows) < batch:\n        rows = []\n    return rows, {"read"',
+             "a last one that is smaller"),
         ),
         *in_place_of(
             "if not held:",
@@ -450,14 +474,14 @@ BANK = {
         ),
     ],
     "design": [
-        design("too slow", "Fewer than 12,000", "resized", 1.0, 64, 1, "bytes", 20_000),
-        design("no margin", "Fewer than 12,000", "resized", 1.0, 80, 1, "bytes", 20_000),
+        design("too slow", "Fewer than 11,500", "resized", 1.0, 64, 1, "bytes", 20_000),
+        design("no margin", "Fewer than 11,500", "resized", 1.0, 80, 1, "bytes", 20_000),
         design("too large", "More than 5 GB", "resized", 1.0, 96, 2, "bytes", 20_000),
         design("floats", "More than 5 GB", "resized", 1.0, 160, 2, "floats", 20_000),
         design("a short buffer", "a larger buffer", "resized", 1.0, 128, 1, "bytes", 5_000),
         design("faster storage", "is reading the slowest stage", "resized", 2.0, 128, 1, "bytes", 20_000),
         design("fastest storage", "is reading the slowest stage", "resized", 4.0, 128, 1, "bytes", 20_000),
-        Wrong("memory", LEAST + 'loosened = "memory"', "a second place for each"),
+        Wrong("memory", LEAST + 'loosened = "memory"', "does cost less"),
         Wrong("another word", LEAST + 'loosened = "storage"', 'Write "memory"'),
         Wrong("saved by memory", LEAST + "saved = 4", "save. The other one saves more"),
         Wrong("what it costs then", LEAST + "saved = 17", "How many fewer"),
@@ -582,13 +606,10 @@ RIGHT = {
             """,
         )
     ],
-    "resume": [
-        (
-            "a swap in the place of a shift",
-            "at = place(seed, drawn, len(held))\n        held[at], held[-1] = held[-1], held[at]\n"
-            "        rows.append(held.pop())",
-            DRAWN,
-        )
+    "resume": [("in order in any case", "held.sort()\n        " + DRAWN, DRAWN)],
+    "merge": [
+        ("words as lists", "joined.append([out, times])", "joined.append((out, times))"),
+        ("tokens as a tuple", "joined.append((tuple(out), times))", "joined.append((out, times))"),
     ],
     "pack": [
         (
