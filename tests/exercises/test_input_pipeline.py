@@ -60,7 +60,7 @@ def clips(storage: float = 600e6, workers: int = 12, prefetch: int = 3) -> Input
         (
             Stage("read", 2.4e6 / storage, prefetch=4),
             Stage("decode", 0.045, workers=workers, prefetch=prefetch, sample_bytes=nbytes),
-            Stage("transfer", nbytes / 12e9),
+            Stage("transfer", nbytes / 0.8e9),
             Stage("step", 0.0, 0.110),
         ),
         batch=32,

@@ -6,7 +6,7 @@ FEED = (
     "clips_per_second = {}\ntimes_storage = {}\ntimes_both = {}\nworkers = {}\nmemory_gb = {}\n"
     "first_ms = {}\nahead = {}"
 )
-RIGHT_FEED = ["250", "1.07", "1.16", "14", "3.31", "1570", "32"]
+RIGHT_FEED = ["250", "1.07", "1.16", "14", "3.31", "1660", "32"]
 ALIKE = 'sources = {{"A": {}, "B": {}, "C": {}, "D": {}, "E": {}}}'
 SOURCES = 'sources = {"A": 1, "B": 3, "C": 4, "D": 2, "E": 6}'
 FAULTS = 'faults = {"A": 1, "B": 2, "C": 3, "D": 4}'
@@ -61,8 +61,11 @@ BANK = {
             ("one worker", "22.2", "So many one worker decodes"),
             ("megabytes", "600", "How many clips are these"),
             ("batches", "7.81", "how many clips has one"),
-            ("one after the other", "87.9", "one thing after the other"),
-            ("one after the other, one worker", "19", "with one worker"),
+            ("the link", "332", "So many cross the link"),
+            ("one after the other", "70.4", "one thing after the other"),
+            ("one after the other, no link", "89.4", "one thing after the other"),
+            ("one after the other, one worker", "18", "with one worker"),
+            ("one after the other, one worker, no link", "19.1", "with one worker"),
             ("a sum", "800", "Take each stage alone"),
         ),
         *one_of(
@@ -80,7 +83,7 @@ BANK = {
         ),
         *one_of(
             3,
-            ("rounded down", "13", "a little too few"),
+            ("rounded down", "13", "How often do so many"),
             ("the quotient", "13.09", "Workers come whole"),
             ("for storage", "12", "storage apart"),
             ("of one clip", "0.409", "A batch has 32"),
@@ -95,6 +98,7 @@ BANK = {
             ("no places", "1.156", "what are the places for"),
             ("places of one worker", "0.308", "So many places has one worker"),
             ("those in hand twice", "4.393", "has begun"),
+            ("a place more for each", "4.32", "has begun"),
             ("one clip", "0.1036", "It has 32"),
             ("as stored", "3.3024", "as they lie in storage"),
             ("GiB", "3.086", "in GiB"),
@@ -103,19 +107,24 @@ BANK = {
         *one_of(
             5,
             ("decoding alone", "1440", "What is before it"),
-            ("workers share", "254.4", "Do they share one"),
-            ("fourteen share", "237.3", "Do they share one"),
-            ("one clip", "179.4", "one after the other"),
-            ("its end", "1684", "Then the first step ends"),
-            ("seconds", "1.574", "not in seconds"),
+            ("no link", "1568", "not where the step is"),
+            ("no reading", "1536", "What is before them"),
+            ("workers share", "344.3", "Do they share one"),
+            ("workers share, no link", "248", "Do they share one"),
+            ("fourteen share", "327.2", "Do they share one"),
+            ("fourteen share, no link", "230.9", "Do they share one"),
+            ("one clip", "269.3", "one after the other"),
+            ("its end", "1774", "Then the first step ends"),
+            ("seconds", "1.664", "not in seconds"),
             ("the step", "110", "What has the first batch behind it"),
         ),
         *one_of(
             6,
-            ("one too few", "31", "a little less than 97 %"),
-            ("one too many", "33", "one fewer will do"),
+            ("one too few", "31", "Too few, by a little"),
+            ("one too many", "33", "More than are needed"),
             ("lengths", "34", "So many lengths"),
             ("a fraction", "31.3", "Batches come whole"),
+            ("a fraction of lengths", "33.3", "How many are whole"),
             ("as if nothing varied", "1", "Without variation"),
             ("double buffering", "2", "a quarter of the time"),
             ("a guess", "16", "at least 0.97"),
@@ -151,6 +160,18 @@ BANK = {
             ("the worker ends", "except ValueError:\n                break",
              "also after an error"),
             ("nothing is sent", "except ValueError:\n                continue", "Rank 0 waits for what nobody will do"),
+        ),
+        *in_place_of(
+            "batch = fetch(k)", ("fetched twice", "batch = fetch(k) + 0 * fetch(k)", "fetched twice")
+        ),
+        *in_place_of(
+            "handles.append(comm.isend(batch, 0))",
+            ("a worker waits at once", "comm.isend(batch, 0).wait()", "does a worker wait for a handle"),
+        ),
+        *in_place_of(
+            "handles.append(comm.isend(torch.tensor([float(number)]), rank))",
+            ("rank 0 waits at once", "comm.isend(torch.tensor([float(number)]), rank).wait()",
+             "Does it wait for a handle"),
         ),
         *in_place_of(
             "return failed",
@@ -279,6 +300,11 @@ BANK = {
              "rank and ranks are not used"),
             ("filled up from the front",
              "mine = [i % samples for i in range(rank, ceil(samples / ranks) * ranks, ranks)]", "counted twice"),
+            ("filled up to the last place",
+             "mine = [i % samples for i in range(rank, number * ranks * batch, ranks)]", "up to the last place"),
+            ("rank 0 alone", "mine = list(range(rank, samples, ranks))\n    if rank:\n        return []", "Only rank 0 reads"),
+            ("an error", "mine = list(range(rank, samples, ranks))\n    if samples < batch:\n        several.x",
+             "raises UnboundLocalError in line"),
             ("filled up with what is not there", "mine = list(range(rank, ceil(samples / ranks) * ranks, ranks))",
              "no samples 25 and 26"),
             ("the rest is dropped",
@@ -301,6 +327,9 @@ BANK = {
             ("the first worker all", "return several if worker == 0 else []", "Two workers for each rank"),
             ("consecutive", "share = ceil(number / workers)\n    return several[worker * share : (worker + 1) * share]",
              "every so-manyth"),
+            ("consecutive, as evenly as can be",
+             "cuts = [-(-number * j // workers) for j in (worker, worker + 1)]\n    return several[cuts[0] : cuts[1]]",
+             "follow on each other"),
             ("empty ones left out", "return [b for b in several[worker::workers] if b]", "wait for them for ever"),
         ),
     ],
@@ -344,6 +373,18 @@ BANK = {
              "at = place(seed, drawn, len(held))\n        held[at], held[-1] = held[-1], held[at]\n"
              "        rows.append(held.pop())", "to stay in order"),
             ("draws of this batch", "rows.append(held.pop(place(seed, len(rows), len(held))))", "draws at the same places"),
+        ),
+        *in_place_of(
+            """    while len(rows) < batch:
+        while len(held) < size and read < samples:
+            held.append(read)
+            read += 1
+""",
+            ("filled once", """    while len(held) < size and read < samples:
+        held.append(read)
+        read += 1
+    while len(rows) < batch:
+""", "filled up once for a batch"),
         ),
         *in_place_of("held.append(read)", ("in front", "held.insert(0, read)", "Append them at the end")),
         *in_place_of(
@@ -407,10 +448,18 @@ BANK = {
         ),
         *in_place_of(
             "    if not counts:\n        return None, words\n",
-            ("no pair", "", "arg is an empty sequence"),
+            ("a pair that occurs once is none",
+             "    if not counts or max(counts.values()) == 1:\n        return None, words\n", "is a pair, too"),
+            ("no pair", "", "There is no pair here"),
         ),
         *in_place_of(
             "joined.append((out, times))",
+            ("always 256", "joined.append(([256 if token == new else token for token in out], times))", "300 here"),
+            ("a dictionary",
+             "joined.append((out, times))\n    several = Counter()\n    for tokens, times in joined:\n"
+             "        several[tuple(tokens)] += times\n    joined = [*several.items()]", "became one"),
+            ("a dictionary of the last",
+             "joined.append((out, times))\n    joined = [*{tuple(tokens): n for tokens, n in joined}.items()]", "is lost"),
             ("in place", "joined.append((out, times)); tokens[:] = out", "changes the words"),
         ),
         *in_place_of(
@@ -424,6 +473,11 @@ BANK = {
         ),
     ],
     "pack": [
+        *in_place_of(
+            "    return rows\n",
+            ("lengths", "    return [[lengths[n] for n in row] for row in rows]\n", "These are lengths"),
+            ("an error", "    return rows + lengths[sequence]\n", "raises IndexError in line"),
+        ),
         Wrong("a row each", "return [[n] for n in range(len(lengths))]", "that is padding", None),
         *in_place_of(
             ORDER,
@@ -545,7 +599,7 @@ PROGRAMS = {
 
 # Right answers of another kind: what came, its source, what of the solution it replaces.
 RIGHT = {
-    "feed": [("rounded", FEED.format("250", "1.1", "1.2", "14", "3.3", "1600", "32"))],
+    "feed": [("rounded", FEED.format("250", "1.1", "1.2", "14", "3.3", "1700", "32"))],
     "loader": [
         (
             "places are given out one for one, and an error is a batch of another length",
@@ -589,6 +643,8 @@ RIGHT = {
     ],
     "alike": [
         ("a hash of a tuple", "return hash((seed, epoch, batch))", SEED),
+        ("numbers of NumPy",
+         'sources = {k: __import__("numpy").int64(n) for k, n in dict(A=1, B=3, C=4, D=2, E=6).items()}', SOURCES),
         ("a nested hash", "import zlib\n    return zlib.crc32(repr((seed, epoch, batch)).encode()) * 10**9 + batch",
          SEED),
     ],
