@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from textwrap import shorten
 from typing import Any
 
 from dlsys import world
@@ -16,6 +17,22 @@ _ALL_WAIT_TO_SEND = (
     "A rank waits before it comes to its recv: in send, or in the wait() of an isend. "
     "Send, receive, and then wait."
 )
+
+
+def called(name: str, program: Any, *arguments: Any, likely: str = "") -> Any:
+    """What a student's function returns; of an error of its own, what and where, in a sentence.
+
+    Raises OtherStructure where it is no function, or raises; `likely` says why it probably does.
+    """
+    formed(program, callable, name)
+    try:
+        return program(*arguments)
+    except Exception as error:
+        inside = error.__traceback__.tb_next if error.__traceback__ else None
+        where = f" in line {inside.tb_lineno} of its cell" if inside else ""
+        given = ", ".join(shorten(repr(each), 80, placeholder=" ...") for each in arguments)
+        said = f"{name}({given}) raises {type(error).__name__}{where}: {error}"
+        raise OtherStructure(f"{said}\n  likely:    {likely}" if likely else said) from None
 
 
 def run_on(link: Link, program: Callable[..., Any], ranks: int) -> world.Run:
