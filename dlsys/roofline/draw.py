@@ -184,7 +184,8 @@ def draw_waterfall(stairs: Sequence[Stair]) -> Figure:
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xlim(0, 100)
-    axes.set_xlabel("% of the peak (hatched: inferred)")
+    inferred = "" if all(stair.measured for stair in stairs) else " (hatched: inferred)"
+    axes.set_xlabel(f"% of the peak{inferred}")
     axes.grid(axis="x", color=GRID)
     axes.set_axisbelow(True)
     return figure
