@@ -50,7 +50,6 @@ ESTIMATE = f"""
     all_of_them = float(gradients.mean(0).square().sum())
     {TRACE_AND_SQUARE}
     return trace / square"""
-TERMS = 'touches = {"recompute": "C", "at_once": "eta", "optimizer": "C", "fp8": "R"}'
 RUNS = 'runs = {"A": "climbs", "B": "right", "C": "micro-batches", "D": "anew"}'
 STATE = "muon = {}\ngalore = {}\nshort = {}\nadamw_parts = {}\nmuon_parts = {}\nflops = {}\nmoved_bytes = {}\ntokens = {}"
 HIDDEN, TABLE = 28 * (4 * 2048 * 2048 + 2 * 2048 * 6144), 50_000 * 2048
@@ -1052,16 +1051,6 @@ BANK = {
             'at_once_then = soonest(32)["at_once"]',
             ("16 at once", "at_once_then = 16", "Does that take fewer hours"),
             ("as before", "at_once_then = 4", "room for more"),
-        ),
-        *in_place_of(
-            TERMS,
-            ("the name of a helper", f"{TERMS}\nhours = hours(design)", "no longer the helper's"),
-            ("the name of another", f"{TERMS}\nparts = parts(design)", "no longer the helper's"),
-            (
-                "a helper of its own",
-                f"{TERMS}\nhours = lambda design, b=False: 59.22443",
-                "no longer the helper's",
-            ),
         ),
         *in_place_of(
             'accumulate_then = soonest(24, True)["accumulate"]',
