@@ -105,6 +105,9 @@ def test_a_waterfall_hatches_what_is_inferred():
     (axes,) = draw_waterfall(waterfall(2.0, {"a": 1.5, "b": 1.0}, ["a"])).axes
     assert [bar.get_hatch() for bar in axes.patches] == [None, None, "///", None]
     assert [bar.get_width() for bar in axes.patches] == [100, 25, 25, 50]
+    assert "hatched" in axes.get_xlabel()
+    (axes,) = draw_waterfall(waterfall(2.0, {"a": 1.5}, ["a"])).axes
+    assert "hatched" not in axes.get_xlabel()
 
 
 def test_a_trace_has_a_row_for_each_category_it_has():
