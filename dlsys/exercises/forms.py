@@ -150,7 +150,13 @@ def _listed(came: Any, form: Any) -> Any:
     parts = _parts(came, form) if isinstance(form, list | tuple | dict) else None
     if not parts:
         return came
-    listed = [_listed(part, its_form) for _, part, its_form in parts]
+    listed = [
+        # Where one number is wanted an array stays one, to be told as such.
+        part
+        if getattr(part, "ndim", 0) and not isinstance(its_form, list)
+        else _listed(part, its_form)
+        for _, part, its_form in parts
+    ]
     if isinstance(form, dict):
         return {key: part for (key, *_), part in zip(parts, listed, strict=True)}
     return tuple(listed) if type(came) is tuple else listed
