@@ -139,6 +139,11 @@ def in_one_thread(steps: Iterable[Key]) -> Iterator[Key]:
         torch.set_num_threads(threads)
 
 
+def address(tensor: Tensor) -> int:
+    """Where its storage object lies: on the meta device there is no other address."""
+    return tensor.untyped_storage()._cdata
+
+
 def storage_bytes(tensors: Iterable[Any]) -> int:
     """Bytes of the storages that these tensors lie in, each counted once; others do not count."""
     storages = (each.untyped_storage() for each in tensors if isinstance(each, Tensor))

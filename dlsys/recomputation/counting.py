@@ -11,10 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-
-def address(tensor: Tensor) -> int:
-    """Where its storage object lies: on the meta device there is no other address."""
-    return tensor.untyped_storage()._cdata
+from dlsys.tensors import address
 
 
 def storages(result: Any) -> list[Tensor]:

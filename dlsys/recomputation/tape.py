@@ -11,9 +11,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from dlsys.recomputation.counting import address, flops_of, storages
+from dlsys.recomputation.counting import flops_of, storages
 from dlsys.recomputation.graph import Value
 from dlsys.recomputation.recipes import Call, Part, Recipe
+from dlsys.tensors import address
 
 
 class Tape(TorchDispatchMode):

@@ -26,6 +26,7 @@ from dlsys.roofline.plan import (
     Operation,
     together,
 )
+from dlsys.tensors import address
 
 aten = torch.ops.aten
 
@@ -143,8 +144,8 @@ class _Call:
     @property
     def is_view(self) -> bool:
         """Whether all that comes out lies where something lay that went in, and nothing changed."""
-        places = {x.untyped_storage()._cdata for x in self.inputs}
-        there = [x.untyped_storage()._cdata in places for x in self.outputs]
+        places = {address(x) for x in self.inputs}
+        there = [address(x) in places for x in self.outputs]
         return bool(there) and all(there) and not self.changed
 
     def _bytes(self) -> tuple[int, int]:
@@ -172,7 +173,7 @@ def _distinct(values: Any) -> list[Tensor]:
     found: dict[Any, Tensor] = {}
     for x in values:
         if isinstance(x, Tensor):
-            place = x.untyped_storage()._cdata, x.storage_offset(), tuple(x.shape), x.stride()
+            place = address(x), x.storage_offset(), tuple(x.shape), x.stride()
             found.setdefault(place, x)
     return list(found.values())
 

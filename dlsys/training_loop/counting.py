@@ -17,6 +17,7 @@ from torch.utils.flop_counter import (
 
 from dlsys.annotated import checked
 from dlsys.checks import refuse
+from dlsys.tensors import address
 
 
 @checked
@@ -71,16 +72,12 @@ def count_update(optimizer: torch.optim.Optimizer) -> UpdateCount:
     held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     lasting = [*held, *(p.grad for p in held)]
     lasting += [v for state in optimizer.state.values() for v in state.values()]
-    mode = _Counting({_storage(each) for each in lasting if isinstance(each, Tensor)})
+    mode = _Counting({address(each) for each in lasting if isinstance(each, Tensor)})
     with mode:
         optimizer.step()
-    size = {_storage(x): x.nbytes for x in mode.tensors}
+    size = {address(x): x.nbytes for x in mode.tensors}
     touched = sum(size[each] for each in [*mode.read, *mode.written])
     return UpdateCount(mode.flops, mode.moved, touched, frozenset(mode.operations))
-
-
-def _storage(x: Tensor) -> int:
-    return x.untyped_storage()._cdata
 
 
 class _Counting(TorchDispatchMode):
@@ -111,8 +108,8 @@ class _Counting(TorchDispatchMode):
         factor = kwargs.get("alpha", 1) not in (1, -1)
         self.flops += sum(x.numel() for x in result) * (_FLOPS[name] + factor)
         self.moved += sum(x.nbytes for x in inputs + result)
-        self.read |= {_storage(x) for x in inputs} & self.lasting
-        self.written |= {_storage(x) for x in result} & self.lasting
+        self.read |= {address(x) for x in inputs} & self.lasting
+        self.written |= {address(x) for x in result} & self.lasting
         return out
 
 
