@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from typing import Any
 
 import torch
@@ -18,8 +19,8 @@ _SHORT = 4096  # bytes
 class Together:
     """A communicator's ranks; where there is no world, this process alone.
 
-    What they tell each other is JSON. Raises RuntimeError in a process that torchrun has started
-    and that is in no world yet, where each would take itself to be alone.
+    What they tell each other is JSON, compressed. Raises RuntimeError in a process that torchrun
+    has started and that is in no world yet, where each would take itself to be alone.
     """
 
     def __init__(self, comm: Communicator | None = None) -> None:
@@ -30,14 +31,17 @@ class Together:
         """What every rank brings, by rank, on every rank."""
         if self.comm is None or self.size == 1:
             return [mine]
-        letters = json.dumps(mine).encode()
+        letters = zlib.compress(json.dumps(mine).encode(), level=1)
         # A short text is told with its length, in one message; a long one follows in another.
         rows = self._rows(len(letters).to_bytes(8, "little") + letters, _SHORT)
         lengths = [int.from_bytes(row[:8], "little") for row in rows]
         rows = [row[8:] for row in rows]
         if max(lengths) > _SHORT - 8:
             rows = self._rows(letters, max(lengths))
-        return [json.loads(row[:length]) for row, length in zip(rows, lengths, strict=True)]
+        return [
+            json.loads(zlib.decompress(row[:length]))
+            for row, length in zip(rows, lengths, strict=True)
+        ]
 
     def _rows(self, letters: bytes, length: int) -> list[bytes]:
         """The first `length` letters of every rank, shorter texts with zeros behind them."""

@@ -36,7 +36,8 @@ def merged(trees: Sequence[Any]) -> Any:
     layers of a pipeline's stage are; raises ValueError where ranks have different values."""
     whole, *others = trees
     for rank, tree in enumerate(others, start=1):
-        whole = _joined(whole, tree, rank, ())
+        if text_of(tree) != text_of(whole):
+            whole = _joined(whole, tree, rank, ())
     return _by_rank(whole, len(trees))
 
 
