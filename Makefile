@@ -45,7 +45,7 @@ PARALLEL := -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 help:
 	@echo 'make book      build the book as HTML, with every chapter executed'
 	@echo 'make test      run the tests, and the solutions of the exercises'
-	@echo 'make attacks   grade a class, every wrong answer there is, and notebooks that attack the grader'
+	@echo 'make attacks   grade a class, wrong answers to every question, and notebooks that attack the grader'
 	@echo 'make look      look at the built book in a browser, page by page'
 	@echo 'make soak      kill a training run 200 times, and see that it ends as if nobody had'
 	@echo 'make lab       open JupyterLab; a chapter opens as a notebook by double click'
