@@ -29,8 +29,8 @@ PAGES := $(BUILD)/html
 FILES := $(shell find $(INPUTS) -type f ! -path '*/__pycache__/*' ! -path '*/.*' 2>/dev/null | LC_ALL=C sort)
 PORT := 8000
 NOTEBOOKS = $(wildcard solutions/*/*.ipynb)
-# What grades hundreds of notebooks: a step of its own.
-ATTACKS := $(patsubst %,tests/grading/test_%.py,attacks banks class)
+# What grades hundreds of notebooks, or a course of them: a step of its own.
+ATTACKS := $(patsubst %,tests/grading/test_%.py,attacks banks class course gradebook lateness)
 # What looks at the pages in a browser: another one. The last three are quick, and part of the tests as well.
 BROWSER := $(patsubst %,tests/book/test_%.py,pages predictions lab)
 LOOK := $(BROWSER) $(patsubst %,tests/book/%.py,test_budget test_spoilers quizzes/test_shown)
