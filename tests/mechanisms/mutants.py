@@ -37,7 +37,10 @@ MECHANISMS = Path(__file__).parent
 LISTED = MECHANISMS / "mutants.toml"
 FILES = ("plan.py", "check.py", "price.py")
 MORE = {  # what else has formulas, by slug
-    "input_pipeline": ("scaling.py", "simulation.py"),
+    "input_pipeline": (
+        *("dealing.py", "ordering.py", "packing.py", "scaling.py", "shuffling.py"),
+        *("simulation.py", "timeline.py"),
+    ),
     "precision": ("block_formats.py", "number_line.py", "recipe.py"),
     "recomputation": ("chain.py", "fitting.py", "keeping.py", "lifetimes.py", "scaling.py"),
     "resilience": ("boxes.py", "failures.py", "scaling.py"),
