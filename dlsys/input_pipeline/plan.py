@@ -81,7 +81,7 @@ class InputPipeline:
     def __post_init__(self) -> None:
         some("stages", self.stages)
         object.__setattr__(self, "stages", tuple(self.stages))
-        counts(self, "batch", most=MOST)
+        counts(self, "batch")  # of which `Stage.seconds` says how many are too many
         counts(self, "shuffle", least=0, most=MOST)
         names = [stage.name for stage in self.stages]
         if len(set(names)) < len(names):

@@ -175,6 +175,7 @@ TOO_MANY, MOST = 10**9 + 1, "it must be at most 1,000,000,000."
         ),
         (lambda: speedups(THREE, 0.5), "factor is 0.5; it must be a finite number of at least 1."),
         (lambda: fused([], "all"), "stages is []; it must have at least one."),
+        (lambda: simulate(THREE, 666_667), "batches is 666667; it must be at most 666,666."),
         (lambda: simulate(THREE, 2, 0.5), "seed is 0.5; it must be a whole number."),
         (
             lambda: simulate(THREE, 2, seconds={"a": [1.0, -1.0]}),
