@@ -47,7 +47,8 @@ def draw_layer(plan: Layout) -> Figure:
 
     Squares are weight matrices, inputs down and outputs across, with what the rank holds filled;
     vertical bars are collectives, forward named above and backward below. The stream on either side
-    is full where the rank has all of it, and a piece where it has some tokens.
+    is full where the rank has all of it, and a piece where it has some tokens. At the foot stand
+    the shapes of what a rank has there.
     """
     lanes = min(plan.tp, MOST_LANES)
     figure = plt.figure(figsize=(8.5, 1.6 + 2 * (0.9 + 0.62 * lanes)), layout="constrained")
@@ -93,10 +94,21 @@ def _draw_branch(axes: Axes, plan: Layout, branch: str, lanes: int) -> None:
             words = f"{arrow} {kinds[0] if kinds else 'nothing'}"
             words += "\n(and again the gather)" if again else ""
             axes.text(x, y, words, ha="center", va=va, color=INK if kinds else MUTED)
+    below = bottom - (0.85 if plan.sequence_parallel else 0.55)
+    places = (1.15, 2.75, middle, out + SIDE / 2, end + 0.15)
+    for x, shape in zip(places, _shapes(plan, branch), strict=True):
+        axes.text(x, below, shape, ha="center", va="top", fontsize="small")
     axes.set_xlim(-0.1, end + 0.75)
-    axes.set_ylim(bottom - 0.75, top + 0.75)
+    axes.set_ylim(below - 0.35, top + 0.75)
     axes.set_aspect("equal")
     axes.set_axis_off()
+
+
+def _shapes(plan: Layout, branch: str) -> tuple[str, str, str, str, str]:
+    """What a rank has: of the stream, read, inside, as its addend, and of the stream again."""
+    inner = "h" if branch == "attention" else "f"
+    stream = f"(b, s/{plan.tp}, h)" if plan.sequence_parallel else "(b, s, h)"
+    return stream, "(b, s, h)", f"(b, s, {inner}/{plan.tp})", "(b, s, h)", stream
 
 
 def _draw_stream(axes: Axes, plan: Layout, rank: int, x: float, y: float) -> None:
