@@ -16,6 +16,7 @@ from dlsys.hardware import Cluster
 from dlsys.palette import GRID, GROUND, INK, MUTED
 from dlsys.tensor_parallel.plan import BRANCHES, Layout, Parameter, layout
 from dlsys.tensor_parallel.price import Kept, activation_bytes
+from dlsys.tensor_parallel.scaling import talk_over_compute
 from dlsys.transformer import TransformerSpec
 from dlsys.units import GIGA, format_bytes
 
@@ -145,7 +146,8 @@ def draw_share(
     """Communication's share of a step over the degree t, none of it hidden; the node is marked.
 
     One line where every collective is a ring, one where each has the cheapest algorithm, which on
-    several nodes is the hierarchical one. `rate` as for `Layout.price`.
+    several nodes is the hierarchical one; crosses for the law of rings, `talk_over_compute`. `rate`
+    as for `Layout.price`.
     """
     some("degrees", degrees)
     plans = [layout(spec, t, sequence_parallel) for t in degrees]
@@ -163,6 +165,8 @@ def draw_share(
         axes.plot(
             degrees, shares[algorithm], color=color, linestyle=dashes, marker=marker, label=label
         )
+    laws = [_law(spec, cluster, t, rate) for t in degrees]
+    axes.plot(degrees, laws, "x", color=INK, markersize=9, label="rings, by the law")
     boundary = cluster.devices_per_node * 2**0.5
     if max(degrees) > cluster.devices_per_node:
         axes.axvline(boundary, color=MUTED, linestyle=":")
@@ -179,6 +183,14 @@ def draw_share(
     axes.grid(color=GRID)
     axes.legend(loc="center left", fontsize="small")
     return figure
+
+
+def _law(spec: TransformerSpec, cluster: Cluster, tp: int, rate: float | None) -> float:
+    """The share of talking in percent, by the law and the slowest link of the ring."""
+    link = cluster.intra if tp <= cluster.devices_per_node else cluster.inter
+    rate = cluster.device.rate("bf16") if rate is None else rate
+    ratio = talk_over_compute(spec.hidden, tp, rate, link)
+    return 100 * ratio / (1 + ratio)
 
 
 @checked

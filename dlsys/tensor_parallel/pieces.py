@@ -22,7 +22,7 @@ from dlsys.annotated import checked
 from dlsys.checks import divisor, refuse_what
 from dlsys.tensor_parallel.autograd import SEQUENCE
 from dlsys.tensor_parallel.linear import _Read
-from dlsys.tensors import features, of_shape
+from dlsys.tensors import dense, of_shape
 from dlsys.world import Communicator
 
 
@@ -49,11 +49,16 @@ def matmul_reduce_scatter(x: Tensor, weight: Tensor, comm: Communicator) -> Tens
 
 
 def _check(x: Tensor, weight: Tensor) -> None:
-    if weight.dim() != 2:
-        refuse_what("weight", of_shape(weight), "a matrix")
-    features("x", x, weight.shape[1])
-    if x.dim() < 2:
-        refuse_what("x", of_shape(x), "(..., tokens, features)")
+    for name, each in {"x": x, "weight": weight}.items():
+        dense(name, each)
+        if not each.is_floating_point() or each.dim() < 2:
+            refuse_what(name, of_shape(each), "floating-point numbers, a matrix at least")
+    alike = x.shape[-1] == weight.shape[-1] and weight.dim() == 2
+    if not alike or (x.dtype, x.device) != (weight.dtype, weight.device):
+        raise ValueError(
+            f"x is {of_shape(x)} on {x.device}, and weight {of_shape(weight)} on {weight.device}: "
+            "weight must be a matrix with as many columns as x, of its type and on its device."
+        )
 
 
 def _round(x: Tensor, comm: Communicator) -> Iterator[tuple[int, Tensor]]:

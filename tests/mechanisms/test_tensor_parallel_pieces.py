@@ -153,11 +153,17 @@ def test_a_wider_model_on_as_many_times_the_ranks_less_one_talks_for_the_same_sh
     ("call", "message"),
     [
         (lambda comm: matmul_reduce_scatter(torch.ones(1, 3, 4), torch.ones(2, 4), comm), "3 tok"),
-        (lambda comm: all_gather_matmul(torch.ones(1, 3, 4), torch.ones(4), comm), "a matrix"),
-        (lambda comm: all_gather_matmul(torch.ones(4), torch.ones(2, 4), comm), "tokens, features"),
+        (
+            lambda comm: all_gather_matmul(torch.ones(1, 3, 4), torch.ones(4), comm),
+            "weight is of shape",
+        ),
+        (
+            lambda comm: all_gather_matmul(torch.ones(4), torch.ones(2, 4), comm),
+            "a matrix at least",
+        ),
         (
             lambda comm: all_gather_matmul(torch.ones(1, 3, 4), torch.ones(2, 5), comm),
-            r"\(..., 5\)",
+            "as many columns",
         ),
     ],
 )
