@@ -121,6 +121,12 @@ def test_with_r_beta_features_on_a_rank_all_hides_whatever_the_tokens_and_the_wi
     assert exposed(900) == pytest.approx(0.1)
 
 
+def test_what_takes_no_time_or_has_no_bytes_costs_the_rest():
+    assert seconds_in_pieces(0, 0, 1, LINK) == 0
+    assert seconds_in_pieces(0.5, 0, 5, Link("without latency", 0.0, 1e9)) == 0.5
+    assert seconds_in_pieces(0, 100, 2, LINK) == LINK.seconds(50)
+
+
 def test_pieces_of_fewer_tokens_than_the_ridge_wait_for_memory():
     """Each reads all of the weight; pieces of more tokens do not."""
     device = dataclasses.replace(FAST, flops={"bf16": 1e12}, memory_bandwidth=1e12 / 100)
