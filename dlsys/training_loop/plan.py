@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, positive, refuse, some, text
+from dlsys.checks import at_least, count, positive, refuse, some
 from dlsys.plain_data import plain_data
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ class Technique:
     utilization: float = 1.0
 
     def __post_init__(self) -> None:
-        text("name", self.name)
         for term in ("flops", "peak_flops", "utilization"):
             positive(term, getattr(self, term))
 
