@@ -146,7 +146,7 @@ def model_state_bytes(optimizer: str, spec: TransformerSpec, rank: int = 128) ->
     """
     matrices, others = shapes_of(spec)
     beside = "adamw" if optimizer in ("muon", "galore") else optimizer
-    return state_bytes(optimizer, matrices, rank) + state_bytes(beside, others, rank)
+    return state_bytes(optimizer, matrices, rank) + state_bytes(beside, others)
 
 
 class Span(NamedTuple):
@@ -182,10 +182,10 @@ def price(
     plan: StepPlan,
     forward: float,
     backward: float,
-    update: float = 0.0,
-    reduce: float = 0.0,
-    load: float = 0.0,
-    prefetch: bool = False,
+    update: float,
+    reduce: float,
+    load: float,
+    prefetch: bool,
 ) -> Price:
     """The seconds of a step on one device.
 

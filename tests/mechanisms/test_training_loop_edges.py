@@ -263,10 +263,17 @@ def test_a_plan_made_of_lists_is_the_plan_made_of_tuples():
     assert hash(listed) == hash(plan)
 
 
-def test_steps_that_are_bounds_are_taken():
-    assert IronLaw(2e15, 1e15, 1.0).seconds == 2
+def test_a_batch_is_cut_into_a_million_micro_batches_and_no_more():
+    assert micro_batch_sizes(10**6, 500) == [500] * 2000
     assert micro_batch_sizes(2 * 10**6, 2) == [2] * 10**6
+
+
+def test_what_is_at_a_bound_is_taken():
+    assert IronLaw(2e15, 1e15, 1.0).seconds == 2
     assert state_bytes("momentum", [(10**15,), (1, 1)]) == 4 * 10**15 + 4
+
+
+def test_a_step_of_no_time_has_no_spans():
     nothing = step_plan([3, 1]).price(0, 0)
     assert (nothing.seconds, nothing.busy, nothing.spans) == (0, 1, ())
 
@@ -309,6 +316,8 @@ def test_a_step_is_a_list_of_actions_and_each_takes_its_time_from_the_end_of_the
             "load" if name.startswith("load") else "device" for name in names
         ]
         assert cost.busy == 4.5 / cost.seconds
+    small_first = step_plan([2, 4]).price(1, 2)
+    assert [span.end for span in small_first.spans] == [0.5, 1.5, 2.5, 4.5]
     assert plan.price(1, 2) == plan.price(1, 2, 0, 0, 0, False)
     assert plan.price(1, 2, load=1) == plan.price(1, 2, 0, 0, 1, False)
 
