@@ -319,7 +319,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "exercises.amounts": {"cost": {"bytes": 8, "messages": 2}},
     "exercises.cost_line": {"cost": {"bytes": 8, "messages": 2}},
     "exercises.cost_of": {"run": {"bytes": 8}},
-    "exercises.seal": {"value": 12.5},
+    "exercises.seal": {"value": 12},
     "exercises.sealed": {"token": "3$00$00$number"},
     "exercises.same": {"expression": 4, "expected": 4},
     "exercises.plain": {"value": [4.0]},

@@ -45,6 +45,7 @@ MORE = {  # what else has formulas, by slug
     "precision": ("block_formats.py", "number_line.py", "recipe.py"),
     "recomputation": ("chain.py", "fitting.py", "keeping.py", "lifetimes.py", "scaling.py"),
     "resilience": ("boxes.py", "failures.py", "scaling.py"),
+    "training_loop": ("noise.py", "scaling.py", "schedules.py", "update_rule.py"),
     "zero": ("flat.py", "scaling.py"),
 }
 READ = ("LICENSE", "chapters/memory_wall.md")  # texts on which tests train
