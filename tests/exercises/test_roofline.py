@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dlsys.hardware import Device, Link
+from dlsys.input_pipeline import padding_share
 from dlsys.model import GPT
 from dlsys.roofline import (
     Event,
@@ -28,7 +29,6 @@ from dlsys.roofline import (
     layer_norm,
     layer_operations,
     mfu,
-    padding_share,
     price,
     tiled,
 )

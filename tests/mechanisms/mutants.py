@@ -41,9 +41,10 @@ MORE = {  # what else has formulas, by slug
     "precision": ("block_formats.py", "number_line.py", "recipe.py"),
     "recomputation": ("chain.py", "fitting.py", "keeping.py", "lifetimes.py", "scaling.py"),
     "resilience": ("boxes.py", "failures.py", "scaling.py"),
+    "roofline": ("diagnosis.py", "kernels.py", "scaling.py", "tiles.py", "utilization.py"),
     "zero": ("flat.py", "scaling.py"),
 }
-READ = ("LICENSE", "chapters/memory_wall.md")  # texts on which tests train
+READ = ("LICENSE", "chapters/memory_wall.md", "bench/h100.py")  # what tests read
 QUICK = "MUTANTS_QUICK"  # set in the first round, which most mutants do not outlive
 NOTICED = {"killed", "timeout"}  # one that never ends is noticed, too
 SETTINGS = """
