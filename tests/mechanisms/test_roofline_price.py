@@ -185,6 +185,13 @@ def test_what_sends_nothing_takes_no_time_on_a_network():
     assert place(nothing, H100).rate == price([nothing], H100).share("compute") == 0
 
 
+def test_an_operation_prices_itself_on_a_device_in_a_format_over_a_link():
+    assert H100.flops["fp8"] == 1979e12
+    at = matmul(4096, 4096, 4096).price(H100, "fp8")
+    assert at.seconds == at.compute == 2 * 4096**3 / 1979e12
+    assert all_reduce(10**6, 2).price(H100, link=NDR).seconds == 2 * 10**6 / 50e9
+
+
 def test_bytes_that_are_sent_need_a_link():
     with pytest.raises(ValueError, match="link is None; it must be a Link, over which all-reduce"):
         place(all_reduce(10, 2), H100)

@@ -79,6 +79,14 @@ def test_a_chart_that_asks_for_utilization_alone_is_wrong_about_most_of_them():
     assert said["bandwidth"] == "capacity"
 
 
+def test_the_chart_blames_the_data_below_70_percent_and_memory_above_90():
+    assert [by_utilization_alone(*said) for said in ((0.69, 1), (0.7, 0.9), (0.7, 0.91))] == [
+        "input",
+        "compute",
+        "capacity",
+    ]
+
+
 def test_the_same_stretch_is_nobodys_twice():
     """Messages under kernels are hidden; waits under messages are the messages' own."""
     events = (
@@ -299,6 +307,7 @@ def test_a_written_trace_has_what_perfetto_asks_for(tmp_path):
 def test_operations_of_nothing_are_bandwidths():
     blank = Event("unknown", "kernel", 0.0, 1.0)
     assert diagnose(Trace((blank,)), H100).limit == "bandwidth"
+    assert diagnose(Trace((blank._replace(flops=10),)), H100).limit == "bandwidth"
     nothing = Operation("nothing", 0, 0, 0)
     assert Step((nothing,)).profile(H100).seconds == pytest.approx(15e-6)
 
