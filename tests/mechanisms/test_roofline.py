@@ -274,6 +274,29 @@ def test_the_products_of_a_layer_read_and_write_what_the_model_does():
     assert as_counted(head) == as_counted(matmul(128, 64, 256, itemsize=4))
 
 
+def test_what_is_no_product_in_a_layer_moves_what_it_moves_in_the_model():
+    spec = TransformerSpec(1, 64, 8, 256, 64)
+    model = GPT(spec)
+    with torch.no_grad():
+        run = {o.name: o for o in count_operations(lambda: model(TOKENS)).operations}
+    planned = {o.name: o for o in layer_operations(spec, 2, itemsize=4)}
+    names = {"native_layer_norm": "layer norm", "_softmax": "softmax"}
+    names |= {"gelu": "activation", "add": "residual"}
+    for name, ours in names.items():
+        assert as_counted(run[name]) == as_counted(planned[ours]), ours
+
+
+def test_a_gated_layer_has_its_operations_in_order_and_one_kernel_for_gate_and_product():
+    operations = layer_operations(GROUPED, 2, itemsize=4)
+    assert [o.name for o in operations] == [
+        *("layer norm", "qkv", "scores", "softmax", "weighted sum", "output", "residual"),
+        *("layer norm", "up", "gate", "activation", "down", "residual"),
+    ]
+    up, gate = (torch.ones(2 * GROUPED.sequence, GROUPED.ffn_hidden) for _ in range(2))
+    fused = as_one(lambda up, gate: F.silu(gate) * up, up, gate)
+    assert (operations[10].read, operations[10].written) == (fused.read, fused.written)
+
+
 def test_decode_reads_every_key_and_value_once_and_shares_them_in_a_group():
     spec = CATALOGUE["llama3-8b"]
     one = {o.name: o for o in layer_operations(spec, 3, 1, 1000)}
@@ -295,7 +318,7 @@ def test_operations_together_are_their_sums():
     parts = [matmul(4, 5, 6), elementwise(10), all_reduce(10, 2)]
     whole = together(parts, "all")
     assert (whole.flops, whole.nbytes) == (240 + 10, 2 * (20 + 30 + 24) + 40)
-    assert whole.sent == 20
+    assert (whole.sent, whole.name, together(parts).name) == (20, "all", "together")
     assert whole.network_intensity == 12.5
     assert whole.product
     assert together(parts[1:2]).network_intensity is None

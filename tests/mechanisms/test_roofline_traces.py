@@ -111,6 +111,13 @@ def test_a_kernel_slower_than_its_roofs_shows_in_the_efficiency():
         "x", "kernel", 0.0, 2 * at.seconds, "", at.operation.flops, at.operation.nbytes, True
     )
     assert diagnose(Trace((half,)), H100).efficiency == pytest.approx(0.5)
+    assert diagnose(Trace((half,)), H100, "fp8").efficiency == pytest.approx(0.25, rel=1e-3)
+
+
+def test_a_trace_of_no_time_has_shares_of_nothing():
+    found = diagnose(Trace((Event("x", "kernel", 1.0, 1.0),)), H100)
+    assert (found.seconds, found.efficiency, found.memory) == (0, 0, None)
+    assert set(found.shares.values()) == {0}
 
 
 # -- virtual time --------------------------------------------------------------------------------
