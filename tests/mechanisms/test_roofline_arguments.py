@@ -144,3 +144,17 @@ def test_the_least_of_each_number_is_taken_and_what_is_below_is_refused_by_its_n
 def test_what_is_refused_is_named_with_what_is_allowed(said, call):
     with pytest.raises(ValueError, match=re.escape(said)):
         call()
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        *((matmul, "matmul"), (scores, "scores"), (elementwise, "elementwise")),
+        *((layer_norm, "layer norm"), (softmax, "softmax"), (embedding, "embedding")),
+        *((all_reduce, "all-reduce"), (convolution, "convolution")),
+    ],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_an_operation_is_called_what_it_is(function, name):
+    least = next(least for each, _, least in LEAST if each is function)
+    assert function(**least).name == name

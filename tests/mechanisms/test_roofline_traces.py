@@ -64,6 +64,7 @@ def test_a_full_memory_is_no_share_of_the_time():
     for limit, step in STEPS.items():
         empty, full = (diagnosed(step, peak_bytes=peak) for peak in (1e9, 79e9))
         assert (empty.is_full, full.is_full) == (False, True)
+        assert full.memory == 79 / 80
         assert empty.limit == full.limit == limit
     assert diagnosed(STEPS["compute"]).memory is None
     assert not diagnosed(STEPS["compute"]).is_full
@@ -313,6 +314,7 @@ def test_a_written_trace_has_what_perfetto_asks_for(tmp_path):
 
 def test_operations_of_nothing_are_bandwidths():
     blank = Event("unknown", "kernel", 0.0, 1.0)
+    assert diagnose(Trace((blank,)), H100)[2:] == (0, None)  # no part of a roof
     assert diagnose(Trace((blank,)), H100).limit == "bandwidth"
     assert diagnose(Trace((blank._replace(flops=10),)), H100).limit == "bandwidth"
     nothing = Operation("nothing", 0, 0, 0)
