@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 
 from dlsys.hardware import DEVICES, LINKS
 from dlsys.roofline import (
@@ -20,12 +21,14 @@ from dlsys.roofline import (
     axis_ridge,
     by_utilization_alone,
     choose_tile,
+    conv2d,
     convolution,
     decode_batch,
     diagnose,
     elementwise,
     embedding,
     hfu,
+    im2col,
     layer_norm,
     layer_operations,
     matmul,
@@ -34,11 +37,12 @@ from dlsys.roofline import (
     scores,
     softmax,
     tiled,
+    together,
     waterfall,
     waves,
 )
 from dlsys.roofline.plan import output_side
-from dlsys.transformer import TransformerSpec
+from dlsys.transformer import CATALOGUE, TransformerSpec
 
 H100 = DEVICES["h100-sxm"]
 SPEC = TransformerSpec(1, 4, 1, 8, 2)
@@ -137,6 +141,21 @@ def test_the_least_of_each_number_is_taken_and_what_is_below_is_refused_by_its_n
         (
             "tiles is (); it must have at least one",
             lambda: choose_tile(1, 1, 1, PROCESSORS["a100-80"], ()),
+        ),
+        ("operations is (); it must have at least one", lambda: together(())),
+        ("operations is (); it must have at least one", lambda: price((), H100)),
+        ("levels is {}; it must have at least one", lambda: waterfall(1.0, {})),
+        (
+            "spec is 'Mixtral 8x7B'; it must be a dense transformer",
+            lambda: layer_operations(CATALOGUE["mixtral-8x7b"], 1),
+        ),
+        (
+            "x is of torch.int64; it must be of a floating-point type",
+            lambda: im2col(torch.ones(1, 1, 4, 4).long(), 2),
+        ),
+        (
+            "weight is of torch.int64; it must be of a floating-point type",
+            lambda: conv2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 2, 2).long()),
         ),
         ("levels['all'] is -1; it must be", lambda: waterfall(1.0, {"all": -1})),
     ],

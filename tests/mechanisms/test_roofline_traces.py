@@ -98,8 +98,8 @@ def test_the_same_stretch_is_nobodys_twice():
         Event("launch", "host", 0.0, 9.0),
         Event("last", "kernel", 9.5, 10.0, flops=1, nbytes=10),
     )
-    shares = diagnose(Trace(events), H100).shares
-    assert shares["bandwidth"] == pytest.approx(0.55)
+    shares, busy = diagnose(Trace(events), H100).shares, diagnose(Trace(events), H100).busy
+    assert shares["bandwidth"] == busy == pytest.approx(0.55)
     assert shares["network"] == pytest.approx(0.2)
     assert shares["input"] == pytest.approx(0.1)
     assert shares["launch"] == pytest.approx(0.1)
