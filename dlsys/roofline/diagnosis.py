@@ -31,7 +31,7 @@ LAUNCH, IDLE, CAPACITY = "launch", "idle", "capacity"
 LIMITS = (COMPUTE, BANDWIDTH, NETWORK, INPUT, LAUNCH, IDLE)
 """What a step's time goes into; `capacity` is none of them."""
 FULL = 0.9
-"""The part of a memory from which on it is called full."""
+"""The part of a memory above which it is called full."""
 
 
 class Remedy(NamedTuple):

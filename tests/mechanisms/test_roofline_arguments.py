@@ -135,6 +135,11 @@ def test_the_least_of_each_number_is_taken_and_what_is_below_is_refused_by_its_n
             "flops_per_second is None; it must be given, or tokens_per_second, not both.",
             lambda: PublishedRun("gpt2-small", "h100-sxm", 1, "us"),
         ),
+        (
+            "flops_per_second is 2.0; it must be given, or tokens_per_second, not both.",
+            lambda: PublishedRun("gpt2-small", "h100-sxm", 1, "us", 1.0, 2.0),
+        ),
+        ("flops is -1; it must be a whole number", lambda: Operation("x", -1, 1, 0)),
         ("'gpt9'", lambda: PublishedRun("gpt9", "h100-sxm", 1, "us", 1.0)),
         ("'h9'", lambda: PublishedRun("gpt2-small", "h9", 1, "us", 1.0)),
         ("tile.n is 0; it must be", lambda: tiled(1, 1, 1, Tile(1, 0), PROCESSORS["a100-80"])),

@@ -68,6 +68,8 @@ def test_a_full_memory_is_no_share_of_the_time():
         assert empty.limit == full.limit == limit
     assert diagnosed(STEPS["compute"]).memory is None
     assert not diagnosed(STEPS["compute"]).is_full
+    at_90, above = (diagnosed(STEPS["compute"], peak_bytes=peak) for peak in (72e9, 72.1e9))
+    assert (at_90.is_full, above.is_full) == (False, True)
 
 
 def test_a_chart_that_asks_for_utilization_alone_is_wrong_about_most_of_them():
