@@ -18,11 +18,23 @@ if TYPE_CHECKING:
     from dlsys.roofline.draw import (
         draw_beside,
         draw_measured,
+        draw_roofline,
         draw_shares,
+        draw_trace,
         draw_waterfall,
+        draw_waves,
     )
+    from dlsys.roofline.energy import PICOJOULES, energy_ridge, joules, operand_cost
     from dlsys.roofline.explorer import explore
-    from dlsys.roofline.kernels import conv2d, im2col
+    from dlsys.roofline.kernels import (
+        ExpTable,
+        autotune,
+        blocked_matmul,
+        conv2d,
+        gelu,
+        gelu_tanh,
+        im2col,
+    )
     from dlsys.roofline.measurements import Measurements, Rung, Timed, on_h100
     from dlsys.roofline.measuring import Machine, UnderRoof, best_seconds, measure, under_roof
     from dlsys.roofline.plan import (
@@ -40,7 +52,7 @@ if TYPE_CHECKING:
     )
     from dlsys.roofline.price import ROOFS, Placed, Price, attainable, place, price
     from dlsys.roofline.profiling import Step, profile_step
-    from dlsys.roofline.scaling import axis_ridge, decode_batch
+    from dlsys.roofline.scaling import UNITS, axis_ridge, decode_batch, exact_decode_batch
     from dlsys.roofline.slow_training import REPAIRS, Profile, SlowTraining, profile_repairs
     from dlsys.roofline.tiles import (
         PROCESSORS,
@@ -48,6 +60,7 @@ if TYPE_CHECKING:
         Processor,
         Tile,
         Tiled,
+        blocked_elements,
         choose_tile,
         tiled,
         wave_utilization,
@@ -58,8 +71,11 @@ if TYPE_CHECKING:
         RUNS,
         PublishedRun,
         Stair,
+        accepted_tokens,
         hfu,
+        inferred_bubble,
         mfu,
+        padding_share,
         waterfall,
     )
 

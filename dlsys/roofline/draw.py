@@ -10,14 +10,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dlsys.annotated import checked
-from dlsys.checks import positive, refuse, some
+from dlsys.checks import count, positive, refuse, some
 from dlsys.figures import closed_figure, time_unit
 from dlsys.hardware import Device
-from dlsys.palette import GRID, GROUND, INK, LINES
+from dlsys.palette import GRID, GROUND, INK, LINES, MUTED
 from dlsys.roofline.diagnosis import IDLE, INPUT, LAUNCH, Diagnosis
 from dlsys.roofline.measurements import Timed
 from dlsys.roofline.measuring import Machine, UnderRoof
-from dlsys.roofline.price import BANDWIDTH, COMPUTE, NETWORK, attainable
+from dlsys.roofline.plan import Operation
+from dlsys.roofline.price import BANDWIDTH, COMPUTE, NETWORK, attainable, place
+from dlsys.roofline.tiles import Processor, Tile, tiled
+from dlsys.roofline.traces import CATEGORIES, COMMUNICATION, HOST, KERNEL, Trace
 from dlsys.roofline.utilization import Stair
 
 # Okabe and Ito's palette; hatches tell the same things apart in grey.
@@ -29,6 +32,33 @@ SHARES: Mapping[str, Mapping[str, Any]] = {
     LAUNCH: {"facecolor": "#CC79A7", "hatch": "\\\\"},
     IDLE: {"facecolor": GRID},
 }
+LANES = {KERNEL: COMPUTE, COMMUNICATION: NETWORK, HOST: LAUNCH, INPUT: INPUT}
+
+
+@checked
+def draw_roofline(
+    devices: Sequence[Device],
+    operations: Mapping[str, Operation],
+    number_format: str = "bf16",
+) -> Figure:
+    """The roofs of devices in a format, and where operations lie: on those of the first one."""
+    some("devices", devices)
+    some("operations", operations)
+    figure, (axes,) = closed_figure(8, 4.4)
+    intensities = [o.intensity for o in operations.values() if o.intensity]
+    low, high = 0.5 * min([1.0, *intensities]), 3 * max([1000.0, *intensities])
+    for device, (color, style, _) in zip(devices, LINES, strict=False):
+        _roof(axes, device, number_format, low, high, color=color, linestyle=style)
+    points = {name: o for name, o in operations.items() if o.intensity}
+    for (name, operation), (color, _, marker) in zip(
+        points.items(), _many(len(points)), strict=True
+    ):
+        rate = place(operation, devices[0], number_format).rate
+        label = f"{name}: {_three_digits(operation.intensity)}"
+        axes.plot(operation.intensity, rate, marker, color=color, markersize=8, label=label)
+    _finish(axes, low, high)
+    figure.legend(loc="outside right upper", fontsize="small")
+    return figure
 
 
 @checked
@@ -108,8 +138,30 @@ def _finish(axes: Axes, low: float, high: float) -> None:
 
 
 @checked
+def draw_waves(columns: Sequence[int], m: int, k: int, tile: Tile, processor: Processor) -> Figure:
+    """FLOP/s of products (m, k) by (k, n) over n, of tiles; below, their seconds, in waves."""
+    some("columns", columns)
+    figure, (above, below) = closed_figure(8, 4.2, 2)
+    widths = [count("columns", n) for n in columns]
+    each = [tiled(m, k, n, tile, processor) for n in widths]
+    color, style, _ = LINES[0]
+    rates = [2 * m * k * n / one.seconds / 1e12 for n, one in zip(widths, each, strict=True)]
+    above.plot(widths, rates, style, color=color)
+    above.axhline(processor.rate / 1e12, color=MUTED, linestyle=":")
+    above.set_ylabel("TFLOP/s")
+    unit, scale = time_unit(max(one.seconds for one in each))
+    below.plot(widths, [one.seconds * scale for one in each], style, color=color)
+    below.set_ylabel(f"time ({unit})")
+    below.set_xlabel(f"columns n of the result, in tiles of {tile}")
+    for axes in (above, below):
+        axes.set_ylim(0)
+        axes.grid(color=GRID)
+    return figure
+
+
+@checked
 def draw_waterfall(stairs: Sequence[Stair]) -> Figure:
-    """What is lost on the way from a peak, stair by stair."""
+    """What is lost on the way from a peak, stair by stair; inferred ones are hatched."""
     some("stairs", stairs)
     for stair in stairs:
         if not isinstance(stair, Stair):
@@ -119,8 +171,9 @@ def draw_waterfall(stairs: Sequence[Stair]) -> Figure:
     peak = stairs[0].before
     axes.barh(0, 100, color=LINES[0][0])
     for row, stair in enumerate(stairs, 1):
+        hatch = None if stair.measured else "///"
         left, width = 100 * stair.after / peak, 100 * stair.lost / peak
-        axes.barh(row, width, left=left, color=LINES[1][0], edgecolor=GROUND)
+        axes.barh(row, width, left=left, color=LINES[1][0], hatch=hatch, edgecolor=GROUND)
         # Beside the bar, on the side where there is room.
         place_of, side = (left, "right") if left > 8 else (left + width, "left")
         axes.text(
@@ -131,9 +184,30 @@ def draw_waterfall(stairs: Sequence[Stair]) -> Figure:
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xlim(0, 100)
-    axes.set_xlabel("% of the peak")
+    inferred = "" if all(stair.measured for stair in stairs) else " (hatched: inferred)"
+    axes.set_xlabel(f"% of the peak{inferred}")
     axes.grid(axis="x", color=GRID)
     axes.set_axisbelow(True)
+    return figure
+
+
+@checked
+def draw_trace(trace: Trace, seconds: float | None = None) -> Figure:
+    """A trace's events, a row for each category; the first `seconds` of them."""
+    shown = trace.seconds if seconds is None else seconds
+    positive("seconds", shown)
+    figure, (axes,) = closed_figure(8, 2.2)
+    unit, scale = time_unit(shown)
+    present = [each for each in CATEGORIES if trace.of(each)]
+    for row, category in enumerate(present):
+        events = [e for e in trace.of(category) if e.start < trace.start + shown]
+        spans = [((e.start - trace.start) * scale, e.seconds * scale) for e in events]
+        style = {"facecolor": SHARES[LANES[category]]["facecolor"]}
+        axes.broken_barh(spans, (row - 0.35, 0.7), edgecolor=GROUND, linewidth=0.2, **style)
+    axes.set_yticks(range(len(present)), present)
+    axes.invert_yaxis()
+    axes.set_xlim(0, shown * scale)
+    axes.set_xlabel(f"time ({unit})")
     return figure
 
 

@@ -9,11 +9,19 @@ from dlsys.checks import count, positive
 from dlsys.hardware import Device
 
 Axis = Literal["data", "zero", "context", "tensor", "expert"]
+UNITS = {
+    "data": "tokens a device",
+    "zero": "tokens a device",
+    "context": "tokens a device",
+    "tensor": "hidden width",
+    "expert": "hidden width of an expert",
+}
+"""What an axis needs enough of, so that its messages hide behind compute."""
 
 
 @checked
 def axis_ridge(axis: Axis, rate: float, bandwidth: float, n: int, itemsize: int = 2) -> float:
-    """How many tokens a device, or how wide a model, makes messages take as long as compute.
+    """How much of `UNITS[axis]` makes messages take as long as the compute beside them.
 
     - rate: C, FLOP/s that a device achieves; bandwidth: W, bytes/s of its link in one direction;
       n: devices of the axis; itemsize: bytes of an element that is sent.
@@ -50,3 +58,23 @@ def decode_batch(device: Device, number_format: str = "bf16", itemsize: int = 2)
     and stay where they are, however large the batch.
     """
     return device.ridge(number_format) * count("itemsize", itemsize) / 2
+
+
+@checked
+def exact_decode_batch(
+    device: Device, inputs: int, outputs: int, number_format: str = "bf16", itemsize: int = 2
+) -> float:
+    """`decode_batch` with the activations of an (inputs, outputs) matrix counted as well.
+
+    2 b i o / (itemsize (b i + i o + b o)) = C/W. Raises ValueError where the matrix is so small
+    that no batch gets there.
+    """
+    i, o, size = count("inputs", inputs), count("outputs", outputs), count("itemsize", itemsize)
+    ridge = device.ridge(number_format) * size / 2
+    room = i * o - ridge * (i + o)
+    if room <= 0:
+        raise ValueError(
+            f"With inputs of {i}, outputs of {o} and an itemsize of {size} no batch is bound by "
+            f"compute: 1 / (1 / inputs + 1 / outputs) must be above {ridge:.4g}."
+        )
+    return ridge * i * o / room

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, positive, refuse, some
+from dlsys.checks import at_least, count, fraction, positive, refuse, some
 from dlsys.hardware import DEVICES
 from dlsys.transformer import CATALOGUE, TransformerSpec
 from dlsys.units import Catalogue
@@ -46,6 +46,34 @@ def _share(name: str, flops: float, seconds: float, peak_flops: float, devices: 
     if not flops <= most:
         refuse(name, flops, f"at most {most:.3g}, the peak of all devices in these seconds")
     return flops / most
+
+
+# -- what MFU counts as work, though nobody has a use for it --------------------------------------
+
+
+@checked
+def padding_share(lengths: Sequence[int], padded_to: int | None = None) -> float:
+    """The part of a batch that is padding, which MFU counts: 1 - sum of lengths / (n longest).
+
+    padded_to: tokens of each row; None: the longest of them.
+    """
+    some("lengths", lengths)
+    tokens = [count("lengths", each, least=0) for each in lengths]
+    row = max(1, *tokens) if padded_to is None else count("padded_to", padded_to)
+    if max(tokens) > row:
+        refuse("padded_to", row, f"at least {max(tokens)}, the longest of the lengths")
+    return 1 - sum(tokens) / (len(tokens) * row)
+
+
+def accepted_tokens(drafted: int, acceptance: float) -> float:
+    """Tokens that a pass over `drafted` guesses yields: (1 - a^(g+1)) / (1 - a), of g + 1 computed.
+
+    acceptance: a, the chance that a guess is taken; the first that is not ends the pass, whose own
+    token replaces it. Source: Leviathan et al. 2023 (speculative decoding), equation 1.
+    """
+    guesses = count("drafted", drafted, least=0, most=10_000)
+    fraction("acceptance", acceptance)
+    return sum(acceptance**i for i in range(guesses + 1))
 
 
 # -- published runs ------------------------------------------------------------------------------
@@ -149,11 +177,12 @@ RUNS: Catalogue[PublishedRun] = Catalogue(
 
 
 class Stair(NamedTuple):
-    """A step down: what takes it, and FLOP/s before and after."""
+    """A step down: what takes it, FLOP/s before and after, and whether it is measured."""
 
     name: str
     before: float
     after: float
+    measured: bool
 
     @property
     def lost(self) -> float:
@@ -162,18 +191,42 @@ class Stair(NamedTuple):
 
 
 @checked
-def waterfall(peak: float, levels: Mapping[str, float]) -> list[Stair]:
+def waterfall(peak: float, levels: Mapping[str, float], measured: Sequence[str]) -> list[Stair]:
     """The way down from a peak: each of `levels` names what takes FLOP/s and what is left then.
 
-    Raises ValueError for a level above the one before.
+    measured: the names that somebody measured; the others are inferred. Raises ValueError for a
+    level above the one before, and a measured name that is no level.
     """
     positive("peak", peak)
     some("levels", levels)
+    odd = set(measured) - set(levels)
+    if odd:
+        refuse("measured", sorted(odd), f"names of levels, of {', '.join(levels)}")
     stairs: list[Stair] = []
     for name, after in levels.items():
         before = stairs[-1].after if stairs else peak
         at_least(f"levels[{name!r}]", after, 0)
         if after > before:
             refuse(f"levels[{name!r}]", after, f"at most {before:.4g}, the level before")
-        stairs.append(Stair(name, before, after))
+        stairs.append(Stair(name, before, after, name in measured))
     return stairs
+
+
+def inferred_bubble(rate: float, batches: int, slower: float, fewer: int) -> float:
+    """What a pipeline waits, in micro-batches, from two runs that differ in their number alone.
+
+    A step of m micro-batches takes m + w; so rate (1 + w/m) = slower (1 + w/fewer), and
+    w = (rate - slower) / (slower / fewer - rate / m). Rounded speeds leave a wide margin: 430 and
+    400 TFLOP/s with 32 and 16 give 2.6, and with 5 TFLOP/s less or more 1.7 to 3.6. Raises
+    ValueError for speeds that no w >= 0 explains.
+    """
+    positive("rate", rate)
+    positive("slower", slower)
+    m, f = count("batches", batches), count("fewer", fewer)
+    room = slower / f - rate / m
+    if not (slower <= rate and room > 0):
+        raise ValueError(
+            f"No bubble explains a rate of {rate:.4g} with {m} batches and a slower one of "
+            f"{slower:.4g} with fewer, {f}: that must be above {rate * f / m:.4g}, and not faster."
+        )
+    return (rate - slower) / room

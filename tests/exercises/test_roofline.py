@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dlsys.hardware import Device, Link
-from dlsys.input_pipeline import padding_share
 from dlsys.model import GPT
 from dlsys.roofline import (
     Event,
@@ -29,6 +28,7 @@ from dlsys.roofline import (
     layer_norm,
     layer_operations,
     mfu,
+    padding_share,
     price,
     tiled,
 )

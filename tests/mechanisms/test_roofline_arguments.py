@@ -98,7 +98,7 @@ LEAST = [
         {"model": "gpt2-small", "device": "h100-sxm", "source": "us", "devices": 1},
         {"flops_per_second": 1},
     ),
-    (waterfall, {"levels": {"all": 0}}, {"peak": 1}),
+    (waterfall, {"levels": {"all": 0}, "measured": []}, {"peak": 1}),
     (diagnose, {"trace": TRACE, "device": H100}, {"peak_bytes": 0}),
     (by_utilization_alone, {}, {"utilization": 0, "memory": 0}),
 ]
@@ -149,7 +149,7 @@ def test_the_least_of_each_number_is_taken_and_what_is_below_is_refused_by_its_n
         ),
         ("operations is (); it must have at least one", lambda: together(())),
         ("operations is (); it must have at least one", lambda: price((), H100)),
-        ("levels is {}; it must have at least one", lambda: waterfall(1.0, {})),
+        ("levels is {}; it must have at least one", lambda: waterfall(1.0, {}, [])),
         (
             "spec is 'Mixtral 8x7B'; it must be a dense transformer",
             lambda: layer_operations(CATALOGUE["mixtral-8x7b"], 1),
@@ -162,7 +162,7 @@ def test_the_least_of_each_number_is_taken_and_what_is_below_is_refused_by_its_n
             "weight is of torch.int64; it must be of a floating-point type",
             lambda: conv2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 2, 2).long()),
         ),
-        ("levels['all'] is -1; it must be", lambda: waterfall(1.0, {"all": -1})),
+        ("levels['all'] is -1; it must be", lambda: waterfall(1.0, {"all": -1}, [])),
     ],
 )
 def test_what_is_refused_is_named_with_what_is_allowed(said, call):

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional as F
 
 from dlsys.roofline import (
     REPAIRS,
+    ExpTable,
     Machine,
     SlowTraining,
+    autotune,
     best_seconds,
+    blocked_elements,
+    blocked_matmul,
     conv2d,
     convolution,
     count_operations,
+    gelu,
+    gelu_tanh,
     im2col,
     measure,
     profile_repairs,
@@ -24,6 +32,40 @@ from dlsys.roofline import (
 def whole(*shape, seed=0):
     stream = torch.Generator().manual_seed(seed)
     return torch.randint(-9, 10, shape, generator=stream).double()
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 7, 16])
+@pytest.mark.parametrize("shape", [(7, 5, 9), (8, 8, 8), (1, 6, 1)])
+def test_a_product_in_blocks_is_the_product_and_moves_what_the_formula_says(shape, block):
+    m, k, n = shape
+    a, b = whole(m, k), whole(k, n, seed=1)
+    product, moved = blocked_matmul(a, b, block)
+    assert torch.equal(product, a @ b)
+    assert moved == blocked_elements(m, k, n, block)
+
+
+def test_matrices_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"b is of shape .* it must be \(k, n\) for a of shape"):
+        blocked_matmul(whole(2, 3), whole(2, 3), 2)
+
+
+def test_autotuning_finds_the_quickest_by_its_clock_and_leaves_the_first_turn_out():
+    now, costs, calls = [0.0], {1: 5.0, 2: 3.0, 4: 4.0}, []
+
+    def run(block):
+        first = block not in calls
+        calls.append(block)
+        now[0] += 100.0 if first and block == 2 else costs[block]
+
+    found = autotune(list(costs), run, repeats=2, clock=lambda: now[0])
+    assert found == {2: 3.0, 4: 4.0, 1: 5.0}
+    assert list(found) == [2, 4, 1]
+    assert calls == [1, 2, 4] * 3
+
+
+def test_on_this_machine_tiny_blocks_are_no_best_ones():
+    a = torch.ones(128, 128)
+    assert next(iter(autotune([4, 64], lambda block: blocked_matmul(a, a, block)))) == 64
 
 
 @pytest.mark.parametrize(("stride", "padding"), [(1, 0), (2, 0), (1, 2), (2, 3)])
@@ -73,6 +115,36 @@ def test_columns_are_written_and_read_which_a_convolution_in_one_kernel_spares()
 def test_a_kernel_of_other_channels_is_refused():
     with pytest.raises(ValueError, match=r"weight is of shape .* whose c it has"):
         conv2d(whole(1, 3, 4, 4), whole(2, 2, 3, 3))
+
+
+def test_gelu_is_torchs_and_its_tanh_form_is_within_a_thousandth():
+    x = torch.linspace(-8, 8, 100_001, dtype=torch.float64)
+    assert torch.allclose(gelu(x), F.gelu(x), rtol=0, atol=1e-14)
+    assert torch.allclose(gelu_tanh(x), F.gelu(x, approximate="tanh"), rtol=0, atol=1e-14)
+    error = (gelu_tanh(x) - gelu(x)).abs().max()
+    assert 1e-4 < error < 1e-3
+    assert torch.equal(gelu(x), gelu(x))  # nothing about it is random
+
+
+def test_relu_makes_zeros_of_half_of_what_is_centered_and_gelu_of_nothing():
+    x = torch.randn(100_000, generator=torch.Generator().manual_seed(0))
+    assert 0.49 < (F.relu(x) == 0).double().mean() < 0.51
+    assert (gelu(x) == 0).sum() == 0
+
+
+@pytest.mark.parametrize("bits", [0, 1, 4, 8, 12])
+def test_a_table_of_exponentials_is_as_near_as_its_bound(bits):
+    table = ExpTable(bits)
+    x = torch.linspace(-30, 30, 200_001, dtype=torch.float64)
+    error = ((table.exp(x).double() - x.exp()).abs() / x.exp()).max().item()
+    assert len(table.entries) == 2**bits
+    assert 0.98 * table.bound - 1e-7 < error < table.bound + 2e-7
+    assert table.bound == pytest.approx(math.log(2) / 2 ** (bits + 1), rel=0.2)
+
+
+def test_a_table_is_asked_for_nothing_that_a_float_cannot_hold():
+    with pytest.raises(ValueError, match=r"x is .* it must be from -80 to 80 everywhere"):
+        ExpTable(4).exp(torch.tensor([100.0]))
 
 
 # -- the machine at hand -------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import json
 import runpy
 from dataclasses import replace
 from importlib.resources import files
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,14 +22,15 @@ from dlsys.roofline import (
     decode_batch,
     draw_beside,
     draw_measured,
+    inferred_bubble,
     matmul,
     on_h100,
     place,
     tiled,
 )
 from dlsys.transformer import CATALOGUE
+from tests.contents import ROOT
 
-ROOT = Path(__file__).parents[2]
 H100, TOOK = DEVICES["h100-sxm"], on_h100()
 
 
@@ -164,6 +164,11 @@ def test_the_largest_jumps_of_measured_waves_are_where_the_best_tile_runs_out():
     jump = {m: TOOK.waves[m + 128].seconds / TOOK.waves[m].seconds for m in sizes}
     largest = sorted(sizes, key=lambda m: jump[m])[-3:]
     assert sorted(largest) == [m for m in sizes if priced[m + 128] > priced[m]]
+
+
+def test_a_bubble_from_rounded_speeds_has_a_wide_margin():
+    given = [(430, 400), (425, 405), (435, 395)]
+    assert [round(inferred_bubble(a, 32, b, 16), 1) for a, b in given] == [2.6, 1.7, 3.6]
 
 
 def test_windows_that_overlap_are_read_once_and_written_whole():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -16,19 +18,27 @@ from dlsys.roofline import (
     Placed,
     PublishedRun,
     Tile,
+    accepted_tokens,
     all_reduce,
     attainable,
     axis_ridge,
+    blocked_elements,
     choose_tile,
     convolution,
     count_operations,
     decode_batch,
     elementwise,
+    energy_ridge,
+    exact_decode_batch,
     hfu,
+    inferred_bubble,
+    joules,
     layer_norm,
     layer_operations,
     matmul,
     mfu,
+    operand_cost,
+    padding_share,
     place,
     price,
     scores,
@@ -203,9 +213,12 @@ def test_bytes_that_are_sent_need_a_link():
 def test_a_batch_that_decodes_is_bound_by_compute_from_the_corner_on():
     assert decode_batch(H100) == H100.ridge("bf16") == pytest.approx(295.2, abs=0.05)
     assert decode_batch(H100, "fp8", 1) == pytest.approx(295.4, abs=0.05)
-    # Activations, which the law leaves out, move the corner by a twentieth.
-    bounds = {batch: place(matmul(batch, 8192, 28672), H100).bound for batch in (295, 309, 310)}
-    assert bounds == {295: "bandwidth", 309: "bandwidth", 310: "compute"}
+    exact = exact_decode_batch(H100, 8192, 28672)
+    for batch, bound in ((math.floor(exact), "bandwidth"), (math.ceil(exact), "compute")):
+        assert place(matmul(batch, 8192, 28672), H100).bound == bound
+    assert decode_batch(H100) < exact < 1.06 * decode_batch(H100)
+    with pytest.raises(ValueError, match=r"inputs of 512, outputs of 512 .* no batch is bound by"):
+        exact_decode_batch(H100, 512, 512)
 
 
 def test_no_batch_moves_attention_when_it_decodes():
@@ -326,12 +339,54 @@ def test_recomputation_counts_in_hfu_alone():
         mfu(1.1e16, 10, 1e15)
 
 
+def test_padding_and_guesses_count_as_work_in_mfu():
+    assert padding_share([100, 50, 50]) == 1 - 200 / 300
+    assert padding_share([100, 50, 50], 128) == pytest.approx(1 - 200 / 384)
+    assert padding_share([0]) == 1
+    with pytest.raises(ValueError, match="padded_to is 64; it must be at least 100"):
+        padding_share([100, 1], 64)
+    assert padding_share([100, 100], 100) == 0
+
+
+@pytest.mark.parametrize("guesses", [0, 1, 4])
+def test_accepted_tokens_are_those_of_a_simulation(guesses):
+    stream = torch.Generator().manual_seed(0)
+    taken = torch.rand((200_000, guesses), generator=stream) < 0.7
+    yielded = 1 + taken.long().cumprod(1).sum(1).double().mean().item()
+    assert accepted_tokens(guesses, 0.7) == pytest.approx(yielded, rel=0.01)
+    assert accepted_tokens(guesses, 1) == guesses + 1
+
+
 def test_a_waterfall_ends_where_its_last_level_is():
-    stairs = waterfall(989.0, {"kernels": 700.0, "bubble": 430.0})
-    assert [(s.name, s.lost) for s in stairs] == [("kernels", 289.0), ("bubble", 270.0)]
-    assert waterfall(989.0, {"nothing": 989.0})[0].lost == 0
-    with pytest.raises(ValueError, match=r"'bubble'. is 701.0; it must be at most 700, the level"):
-        waterfall(989.0, {"kernels": 700.0, "bubble": 701.0})
+    stairs = waterfall(989.0, {"kernels": 700.0, "bubble": 430.0}, ["bubble"])
+    assert [(s.name, s.lost, s.measured) for s in stairs] == [
+        ("kernels", 289.0, False),
+        ("bubble", 270.0, True),
+    ]
+    assert waterfall(989.0, {"nothing": 989.0}, [])[0].lost == 0
+    with pytest.raises(ValueError, match=r"'bubble'.* it must be at most 700, the level before"):
+        waterfall(989.0, {"kernels": 700.0, "bubble": 701.0}, [])
+    with pytest.raises(ValueError, match=r"measured is .*'other'.*; it must be names of levels"):
+        waterfall(989.0, {"kernels": 700.0}, ["other"])
+
+
+@pytest.mark.parametrize("wait", [0.5, 2.6, 15.0])
+def test_a_bubble_is_found_in_the_speeds_of_two_runs_that_have_it(wait):
+    rates = [500 * m / (m + wait) for m in (32, 16)]
+    assert inferred_bubble(rates[0], 32, rates[1], 16) == pytest.approx(wait)
+
+
+def test_two_runs_of_one_speed_wait_for_nothing_in_whatever_unit():
+    assert inferred_bubble(400, 32, 400, 16) == 0
+    assert inferred_bubble(4.3e-3, 32, 4e-3, 16) == pytest.approx(inferred_bubble(430, 32, 400, 16))
+
+
+def test_speeds_that_no_bubble_explains_are_refused():
+    with pytest.raises(ValueError, match=r"fewer, 16: that must be above 215, and not faster"):
+        inferred_bubble(430, 32, 215, 16)
+    for rates in ((430, 200), (400, 430)):
+        with pytest.raises(ValueError, match="No bubble explains a rate of"):
+            inferred_bubble(rates[0], 32, rates[1], 16)
 
 
 def test_a_run_has_tokens_or_flops_a_second_and_not_both():
@@ -414,7 +469,14 @@ def test_a_wrong_tile_is_refused(tile):
         tiled(8, 8, 8, "large", PROCESSOR)
 
 
-# -- convolutions --------------------------------------------------------------------------------
+def test_blocks_spare_a_product_most_of_its_traffic():
+    naive, blocked = blocked_elements(512, 512, 512, 1), blocked_elements(512, 512, 512, 64)
+    assert naive == 2 * 512**3 + 512**2
+    assert blocked == 2 * 512**3 // 64 + 512**2
+    assert blocked_elements(512, 512, 512, 512) == 3 * 512**2
+
+
+# -- convolutions, energy ------------------------------------------------------------------------
 
 
 def test_the_first_convolution_of_a_resnet_and_of_the_published_example():
@@ -433,3 +495,22 @@ def test_a_depthwise_separable_convolution_is_eight_to_nine_times_cheaper():
         pointwise = convolution(1, filters, 28, filters, 1)
         assert 8 < plain.flops / (depthwise.flops + pointwise.flops) < 9
         assert depthwise.intensity < 5 < 100 < plain.intensity
+
+
+def test_a_number_from_memory_costs_100_to_1000_multiplications():
+    costs = {name: operand_cost(name) for name in ("fp32", "fp16", "int8")}
+    assert 100 < costs["fp32"] < costs["fp16"] < costs["int8"] < 1000
+
+
+def test_energy_adds_up_where_time_overlaps():
+    product = matmul(64, 64, 64)
+    parts = Operation("flops", product.flops, 1, 0), Operation("bytes", 0, product.nbytes - 1, 0)
+    assert joules(product) == pytest.approx(sum(joules(part) for part in parts), rel=1e-3)
+    balanced = Operation("balanced", round(1e6 * energy_ridge()), 10**6, 0)
+    assert joules(balanced) == pytest.approx(2 * joules(Operation("bytes", 0, 10**6, 0)))
+
+
+def test_a_message_that_costs_more_energy_than_compute_may_hide_behind_it():
+    """Utilization depends on seconds: a step of the same time may take any energy."""
+    cheap, dear = (Operation("x", 10**12, 10**9, n, product=True) for n in (0, 3 * 10**7))
+    assert place(cheap, H100, link=NDR).seconds == place(dear, H100, link=NDR).seconds
