@@ -45,10 +45,11 @@ MORE = {  # what else has formulas, by slug
     "precision": ("block_formats.py", "number_line.py", "recipe.py"),
     "recomputation": ("chain.py", "fitting.py", "keeping.py", "lifetimes.py", "scaling.py"),
     "resilience": ("boxes.py", "failures.py", "scaling.py"),
+    "roofline": ("diagnosis.py", "kernels.py", "scaling.py", "tiles.py", "utilization.py"),
     "training_loop": ("noise.py", "scaling.py", "schedules.py", "update_rule.py"),
     "zero": ("flat.py", "scaling.py"),
 }
-READ = ("LICENSE", "chapters/memory_wall.md")  # texts on which tests train
+READ = ("LICENSE", "chapters/memory_wall.md", "bench/h100.py")  # what tests read
 QUICK = "MUTANTS_QUICK"  # set in the first round, which most mutants do not outlive
 NOTICED = {"killed", "timeout"}  # one that never ends is noticed, too
 SETTINGS = """
@@ -120,30 +121,30 @@ def prepare(slug: str, files: list[str]) -> None:
     for folder in ("dlsys", "tests"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, SCRATCH / folder, ignore=ignored)
+    for name in files:
+        (SCRATCH / name).write_text(bare((ROOT / name).read_text("utf-8")), "utf-8")
     for name in READ:
         (SCRATCH / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, SCRATCH / name)
-    for name in files:
-        (SCRATCH / name).write_text(undecorated((SCRATCH / name).read_text("utf-8")), "utf-8")
     tests = [str(path.relative_to(ROOT)) for path in sorted(MECHANISMS.glob(f"test_{slug}*.py"))]
     given = {"files": files, "tests": tests, "read": [name.partition("/")[0] for name in READ]}
     text = SETTINGS.format(**{name: json.dumps(each) for name, each in given.items()})
     (SCRATCH / "pyproject.toml").write_text(text)
 
 
-def undecorated(module: str) -> str:
-    """The same module with `f = checked(f)` behind f, as mutmut leaves alone what is decorated."""
-    lines = module.split("\n")
-    bodies = [
-        node for node in ast.walk(ast.parse(module)) if isinstance(node, ast.Module | ast.ClassDef)
-    ]
-    found = [f for body in bodies for f in body.body if isinstance(f, ast.FunctionDef)]
-    for f in sorted(found, key=lambda f: -f.lineno):
-        match f.decorator_list:
-            case [ast.Name("checked" | "property" as name, lineno=at)]:
-                lines.insert(f.end_lineno or 0, f"{' ' * f.col_offset}{f.name} = {name}({f.name})")
-                del lines[at - 1]
-    return "\n".join(lines)
+def bare(source: str) -> str:
+    """Put decorators below what they decorate (`f = checked(f)`): mutmut changes no function that
+    has one."""
+    lines = source.splitlines()
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    for node in sorted(functions, key=lambda node: -node.lineno):  # from the last line up
+        above = [ast.unparse(each) for each in node.decorator_list]
+        if above and {"checked", "property"} >= set(above):
+            indent = " " * node.col_offset
+            below = [f"{indent}{node.name} = {each}({node.name})" for each in reversed(above)]
+            lines[node.end_lineno : node.end_lineno] = below
+            del lines[node.decorator_list[0].lineno - 1 : node.lineno - 1]
+    return "\n".join(lines) + "\n"
 
 
 def run(files: list[str]) -> dict[str, str]:
