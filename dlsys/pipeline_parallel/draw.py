@@ -89,7 +89,7 @@ def draw_comparison(
 ) -> Figure:
     """The idle share against the peak memory of schedules, a point for each.
 
-    Memory counts the activations of a rank's share of the model for one micro-batch, on the rank
+    Where transfers take time a hollow point below it is the share without them. Memory counts the activations of a rank's share of the model for one micro-batch, on the rank
     that holds the most: (stage, micro-batch) pairs divided by stages per rank.
     """
     named = plans if isinstance(plans, Mapping) else {plan.name: plan for plan in plans}
@@ -100,6 +100,11 @@ def draw_comparison(
     for (name, plan), cost, (color, _, marker) in each:
         held = max(plan.peak_in_flight) / plan.v
         share = 100 * cost.bubble_fraction
+        if transfer:
+            free = plan.price(forward, backward, 0.0, weight_backward)
+            without = 100 * free.bubble_fraction
+            axes.plot([held, held], [without, share], color=color, linewidth=1)
+            axes.plot(held, without, marker, color=color, fillstyle="none", linestyle="none")
         axes.plot(held, share, marker, color=color, markersize=9, label=name, linestyle="none")
     axes.set_xlabel("peak memory (micro-batches of a rank's share)")
     axes.set_ylabel("idle share of the step (%)")
