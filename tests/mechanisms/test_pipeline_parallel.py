@@ -180,6 +180,15 @@ def test_a_pipeline_is_gradient_accumulation_to_the_last_bit(schedule):
         assert all(map(torch.equal, found[name], values)), name
 
 
+def test_means_of_micro_batches_with_unequal_tokens_are_not_the_mean_of_the_batch():
+    tokens, targets = batch(LLAMA)
+    targets = targets.clone()
+    targets[:2, 2:] = -100  # padding, which the loss leaves out
+    model = GPT(LLAMA)
+    means = [model(*pair).item() for pair in zip(tokens.chunk(6), targets.chunk(6), strict=True)]
+    assert abs(sum(means) / 6 - model(tokens, targets).item()) > 1e-4
+
+
 @pytest.mark.parametrize(("p", "m", "v"), [(4, 10, 2), (4, 3, 2), (3, 5, 2), (2, 7, 3), (4, 11, 2)])
 def test_an_uneven_interleaved_pipeline_is_gradient_accumulation_too(p, m, v):
     plan = interleaved(p, m, v)

@@ -27,7 +27,7 @@ def test_the_rows_are_what_it_draws():
 
 def test_the_seconds_of_each_pass_are_those_of_a_ranks_share():
     choice = Choice("zero bubble V", 4, 8, forward=0.5, backward=1.5, weights=2.0)
-    found = {kind: 0.0 for kind in "FBW"}
+    found = dict.fromkeys("FBW", 0.0)
     for row in choice.rows():
         if row.rank == 2:
             found[row.kind] += row.end - row.start

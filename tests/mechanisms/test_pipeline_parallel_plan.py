@@ -633,6 +633,20 @@ def test_every_schedule_can_be_drawn():
     assert len(draw_comparison([gpipe(4, 8), one_f_one_b(4, 8)]).axes[0].lines) == 2
 
 
+def test_schedules_are_compared_with_transfers_and_without_each_by_a_sign_of_its_own():
+    plans = [build(4, 8) for build in (gpipe, one_f_one_b, eager_1f1b, zero_bubble, zero_bubble_h2)]
+    plans += [breadth_first(4, 8, 2), interleaved(4, 8, 2), zero_bubble_v(4, 8)]
+    lines = draw_comparison(plans, transfer=0.2).axes[0].lines
+    points = {line.get_label(): line for line in lines if not line.get_label().startswith("_")}
+    assert len({(line.get_color(), line.get_marker()) for line in points.values()}) == len(plans)
+    for plan in plans:
+        (held,), (share,) = points[plan.name].get_data()
+        assert held == max(plan.peak_in_flight) / plan.v
+        assert share == pytest.approx(100 * plan.price(1, 2, 0.2).bubble_fraction)
+    hollow = [line.get_ydata()[0] for line in lines if line.get_fillstyle() == "none"]
+    assert hollow == pytest.approx([100 * plan.price(1, 2).bubble_fraction for plan in plans])
+
+
 @pytest.mark.parametrize("plan", [gpipe(3, 2), zero_bubble_v(3, 5), zero_bubble(3, 5)], ids=str)
 def test_what_is_drawn_takes_the_seconds_of_the_price(plan):
     times = {"transfer": 0.1, "send": 0.2, "receive": 0.3, "update": 0.7}

@@ -252,6 +252,23 @@ def test_recomputation_by_the_first_rank_alone_costs_nearly_as_much_as_by_all():
     assert everywhere.bubble_fraction == pytest.approx(none.bubble_fraction)
 
 
+# Published mistakes that no page refutes any more
+
+
+@pytest.mark.parametrize(("m", "busy"), [(1, 0.25), (4, 0.57), (8, 0.73), (32, 0.91)])
+def test_how_busy_micro_batches_keep_devices_depends_on_their_number(m, busy):
+    """ "70 to 90 %" (Reddi et al. 2026) holds for no pipeline in general."""
+    assert round(1 - gpipe(4, m).price(1, 2).bubble_fraction, 2) == busy
+
+
+def test_a_rank_spends_both_passes_on_a_micro_batch_and_not_the_longer_one():
+    """A step of two stages, 8 micro-batches, 120 and 220 ms is no (8 + 1) max(120, 220) = 1,980 ms."""
+    plans = one_f_one_b(2, 8), gpipe(2, 8)
+    assert [plan.price(120, 220).makespan for plan in plans] == [3060, 3060]
+    assert [plan.price(120, 220, 5).makespan for plan in plans] == [3100, 3070]
+    assert one_f_one_b(1, 8).price(2 * 120, 2 * 220).makespan == 5440  # both stages on one rank
+
+
 # A bad argument is called by its name
 
 SPEC = TransformerSpec(layers=2, hidden=8, heads=2, vocab=16, sequence=4)
