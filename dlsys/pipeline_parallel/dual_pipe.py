@@ -15,15 +15,17 @@ def dual_pipe_v(p: SupportsIndex, m: SupportsIndex) -> Plan:
     for which two ranks hold each stage; cut in half and folded it needs every stage only once, and
     this is torch's ScheduleDualPipeV. In the steady state every forward pass stands beside a whole
     backward pass of another micro-batch, and the arithmetic of each hides the other's all-to-all.
-    `price` runs the two one after the other, and knows of no all-to-all. W stands apart from its B
-    only where the step fills and drains.
+    `price` runs the two one after the other, and knows of no all-to-all. A pair that begins only
+    when both of its passes can makes the bubble twice as long, and with T_F = T_B = T_W it is the
+    published one, (p-1)(F&B + B - 3W) for chunks of half a share, B in full (DualPipe's README).
+    W stands apart from its B only where the step fills and drains.
 
-    With T_F = T_B = T_W and m of at least 2p a step takes as long as that of `zero_bubble_v`, with
-    2p+1 half shares held instead of 2p. Raises ValueError for p or m below 1.
+    With T_F = T_B = T_W and m of at least 2p-1 a step takes as long as that of `zero_bubble_v`,
+    with up to 2p+1 half shares held instead of 2p. Raises ValueError for p or m below 1.
     """
     p, m, _ = planned(p, m)
     # With fewer micro-batches than the V takes, those beyond m are left out.
-    _, full, _ = planned(p, max(m, 2 * p), 2)
+    _, full, _ = planned(p, max(m, 2 * p - 1), 2)
     ranks = tuple(
         tuple(action for action in _folded(rank, p, full) if action.micro_batch < m)
         for rank in range(p)

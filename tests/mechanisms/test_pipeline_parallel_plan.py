@@ -126,10 +126,48 @@ def test_dual_pipe_runs_in_torchs_order_in_the_step_of_zero_bubble_v(p, m):
     assert ours.price(1, 2).makespan == pytest.approx(zero_bubble_v(p, m).price(1, 2).makespan)
 
 
+def in_units(plan, rank):
+    """A rank's order, where pairs, and backward passes in full, are one unit each."""
+    order, p = plan.ranks[rank], plan.p
+    below, steady = p - 1 - rank, plan.m - 2 * p + rank + 1
+    lengths = [1] * (2 * below + 2 * (rank + 1) + 3 * below) + [3] * (2 * steady) + [2, 3] * below
+    if rank == p - 1:  # whose first two passes are no pair
+        lengths[lengths.index(3)] = 1
+        lengths.insert(lengths.index(3), 2)
+    edges = list(itertools.accumulate(lengths, initial=0))
+    units = [order[a:b] for a, b in itertools.pairwise(edges)]
+    rest = list(order[edges[-1] :])
+    while rest:
+        full = len(rest) > 1 and rest[0].kind == "B" and rest[1] == ("W", *rest[0][1:])
+        units.append(tuple(rest[: 1 + full]))
+        rest = rest[1 + full :]
+    return units
+
+
+@pytest.mark.parametrize(("p", "m"), [(2, 4), (3, 6), (4, 16), (8, 32)])
+def test_pairs_that_begin_together_have_the_bubble_that_deepseek_publish(p, m):
+    plan = dual_pipe_v(p, m)
+    units, ended, free = [in_units(plan, rank) for rank in range(p)], {}, [0] * p
+    while any(units):
+        for rank, left in enumerate(units):
+            while left:
+                needs = {need for action in left[0] for need in plan.needs(action)} - {*left[0]}
+                if needs - ended.keys():
+                    break
+                unit = left.pop(0)
+                free[rank] = max(free[rank], *(ended[need] for need in needs), 0) + len(unit)
+                ended |= dict.fromkeys(unit, free[rank])
+    bubble = max(free) - 2 * m * 3  # two chunks of F, B and W, a second each
+    assert bubble == (p - 1) * (3 + 2 - 3)  # F&B + B - 3W, B in full
+    assert plan.price(2, 4).makespan - 2 * m * 3 == pytest.approx(bubble / 2)
+
+
 @pytest.mark.parametrize("p", [1, 2, 3, 5])
 def test_dual_pipe_runs_also_with_fewer_micro_batches_than_torch_takes(p):
     for m in range(1, 2 * p):
         dual_pipe_v(p, m).check(most_in_flight=2 * m)
+    v = zero_bubble_v(p, 2 * p - 1).price(1, 2)
+    assert dual_pipe_v(p, 2 * p - 1).price(1, 2).makespan == pytest.approx(v.makespan)
     with pytest.raises(ValueError, match="at least as many microbatches as stages"):
         torch_order("DualPipeV", p, 2 * p - 1, 2)
 
@@ -186,6 +224,9 @@ def test_rounds_that_could_leave_ranks_waiting_for_each_other_are_refused():
     ]:
         with pytest.raises(ValueError, match=re.escape(message)):
             interleaved(4, 10, 2, per_round)
+    with pytest.raises(ValueError, match="11 micro-batches in rounds of 8 leave 3 over"):
+        interleaved(4, 11, 2, 8)
+    interleaved(4, 12, 2, 8).check()
     refused = 0
     for p, m in itertools.product(range(1, 6), range(5, 17)):
         for per_round in range(p, m + 1):
