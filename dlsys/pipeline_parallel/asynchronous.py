@@ -57,7 +57,7 @@ class PipeDream:
         """
         run = _Endless(self.pipeline, self.optimizer, tokens, targets)
         run.run()
-        self.peak_copies = run.peak
+        self.peak_copies = run.most
         return [loss.item() for loss in run.losses]
 
 
@@ -74,6 +74,7 @@ class _Endless(Step):
         super().__init__(pipeline, tokens, targets)
         self.optimizer = optimizer
         self.copies: dict[tuple[int, int], dict[str, Tensor]] = {}
+        self.most = 0
 
     def call(self, action: Action, x: Tensor | None, targets: Tensor | None) -> Tensor:
         """The stage with a copy of its weights, which its backward pass is going to find again."""
@@ -85,6 +86,7 @@ class _Endless(Step):
             for name, parameter in stage.named_parameters()
         }
         self.copies[number, k] = copies
+        self.most = max(self.most, len(self.copies))
         out: Tensor = functional_call(stage, copies, (self.tokens[k], x, targets))
         return out
 

@@ -896,7 +896,13 @@ def delayed(comm, plan, spec, rate, momentum, missed):
 
 @pytest.mark.parametrize(
     "plan",
-    [pipedream(1, 5), pipedream(3, 8), pipedream(4, 12), zero_bubble_v(2, 7), interleaved(2, 6, 2)],
+    [
+        pipedream(1, 5),
+        pipedream(4, 12),
+        zero_bubble(3, 7),
+        zero_bubble_v(2, 7),
+        interleaved(2, 6, 2),
+    ],
     ids=lambda plan: f"{plan.name}, {plan.p} ranks",
 )
 def test_pipedream_trains_as_one_device_that_misses_the_updates_which_staleness_counts(plan):
