@@ -23,11 +23,10 @@ def dual_pipe_v(p: SupportsIndex, m: SupportsIndex) -> Plan:
     With T_F = T_B = T_W and m of at least 2p-1 a step takes as long as that of `zero_bubble_v`,
     with up to 2p+1 half shares held instead of 2p. Raises ValueError for p or m below 1.
     """
-    p, m, _ = planned(p, m)
-    # With fewer micro-batches than the V takes, those beyond m are left out.
-    _, full, _ = planned(p, max(m, 2 * p - 1), 2)
+    p, m, _ = planned(p, m, 2)
+    # The V begins as if there were 2p micro-batches: what is beyond m is left out.
     ranks = tuple(
-        tuple(action for action in _folded(rank, p, full) if action.micro_batch < m)
+        tuple(action for action in _folded(rank, p, m) if action.micro_batch < m)
         for rank in range(p)
     )
     return Plan("DualPipe V", 2 * p, m, ranks)

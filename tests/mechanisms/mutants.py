@@ -38,6 +38,7 @@ LISTED = MECHANISMS / "mutants.toml"
 FILES = ("plan.py", "check.py", "price.py")
 MORE = {  # what else has formulas, by slug
     "input_pipeline": ("scaling.py", "simulation.py"),
+    "pipeline_parallel": ("dual_pipe.py", "scaling.py", "weight_versions.py"),
     "precision": ("block_formats.py", "number_line.py", "recipe.py"),
     "recomputation": ("chain.py", "fitting.py", "keeping.py", "lifetimes.py", "scaling.py"),
     "resilience": ("boxes.py", "failures.py", "scaling.py"),
