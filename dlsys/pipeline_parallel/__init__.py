@@ -6,7 +6,9 @@ from dlsys import lazy
 
 if TYPE_CHECKING:
     from dlsys.pipeline_parallel.action import Action, PlanError, numbered
+    from dlsys.pipeline_parallel.asynchronous import PipeDream
     from dlsys.pipeline_parallel.draw import draw_comparison
+    from dlsys.pipeline_parallel.dual_pipe import dual_pipe_v
     from dlsys.pipeline_parallel.explorer import explore
     from dlsys.pipeline_parallel.partition import (
         partition,
@@ -24,9 +26,21 @@ if TYPE_CHECKING:
         step_seconds,
     )
     from dlsys.pipeline_parallel.run import Pipeline
-    from dlsys.pipeline_parallel.schedules import breadth_first, gpipe, interleaved, one_f_one_b
+    from dlsys.pipeline_parallel.scaling import (
+        best_micro_batch,
+        fixed_sequences,
+        transfers_waited_for,
+    )
+    from dlsys.pipeline_parallel.schedules import (
+        breadth_first,
+        eager_1f1b,
+        gpipe,
+        interleaved,
+        one_f_one_b,
+    )
     from dlsys.pipeline_parallel.stage import Stage, split
     from dlsys.pipeline_parallel.weight_backward import DeferredWeights
+    from dlsys.pipeline_parallel.weight_versions import pipedream, staleness
     from dlsys.pipeline_parallel.zero_bubble import zero_bubble, zero_bubble_h2, zero_bubble_v
 
 lazy.exports(__name__)

@@ -89,24 +89,31 @@ def draw_comparison(
 ) -> Figure:
     """The idle share against the peak memory of schedules, a point for each.
 
-    Memory counts the activations of a rank's share of the model for one micro-batch, on the rank
-    that holds the most: (stage, micro-batch) pairs divided by stages per rank.
+    Where transfers take time, a hollow point is the share without them. Memory counts the
+    activations of a rank's share of the model for one micro-batch, on the rank that holds the most:
+    (stage, micro-batch) pairs divided by stages per rank.
     """
     named = plans if isinstance(plans, Mapping) else {plan.name: plan for plan in plans}
     some("plans", named)
     costs = [plan.price(forward, backward, transfer, weight_backward) for plan in named.values()]
-    figure, (axes,) = _figure((7, 4))
-    each = zip(named.items(), costs, LINES * len(named), strict=False)
-    for (name, plan), cost, (color, _, marker) in each:
+    figure, (axes,) = _figure((7, 3.5 + 0.12 * len(named)))
+    for number, ((name, plan), cost) in enumerate(zip(named.items(), costs, strict=True)):
+        again, place = divmod(number, len(LINES))  # a color comes again with another marker
+        color, marker = LINES[place][0], LINES[(place + again) % len(LINES)][2]
         held = max(plan.peak_in_flight) / plan.v
         share = 100 * cost.bubble_fraction
+        if transfer:
+            free = plan.price(forward, backward, 0.0, weight_backward)
+            without = 100 * free.bubble_fraction
+            axes.plot([held, held], [without, share], color=color, linewidth=1)
+            axes.plot(held, without, marker, color=color, fillstyle="none", linestyle="none")
         axes.plot(held, share, marker, color=color, markersize=9, label=name, linestyle="none")
     axes.set_xlabel("peak memory (micro-batches of a rank's share)")
     axes.set_ylabel("idle share of the step (%)")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.grid(color=GRID)
-    axes.legend()
+    figure.legend(fontsize=8, ncols=2, loc="outside lower center")
     return figure
 
 

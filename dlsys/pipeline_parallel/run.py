@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any, SupportsIndex
 
 import torch
@@ -93,14 +95,14 @@ class Pipeline:
         tied, before = self._tied() if torch.is_grad_enabled() else None, None
         if tied is not None:
             before, tied.grad = tied.grad, None  # the sum is to be of this step's alone
-        step = _Step(self, tokens, targets)
+        step = Step(self, tokens, targets)
         step.run()
         self.peak_in_flight = step.peak
         if tied is not None:
             tied.grad = self._both(tied)
             if before is not None:
                 tied.grad += before
-        return step.loss
+        return reduce(add, step.losses) if step.losses else None
 
     def _tied(self) -> nn.Parameter | None:
         """The parameter of which this rank and another hold a copy each."""
@@ -132,7 +134,7 @@ class Pipeline:
 
 
 @dataclass
-class _Held:
+class Held:
     """What a stage keeps of one micro-batch from its forward pass to the end of its backward."""
 
     x: Tensor | None
@@ -141,7 +143,7 @@ class _Held:
     deferred: DeferredWeights | None
 
 
-class _Step:
+class Step:
     """One step under way on one rank."""
 
     def __init__(self, pipeline: Pipeline, tokens: Tensor, targets: Tensor | None) -> None:
@@ -151,9 +153,9 @@ class _Step:
             raise ValueError(f"Rank {self.comm.rank} runs the last stage, which needs targets.")
         self.tokens = _micro_batches("tokens", tokens, self.plan.m)
         self.targets = None if targets is None else _micro_batches("targets", targets, self.plan.m)
-        self.loss: Tensor | None = None
+        self.losses: list[Tensor] = []
         self.peak = 0
-        self.held: dict[tuple[int, int], _Held] = {}
+        self.held: dict[tuple[int, int], Held] = {}
         self.here: dict[Action, Tensor] = {}  # what one stage of this rank has left for another
         self.coming: dict[Action, world.Handle] = {}
         self.going: dict[Message, world.Handle] = {}
@@ -176,8 +178,12 @@ class _Step:
                 result = kinds[action.kind](action, self._take(action))
                 if result is not None:
                     self._pass_on(action, result)
+                self.ended(action)
         for handle in self.going.values():
             handle.wait()
+
+    def ended(self, action: Action) -> None:
+        """What a rank does when an action has ended and its message is on its way: nothing."""
 
     def _take(self, action: Action) -> Tensor | None:
         """What `action` reads of another stage."""
@@ -206,18 +212,21 @@ class _Step:
         last = stage == self.plan.stages - 1
         with deferred or nullcontext():
             targets = self.targets[k] if last and self.targets is not None else None
-            out = self.stages[stage](self.tokens[k], x, targets)
-            if last:
-                out = out / self.plan.m
+            out = self.call(action, x, targets)
         if torch.is_grad_enabled():
             # Frozen first stages have nothing to differentiate.
             end = None if not out.requires_grad else out if last else get_gradient_edge(out)
-            self.held[stage, k] = _Held(x, end, deferred)
+            self.held[stage, k] = Held(x, end, deferred)
             self.peak = max(self.peak, len(self.held))
         if not last:
             return out.detach()
-        self.loss = out.detach() if self.loss is None else self.loss + out.detach()
+        self.losses.append(out.detach())
         return None
+
+    def call(self, action: Action, x: Tensor | None, targets: Tensor | None) -> Tensor:
+        """What a stage makes of a micro-batch: the last one its part of the mean loss."""
+        out: Tensor = self.stages[action.stage](self.tokens[action.micro_batch], x, targets)
+        return out / self.plan.m if action.stage == self.plan.stages - 1 else out
 
     def _backward(self, action: Action, gradient: Tensor | None) -> Tensor | None:
         _, stage, k = action

@@ -78,3 +78,17 @@ def test_the_delays_by_transfers_are_those_of_the_simulated_plans() -> None:
     plans = gpipe(4, 16), one_f_one_b(4, 16)
     later = [p.price(70, 130, 5).makespan - p.price(70, 130).makespan for p in plans]
     assert later == pytest.approx(solved("pipeline_parallel")["delays_ms"])
+
+
+def test_the_number_of_micro_batches_is_the_best_one_of_a_batch_four_times_as_large() -> None:
+    def step(sequences: int, m: int, fixed: float) -> float:
+        each = sequences / m + fixed
+        return one_f_one_b(16, m).price(each / 3, 2 * each / 3).makespan
+
+    sequences = 960
+    fixed = 15 * (sequences / 60) ** 2 / sequences  # with which 60 is the best number
+    for batch, best in (
+        (sequences, 60),
+        (4 * sequences, solved("pipeline_parallel")["micro_batches"]),
+    ):
+        assert min(range(10, 400), key=lambda m: step(batch, m, fixed)) == best

@@ -22,18 +22,23 @@ from dlsys.model import GPT
 from dlsys.pipeline_parallel import (
     Action,
     DeferredWeights,
+    PipeDream,
     Pipeline,
     Plan,
     PlanError,
     breadth_first,
+    dual_pipe_v,
+    eager_1f1b,
     gpipe,
     interleaved,
     one_f_one_b,
     partition,
     piece_flops,
     piece_parameters,
+    pipedream,
     split,
     stage_seconds,
+    staleness,
     zero_bubble,
     zero_bubble_h2,
     zero_bubble_v,
@@ -44,11 +49,14 @@ from dlsys.transformer import CATALOGUE, TransformerSpec
 SCHEDULES = {
     "gpipe": gpipe,
     "1f1b": one_f_one_b,
+    "eager 1f1b": eager_1f1b,
     "interleaved": functools.partial(interleaved, v=2),
+    "long rounds": lambda p, m: interleaved(p, m, 2, m if m >= p else None),
     "breadth-first": functools.partial(breadth_first, v=2),
     "zero bubble": zero_bubble,
     "zero bubble H2": zero_bubble_h2,
     "zero bubble V": zero_bubble_v,
+    "DualPipe V": dual_pipe_v,
 }
 LLAMA = TransformerSpec(
     6, hidden=16, heads=4, vocab=32, sequence=8, ffn_hidden=40, kv_heads=2, gated=True, tied=False
@@ -170,6 +178,15 @@ def test_a_pipeline_is_gradient_accumulation_to_the_last_bit(schedule):
     assert losses == expected_losses
     for name, values in expected.items():
         assert all(map(torch.equal, found[name], values)), name
+
+
+def test_means_of_micro_batches_with_unequal_tokens_are_not_the_mean_of_the_batch():
+    tokens, targets = batch(LLAMA)
+    targets = targets.clone()
+    targets[:2, 2:] = -100  # padding, which the loss leaves out
+    model = GPT(LLAMA)
+    means = [model(*pair).item() for pair in zip(tokens.chunk(6), targets.chunk(6), strict=True)]
+    assert abs(sum(means) / 6 - model(tokens, targets).item()) > 1e-4
 
 
 @pytest.mark.parametrize(("p", "m", "v"), [(4, 10, 2), (4, 3, 2), (3, 5, 2), (2, 7, 3), (4, 11, 2)])
@@ -838,3 +855,94 @@ def test_ranks_whose_plans_differ_are_reported():
 
     with pytest.raises(world.WorldError, match="rank 1"):
         world.simulate(program, 2)
+
+
+# --- without an end of the step: PipeDream --------------------------------------------------------
+
+
+def endless(comm, plan, spec, rate, momentum):
+    optimizer = functools.partial(torch.optim.SGD, lr=rate, momentum=momentum)
+    stages = split(GPT(spec), plan, comm.rank)
+    train = PipeDream(plan, stages, optimizer, comm)
+    losses = train.train(*batch(spec, 2 * plan.m))
+    return losses, dict(train.pipeline.named_parameters()), train.peak_copies
+
+
+def delayed(comm, plan, spec, rate, momentum, missed):
+    """One device that keeps every version of its weights, and reads each stage's at its delay."""
+    model, parts = GPT(spec), partition(piece_flops(spec), plan.stages)
+    stage_of = {}
+    for rank in range(plan.p):
+        for number, stage in split(GPT(spec), plan, rank, parts).items():
+            stage_of |= {name: number for name, _ in stage.named_parameters()}
+    versions, speed = [dict(model.named_parameters())], dict.fromkeys(stage_of, 0.0)
+    losses = []
+    for k, (x, y) in enumerate(
+        zip(*(t.chunk(plan.m) for t in batch(spec, 2 * plan.m)), strict=True)
+    ):
+        stale = {
+            name: versions[k - missed[number][k]][name].detach().clone().requires_grad_()
+            for name, number in stage_of.items()
+        }
+        loss = torch.func.functional_call(model, stale, (x, y))
+        loss.backward()
+        losses.append(loss.item())
+        speed = {name: momentum * speed[name] + stale[name].grad for name in stage_of}
+        versions.append(
+            {name: versions[-1][name].detach() - rate * speed[name] for name in stage_of}
+        )
+    return losses, versions[-1]
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        pipedream(1, 5),
+        pipedream(4, 12),
+        zero_bubble(3, 7),
+        zero_bubble_v(2, 7),
+        interleaved(2, 6, 2),
+    ],
+    ids=lambda plan: f"{plan.name}, {plan.p} ranks",
+)
+def test_pipedream_trains_as_one_device_that_misses_the_updates_which_staleness_counts(plan):
+    settings = (0.2, 0.5)
+    runs = world.simulate(endless, plan.p, args=(plan, LLAMA, *settings)).results
+    expected = world.simulate(delayed, 1, args=(plan, LLAMA, *settings, staleness(plan))).results[0]
+    torch.testing.assert_close(runs[plan.placement[-1]][0], expected[0], rtol=1e-5, atol=0)
+    found = {name: p.detach() for _, parameters, _ in runs for name, p in parameters.items()}
+    assert found.keys() == expected[1].keys()
+    for name, parameter in expected[1].items():
+        torch.testing.assert_close(found[name], parameter, rtol=0, atol=1e-5, msg=name)
+    assert tuple(copies for *_, copies in runs) == plan.peak_in_flight
+
+
+def test_a_stage_misses_as_many_updates_as_there_are_stages_behind_it():
+    assert staleness(pipedream(4, 6)) == tuple(
+        tuple(min(k, 3 - stage) for k in range(6)) for stage in range(4)
+    )
+    assert staleness(gpipe(2, 3)) == ((0, 1, 2), (0, 1, 2))
+    assert staleness(zero_bubble(1, 3)) == ((0, 0, 0),)
+
+
+def test_pipedream_is_idle_only_at_the_ends_of_a_run():
+    plan = pipedream(4, 300)
+    assert plan.ranks == one_f_one_b(4, 300).ranks
+    assert plan.price(1, 2).bubble_fraction == pytest.approx(3 / 303)
+
+
+def test_without_copies_of_its_weights_a_backward_pass_is_refused_by_torch():
+    """What weight stashing is for: an update in between takes away what backward has to read."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    first, second = (model(torch.ones(2, 4)).sum() for _ in range(2))
+    first.backward()
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        second.backward()
+
+
+def test_pipedream_refuses_a_matrix_of_which_two_ranks_would_have_different_copies():
+    plan = pipedream(2, 4)
+    with pytest.raises(ValueError, match="build the model with tied=False"):
+        world.simulate(endless, 2, args=(plan, TIED, 0.1, 0.0))

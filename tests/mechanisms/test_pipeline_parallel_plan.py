@@ -1,6 +1,7 @@
 """Pipeline schedules: their orders against torch's, their prices against closed forms."""
 
 import itertools
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +11,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.distributed.pipelining import schedules as torch_schedules
 
-from dlsys import pipeline_parallel
 from dlsys.pipeline_parallel import (
     Action,
     Plan,
@@ -18,13 +18,15 @@ from dlsys.pipeline_parallel import (
     breadth_first,
     bubble_fraction,
     draw_comparison,
-    explorer,
+    dual_pipe_v,
+    eager_1f1b,
     gpipe,
     interleaved,
     message_bytes,
     min_microbatches,
     numbered,
     one_f_one_b,
+    pipedream,
     step_seconds,
     zero_bubble,
     zero_bubble_h2,
@@ -38,6 +40,7 @@ BUILDERS = {
     "LoopedBFS": breadth_first,
     "InterleavedZeroBubble": zero_bubble,
     "ZBVZeroBubble": zero_bubble_v,
+    "DualPipeV": dual_pipe_v,
 }
 TIMES = [(1, 2, 0, None), (1, 1, 0, 1), (18.522, 18.086, 0.601, 9.337), (1, 2, 0.7, 0.5)]
 
@@ -46,8 +49,14 @@ TIMES = [(1, 2, 0, None), (1, 1, 0, 1), (18.522, 18.086, 0.601, 9.337), (1, 2, 0
 
 
 def torch_order(name: str, p: int, m: int, v: int) -> Plan:
-    """The order that torch.distributed.pipelining would run, had without any process."""
+    """The order that torch.distributed.pipelining would run, had without any process.
+
+    Where it splits backward passes, one in full is its two parts in a row, and a pair of passes that
+    overlap is one after the other.
+    """
     kinds = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "B", "BACKWARD_WEIGHT": "W"}
+    if name == "DualPipeV":
+        kinds["FULL_BACKWARD"] = "BW"
     stages = [
         SimpleNamespace(
             group_size=p, group_rank=0, num_stages=p * v, stage_index=i * p, group=None,
@@ -60,8 +69,8 @@ def torch_order(name: str, p: int, m: int, v: int) -> Plan:
     order = schedule(stages[0] if single else stages, m, loss_fn=None).pipeline_order
     ranks = []
     for rank in range(p):
-        actions = [a for a in order[rank] if a and a.computation_type.name in kinds]
-        made = [Action(kinds[t.name], s, k) for s, t, k, *_ in actions]
+        actions = [part for a in order[rank] if a for part in a.sub_actions or (a,)]
+        made = [Action(kind, s, k) for s, t, k, *_ in actions for kind in kinds.get(t.name, "")]
         # torch 2.13 numbers the last rank's forward passes of 1F1B from 1.
         first = min(k for kind, _, k in made if kind == "F")
         ranks.append([Action(t, s, k - first * (t == "F")) for t, s, k in made])
@@ -108,6 +117,162 @@ def test_interleaving_runs_in_torchs_order_whatever_m_and_where_torch_refuses_it
         else:
             assert ours.ranks == torch_order("Interleaved1F1B", p, m, v).ranks, (p, m, v)
     assert refused == 2 * 16
+
+
+@pytest.mark.parametrize(("p", "m"), [(1, 2), (2, 4), (3, 7), (4, 8), (5, 12), (8, 24)])
+def test_dual_pipe_runs_in_torchs_order_in_the_step_of_zero_bubble_v(p, m):
+    ours = dual_pipe_v(p, m)
+    assert ours.ranks == torch_order("DualPipeV", p, m, 2).ranks
+    assert ours.peak_in_flight == (2 * p + 1,) * p
+    assert ours.price(1, 2).makespan == pytest.approx(zero_bubble_v(p, m).price(1, 2).makespan)
+
+
+def test_plans_say_what_they_are_called():
+    assert dual_pipe_v(2, 4).name == "DualPipe V"
+    assert pipedream(2, 4).name == "PipeDream"
+    assert eager_1f1b(2, 4).name == "eager 1F1B"
+
+
+@pytest.mark.parametrize("build", [dual_pipe_v, eager_1f1b, pipedream])
+def test_a_schedule_of_too_many_passes_is_refused_before_it_is_written_down(build):
+    with pytest.raises(ValueError, match="schedules are written down for p x m x v of at most"):
+        build(2, 2**20)
+    if build is dual_pipe_v:  # of which a rank has two stages
+        with pytest.raises(ValueError, match="schedules are written down"):
+            build(4, 2**18)
+
+
+def in_units(plan, rank):
+    """A rank's order, where pairs, and backward passes in full, are one unit each."""
+    order, p = plan.ranks[rank], plan.p
+    below, steady = p - 1 - rank, plan.m - 2 * p + rank + 1
+    lengths = [1] * (2 * below + 2 * (rank + 1) + 3 * below) + [3] * (2 * steady) + [2, 3] * below
+    if rank == p - 1:  # whose first two passes are no pair
+        lengths[lengths.index(3)] = 1
+        lengths.insert(lengths.index(3), 2)
+    edges = list(itertools.accumulate(lengths, initial=0))
+    units = [order[a:b] for a, b in itertools.pairwise(edges)]
+    rest = list(order[edges[-1] :])
+    while rest:
+        full = len(rest) > 1 and rest[0].kind == "B" and rest[1] == ("W", *rest[0][1:])
+        units.append(tuple(rest[: 1 + full]))
+        rest = rest[1 + full :]
+    return units
+
+
+@pytest.mark.parametrize(("p", "m"), [(2, 4), (3, 6), (4, 16), (8, 32)])
+def test_pairs_that_begin_together_have_the_bubble_that_deepseek_publish(p, m):
+    plan = dual_pipe_v(p, m)
+    units, ended, free = [in_units(plan, rank) for rank in range(p)], {}, [0] * p
+    while any(units):
+        for rank, left in enumerate(units):
+            while left:
+                needs = {need for action in left[0] for need in plan.needs(action)} - {*left[0]}
+                if needs - ended.keys():
+                    break
+                unit = left.pop(0)
+                free[rank] = max(free[rank], *(ended[need] for need in needs), 0) + len(unit)
+                ended |= dict.fromkeys(unit, free[rank])
+    bubble = max(free) - 2 * m * 3  # two chunks of F, B and W, a second each
+    assert bubble == (p - 1) * (3 + 2 - 3)  # F&B + B - 3W, B in full
+    assert plan.price(2, 4).makespan - 2 * m * 3 == pytest.approx(bubble / 2)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 5])
+def test_dual_pipe_runs_also_with_fewer_micro_batches_than_torch_takes(p):
+    for m in range(1, 2 * p):
+        plan, v = dual_pipe_v(p, m), zero_bubble_v(p, m)
+        plan.check(most_in_flight=2 * m)
+        assert plan.price(1, 2).makespan <= v.price(1, 2).makespan + 1e-9
+    assert plan.price(1, 2).makespan == pytest.approx(v.price(1, 2).makespan)
+    with pytest.raises(ValueError, match="at least as many microbatches as stages"):
+        torch_order("DualPipeV", p, 2 * p - 1, 2)
+
+
+def rounds_of(plan, rank, kind):
+    """The lengths of a rank's runs of one kind of action on one stage."""
+    stages = [action.stage for action in plan.ranks[rank] if action.kind == kind]
+    return [len(list(run)) for _, run in itertools.groupby(stages)]
+
+
+@pytest.mark.parametrize(
+    ("p", "m", "v", "per_round"), [(4, 24, 2, 4), (4, 24, 2, 8), (3, 11, 3, 4), (4, 9, 2, 9)]
+)
+def test_rounds_are_as_long_as_they_are_set_and_the_last_takes_what_is_left(p, m, v, per_round):
+    plan = interleaved(p, m, v, per_round)
+    expected = [min(per_round, m - start) for start in range(0, m, per_round) for _ in range(v)]
+    for rank in range(p):
+        assert rounds_of(plan, rank, "F") == rounds_of(plan, rank, "B") == expected
+        first = next(i for i, a in enumerate(plan.ranks[rank]) if a.kind == "B")
+        assert first == min(v * m, 2 * (p - 1 - rank) + (v - 1) * per_round + 1)
+    assert plan.price(1, 2).bubble_fraction == pytest.approx(bubble_fraction(p, m, v))
+    assert plan.name.endswith(f"rounds of {per_round}")
+
+
+def test_longer_rounds_hide_transfers_and_hold_more():
+    """Llama 3's choice: rounds of p save memory, those of 2p take the time of breadth-first."""
+    plans = [interleaved(8, 32, 4, r) for r in (8, 12, 16, 32)]
+    took = [plan.price(1, 2, 0.2).makespan for plan in plans]
+    assert took == pytest.approx([113.65, 110.65, 104.05, 104.05])
+    assert breadth_first(8, 32, 4).price(1, 2, 0.2).makespan == pytest.approx(took[2])
+    held = [max(plan.peak_in_flight) for plan in plans]
+    assert held == [2 * 7 + 3 * r + 1 for r in (8, 12, 16, 32)]
+    assert plans[0].ranks == interleaved(8, 32, 4).ranks
+    longest, wide = (
+        [action for action in plan.ranks[0] if action.kind == "F"]
+        for plan in (plans[-1], breadth_first(8, 32, 4))
+    )
+    assert longest == wide
+
+
+def test_the_order_of_rounds_that_megatron_documents():
+    # model_parallel_config.py: two ranks, two stages on each, rounds of 3 of 5 micro-batches.
+    for rank in range(2):
+        forward = [a for a in interleaved(2, 5, 2, 3).ranks[rank] if a.kind == "F"]
+        assert [a.micro_batch for a in forward] == [0, 1, 2, 0, 1, 2, 3, 4, 3, 4]
+
+
+def test_rounds_that_could_leave_ranks_waiting_for_each_other_are_refused():
+    for per_round, message in [
+        (3, "per_round is 3; a round has at least as many micro-batches as there are ranks"),
+        (11, "no more than the step (m is 10)"),
+        (8, "10 micro-batches in rounds of 8 leave 2 over"),
+        (0, "per_round"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(message)):
+            interleaved(4, 10, 2, per_round)
+    with pytest.raises(ValueError, match="11 micro-batches in rounds of 8 leave 3 over"):
+        interleaved(4, 11, 2, 8)
+    interleaved(4, 12, 2, 8).check()
+    refused = 0
+    for p, m in itertools.product(range(1, 6), range(5, 17)):
+        for per_round in range(p, m + 1):
+            if 0 < m % per_round < p:
+                refused += 1
+            else:
+                interleaved(p, m, 3, per_round).check()
+    assert refused > 50
+
+
+@pytest.mark.parametrize(("p", "m"), [(1, 1), (2, 3), (4, 4), (4, 12), (8, 32)])
+def test_eager_1f1b_begins_as_h2_does_and_waits_for_transfers_no_more_than_gpipe(p, m):
+    plan = eager_1f1b(p, m)
+    h2 = zero_bubble_h2(p, m)
+    for mine, theirs in zip(plan.ranks, h2.ranks, strict=True):  # H2 without its W
+        assert mine == tuple(action for action in theirs if action.kind != "W")
+    assert plan.peak_in_flight == tuple(min(m, 2 * (p - 1 - s) + 1) for s in range(p))
+    for transfer in (0, 0.2, 1.5):  # up to half of a forward and a backward pass
+        took = plan.price(1, 2, transfer).makespan
+        assert took == pytest.approx((m + p - 1) * 3 + 2 * (p - 1) * transfer)
+
+
+def test_more_in_flight_hides_the_transfers_of_1f1b():
+    eager, plain = eager_1f1b(8, 32), one_f_one_b(8, 32)
+    took = [plan.price(1, 2, 0.2).makespan for plan in (eager, plain)]
+    assert took == pytest.approx([119.8, 130.6])
+    assert [plan.peak_in_flight[0] for plan in (eager, plain)] == [15, 8]
+    # Longer ones are not hidden: nobody runs that far ahead.
+    assert eager.price(1, 2, 2).makespan > (32 + 7) * 3 + 2 * 7 * 2
 
 
 def test_rounds_that_are_not_even_put_the_larger_first():
@@ -526,6 +691,20 @@ def test_every_schedule_can_be_drawn():
     assert len(draw_comparison([gpipe(4, 8), one_f_one_b(4, 8)]).axes[0].lines) == 2
 
 
+def test_schedules_are_compared_with_transfers_and_without_each_by_a_sign_of_its_own():
+    plans = [build(4, 8) for build in (gpipe, one_f_one_b, eager_1f1b, zero_bubble, zero_bubble_h2)]
+    plans += [breadth_first(4, 8, 2), interleaved(4, 8, 2), zero_bubble_v(4, 8)]
+    lines = draw_comparison(plans, transfer=0.2).axes[0].lines
+    points = {line.get_label(): line for line in lines if not line.get_label().startswith("_")}
+    assert len({(line.get_color(), line.get_marker()) for line in points.values()}) == len(plans)
+    for plan in plans:
+        (held,), (share,) = points[plan.name].get_data()
+        assert held == max(plan.peak_in_flight) / plan.v
+        assert share == pytest.approx(100 * plan.price(1, 2, 0.2).bubble_fraction)
+    hollow = [line.get_ydata()[0] for line in lines if line.get_fillstyle() == "none"]
+    assert hollow == pytest.approx([100 * plan.price(1, 2).bubble_fraction for plan in plans])
+
+
 @pytest.mark.parametrize("plan", [gpipe(3, 2), zero_bubble_v(3, 5), zero_bubble(3, 5)], ids=str)
 def test_what_is_drawn_takes_the_seconds_of_the_price(plan):
     times = {"transfer": 0.1, "send": 0.2, "receive": 0.3, "update": 0.7}
@@ -554,43 +733,6 @@ def test_an_update_is_drawn_after_the_last_message_of_its_rank():
         (bar,) = gpipe(3, 2).draw(1, 2, **times).axes[0].patches
         ends = bar.get_x() + bar.get_width()
         assert ends == pytest.approx(gpipe(3, 2).price(1, 2, **times).makespan)
-
-
-def test_the_explorers_rows_are_what_it_draws():
-    choice = explorer.Choice("interleaved", ranks=4, micro_batches=8, transfer=0.5, slow=1.5)
-    rows, cost = choice.rows(), choice.price()
-    starts = {
-        round(path.vertices[0][0], 9)
-        for bars in choice.figure().axes[0].collections
-        for path in bars.get_paths()
-    }
-    assert starts == {round(row.start, 9) for row in rows}
-    assert max(row.end for row in rows) == cost.makespan
-    worked = sum(row.end - row.start for row in rows)
-    assert 1 - worked / (4 * cost.makespan) == pytest.approx(cost.bubble_fraction)
-    assert worked == pytest.approx(8 * (1 + 2) * (4 + 0.5)), "one rank works half as long again"
-    assert f"{cost.makespan:.4g} s" in choice.summary()
-
-
-def test_the_explorer_names_the_shortest_step_and_what_is_held():
-    choice = explorer.Choice(micro_batches=8)
-    shortest = zero_bubble_v(4, 8).price(1, 2)
-    assert f"zero bubble V: {shortest.makespan:g} s, {shortest.bubble_fraction:.1%} idle, 4 held" in choice.summary()  # fmt: skip
-    assert "holds 4 micro-batches" in choice.summary()
-    halves = explorer.Choice("breadth-first", micro_batches=8)
-    assert halves.held() == 8
-    with pytest.raises(ValueError, match="did you mean 'GPipe'"):
-        pipeline_parallel.explore(schedule="Gpipe")
-
-
-@pytest.mark.parametrize("schedule", explorer.SCHEDULES)
-def test_every_schedule_can_be_explored_at_every_size(schedule):
-    for ranks, micro_batches in itertools.product((2, 4, 8), (1, 2, 6, 32)):
-        choice = explorer.Choice(schedule, ranks, micro_batches)
-        times = [0.0] * ranks
-        for row in choice.rows():
-            times[row.rank] += row.end - row.start
-        assert times == pytest.approx([3 * micro_batches] * ranks)
 
 
 @pytest.mark.parametrize(

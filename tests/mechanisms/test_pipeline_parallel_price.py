@@ -8,8 +8,10 @@ import pytest
 from dlsys.pipeline_parallel import (
     Pipeline,
     Plan,
+    best_micro_batch,
     breadth_first,
     bubble_fraction,
+    fixed_sequences,
     gpipe,
     interleaved,
     message_bytes,
@@ -20,6 +22,7 @@ from dlsys.pipeline_parallel import (
     split,
     stage_seconds,
     step_seconds,
+    transfers_waited_for,
     zero_bubble,
     zero_bubble_h2,
     zero_bubble_v,
@@ -189,6 +192,81 @@ def test_zero_bubble_h2_idles_f_plus_b_minus_2_w_for_every_other_rank_in_2p_minu
         span = max(spans[-1].end - spans[0].start for spans in cost.spans)
         assert span - m * (f + b + w) == pytest.approx(max(0, (p - 1) * (f + b + 2 * t - 2 * w)))
     assert plan.peak_in_flight == (2 * p - 1,) * p
+
+
+# Laws
+
+
+@pytest.mark.parametrize(("p", "sequences", "fixed"), [(2, 48, 0.5), (8, 512, 0.33), (4, 360, 6)])
+def test_no_other_size_of_micro_batch_has_a_shorter_step_than_those_beside_the_best(
+    p, sequences, fixed
+):
+    def step(b):  # every schedule that is simulated, and not the law's own formula
+        return one_f_one_b(p, sequences // b).price((b + fixed) / 3, 2 * (b + fixed) / 3).makespan
+
+    sizes = [b for b in range(1, sequences + 1) if sequences % b == 0]
+    shortest, best = min(sizes, key=step), best_micro_batch(p, sequences, fixed)
+    beside = (max(b for b in sizes if b <= max(best, 1)), min(b for b in sizes if b >= best))
+    assert shortest in beside
+    bubble = one_f_one_b(p, sequences // shortest).price(1, 2).bubble_of_ideal
+    assert 0.5 < bubble / (fixed / shortest) < 2  # as much lost by the one as by the other
+
+
+def test_at_the_best_size_the_bubble_costs_what_the_fixed_parts_cost():
+    assert best_micro_batch(8, 28 * 16, 1) == 8  # sqrt(64)
+    assert one_f_one_b(8, 28 * 16 // 8).price(1, 2).bubble_of_ideal == pytest.approx(1 / 8)
+    assert best_micro_batch(1, 8, 1) == float("inf")
+    assert best_micro_batch(4, 8, 0) == 0
+
+
+@pytest.mark.parametrize("fixed", [0.0, 0.25, 3.0])
+def test_one_measurement_gives_the_fixed_part(fixed):
+    rate = {b: b / (b + fixed) for b in (1, 16)}  # sequences a second
+    assert fixed_sequences(rate[16] / rate[1], 16) == pytest.approx(fixed)
+    with pytest.raises(ValueError, match="gain is 16; micro-batches of 16 sequences run between 1"):
+        fixed_sequences(16, 16)
+    with pytest.raises(ValueError, match=re.escape("gain is 0.9")):
+        fixed_sequences(0.9, 16)
+
+
+@pytest.mark.parametrize(("p", "m"), [(1, 4), (2, 2), (2, 6), (3, 9), (8, 32), (12, 96)])
+def test_a_step_of_1f1b_waits_for_as_many_transfers_as_the_law_says(p, m):
+    plan = one_f_one_b(p, m)
+    later = plan.price(1, 2, 0.01).makespan - plan.price(1, 2).makespan
+    assert later == pytest.approx(0.01 * transfers_waited_for(p, m), abs=1e-9)
+
+
+def test_transfers_of_a_part_of_a_round_have_no_law():
+    with pytest.raises(ValueError, match="9 micro-batches are no rounds of 4"):
+        transfers_waited_for(4, 9)
+
+
+def test_recomputation_by_the_first_rank_alone_costs_nearly_as_much_as_by_all():
+    """The slowest stage sets the pace: the seconds that others save are spent waiting."""
+    plan, m = one_f_one_b(8, 96), 96
+    none, everywhere = plan.price(1, 2), plan.price(1, 3)
+    first = plan.price([1.0] * 8, [3.0] + [2.0] * 7)
+    assert none.makespan == (m + 7) * 3
+    assert everywhere.makespan == (m + 7) * 4
+    assert first.makespan == m * 4 + 7 * 2  # paced by the first, filled and drained by the others
+    assert everywhere.bubble_fraction == pytest.approx(none.bubble_fraction)
+
+
+# Published mistakes that no page refutes any more
+
+
+@pytest.mark.parametrize(("m", "busy"), [(1, 0.25), (4, 0.57), (8, 0.73), (32, 0.91)])
+def test_how_busy_micro_batches_keep_devices_depends_on_their_number(m, busy):
+    """ "70 to 90 %" (Reddi et al. 2026) holds for no pipeline in general."""
+    assert round(1 - gpipe(4, m).price(1, 2).bubble_fraction, 2) == busy
+
+
+def test_a_rank_spends_both_passes_on_a_micro_batch_and_not_the_longer_one():
+    """A step of two stages, 8 micro-batches, 120 and 220 ms is no (8 + 1) max(120, 220) = 1,980 ms."""
+    plans = one_f_one_b(2, 8), gpipe(2, 8)
+    assert [plan.price(120, 220).makespan for plan in plans] == [3060, 3060]
+    assert [plan.price(120, 220, 5).makespan for plan in plans] == [3100, 3070]
+    assert one_f_one_b(1, 8).price(2 * 120, 2 * 220).makespan == 5440  # both stages on one rank
 
 
 # A bad argument is called by its name

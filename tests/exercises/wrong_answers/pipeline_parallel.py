@@ -49,20 +49,21 @@ return total
 BANK = {
     "bubble": [
         Wrong(
-            "one convention for both", BUBBLE.format(0.25, 0.25, 286), "share of the time worked"
+            "one convention for both", BUBBLE.format(0.25, 0.25, 120), "share of the time worked"
         ),
-        Wrong("conventions swapped", BUBBLE.format(0.25, 0.2, 286), "share of the time worked"),
-        Wrong("all time for both", BUBBLE.format(0.2, 0.2, 286), "Leave the bubble out"),
-        Wrong("p idle slots", BUBBLE.format("16 / 76", "16 / 60", 305), "it is p - 1, not p"),
-        Wrong("p of m + p - 1", BUBBLE.format("16 / 75", "16 / 60", 305), "after 15 others"),
-        Wrong("the busy share", BUBBLE.format(0.8, 0.25, 286), "This is the time worked"),
-        Wrong("percent", BUBBLE.format(20, 25, 286), "wanted as a fraction"),
-        Wrong("filling and draining apart", BUBBLE.format("30 / 90", 0.5, 571), "counted twice"),
-        Wrong("exactly five percent", BUBBLE.format(0.2, 0.25, 285), "not less than 5 %"),
-        Wrong("a rounded count", BUBBLE.format(0.2, 0.25, 290), "Solve 15 / (m + 15)"),
-        Wrong("a count with a fraction", BUBBLE.format(0.2, 0.25, 286.3), "for a whole m"),
-        Wrong("a fraction above 5 %", BUBBLE.format(0.2, 0.25, 285.1), "for a whole m"),
-        Wrong("five percent of the work", BUBBLE.format(0.2, 0.25, 301), "5 % of the time worked"),
+        Wrong("conventions swapped", BUBBLE.format(0.25, 0.2, 120), "share of the time worked"),
+        Wrong("all time for both", BUBBLE.format(0.2, 0.2, 120), "Leave the bubble out"),
+        Wrong("p idle slots", BUBBLE.format("16 / 76", "16 / 60", 120), "it is p - 1, not p"),
+        Wrong("p of m + p - 1", BUBBLE.format("16 / 75", "16 / 60", 120), "after 15 others"),
+        Wrong("the busy share", BUBBLE.format(0.8, 0.25, 120), "This is the time worked"),
+        Wrong("percent", BUBBLE.format(20, 25, 120), "wanted as a fraction"),
+        Wrong("filling and draining apart", BUBBLE.format("30 / 90", 0.5, 120), "counted twice"),
+        Wrong("micro-batches of the same size", BUBBLE.format(0.2, 0.25, 240), "keeps the size"),
+        Wrong("as many as before", BUBBLE.format(0.2, 0.25, 60), "keeps the number"),
+        Wrong("fewer", BUBBLE.format(0.2, 0.25, 30), "the bubble would weigh more"),
+        Wrong("the square", BUBBLE.format(0.2, 0.25, 960), "smaller than they were"),
+        Wrong("a count with a fraction", BUBBLE.format(0.2, 0.25, 120.5), "costs as much as"),
+        Wrong("in between", BUBBLE.format(0.2, 0.25, 150), "costs as much as"),
     ],
     "step": [
         Wrong("the longer pass alone", STEP.format(19 * 130, 5.2), "a rank does both"),
