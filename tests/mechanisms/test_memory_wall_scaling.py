@@ -499,3 +499,40 @@ def test_gpt3_on_1024_v100_takes_months_and_on_10000_under_a_fortnight():
     # As long as the few, the many would do a thirtieth of their peak.
     used = memory_wall.utilization(3.14e23, few * DAY, 125e12, devices=10_000)
     assert used == pytest.approx(0.031, abs=0.0005)
+
+
+@pytest.mark.parametrize("flash", [False, True])
+def test_16_bits_halve_activations_and_with_the_state_save_nothing_to_a_half(flash):
+    # Published: mixed precision reduces memory by about 50 %.
+    tokens = torch.zeros(2, SMALL.sequence, dtype=torch.long)
+    in_16, in_32 = (
+        measure_activations(GPT(SMALL, dtype=dtype), tokens, tokens).total
+        for dtype in (torch.bfloat16, torch.float32)
+    )
+    assert in_32 == 2 * in_16
+    saved = []
+    for batch in (1, 4, 32):
+        kept = activations(GPT2_XL, batch, flash=flash, dropout=False).total
+        full = model_state(GPT2_XL.parameters(), "fp32-adam").total + 2 * kept
+        saved.append(1 - (model_state(GPT2_XL.parameters()).total + kept) / full)
+    assert saved == sorted(saved)
+    assert saved[0] < (0.1 if flash else 0.2)
+    assert 0.35 < saved[-1] < 0.5
+
+
+def test_gradients_in_32_bits_overrun_a_device_that_the_state_had_filled():
+    assert memory_wall.largest_model(80e9) == 5e9
+    over = [
+        model_state(5e9, f"mixed-adamw{kind}").total - 80e9
+        for kind in ("", "-fp32-gradients", "-both-gradients")
+    ]
+    assert over == [0, 10e9, 20e9]
+
+
+def test_the_optimizers_state_is_made_in_its_first_step():
+    weight = nn.Parameter(torch.ones(4))
+    optimizer = torch.optim.AdamW([weight])
+    weight.sum().backward()
+    assert not optimizer.state
+    optimizer.step()
+    assert measure_state(nn.ParameterList([weight]), optimizer).moments == 2 * weight.nbytes
