@@ -246,6 +246,25 @@ def test_ten_billion_parameters_fit_a_node_and_so_do_thirty_eight():
     assert should_scale(of(45e9), H100, 1e9, days=1000).where == "2 nodes"
 
 
+@pytest.mark.parametrize(
+    ("parameters", "data", "where"),
+    [
+        (0.9e9, 100e9, "one device"),
+        (4.5e9, 100e9, "one device"),  # published: a node, from one billion on
+        (9e9, 1e12, "one node"),
+        (38e9, 1e12, "one node"),  # published: several nodes, from ten billion on
+        (45e9, 1e12, "2 nodes"),
+        (0.9e9, 11e12, "one device, data streamed"),
+        (45e9, 11e12, "2 nodes, data streamed"),
+    ],
+)
+def test_a_published_table_of_sizes_is_right_at_its_ends_and_too_soon_between(
+    parameters, data, where
+):
+    found = should_scale(of(parameters), H100, 1e9, days=1000, dataset_bytes=data)
+    assert found.where == where
+
+
 def test_a_small_model_on_few_tokens_stays_where_it_is():
     advice = should_scale(CATALOGUE["gpt2-small"], H100, 10e9)
     assert advice.limits == advice.first == ()
