@@ -31,6 +31,7 @@ from dlsys.model import GPT, SMALL
 from dlsys.pipeline_parallel import one_f_one_b
 from dlsys.tensor_parallel import layout
 from dlsys.transformer import CATALOGUE, TransformerSpec
+from dlsys.transformer.activations import undescribed
 from dlsys.units import DAY, YEAR
 
 H100, V100 = DEVICES["h100-sxm"], DEVICES["v100"]
@@ -63,6 +64,29 @@ def test_the_first_and_the_last_stage_hold_the_modules_of_a_real_model(spec):
     assert parameters_held(spec, pipeline=2) == parts["first"]
     assert parameters_held(spec, pipeline=2, at_end=True) == parts["last"]
     assert parameters_held(spec) == spec.parameters()
+
+
+@pytest.mark.parametrize("name", sorted(CATALOGUE))
+def test_one_device_holds_every_parameter_of_every_dense_model(name):
+    spec = CATALOGUE[name]
+    if not undescribed(spec):
+        assert parameters_held(spec) == spec.parameters()
+
+
+def test_layers_that_do_not_divide_are_rounded_up_to_whole_ones():
+    five, six = (dataclasses.replace(SMALL, layers=n) for n in (5, 6))
+    for tensor in (1, 2):
+        assert parameters_held(five, tensor, 2) == parameters_held(six, tensor, 2)
+        split = Split(tensor=tensor, pipeline=2)
+        assert fits(five, H100, split).held == fits(six, H100, split).held
+
+
+def test_a_stage_that_recomputes_has_room_for_the_layer_that_it_rebuilds():
+    kept = activations(SMALL, 2, recompute="selective", dropout=False)
+    layer = kept.per_layer + sum(kept.statistics.values())
+    assert kept.recomputed == 2 * SMALL.heads * SMALL.sequence**2 * 2  # one set of scores
+    held = fits(SMALL, H100, Split(pipeline=4), batch=2, recompute="selective").held
+    assert held["activations"] == 4 * layer + kept.recomputed
 
 
 def measured(spec, batch=2, dropout=0.0):
@@ -300,6 +324,14 @@ def test_what_is_exhausted_first_is_what_moves_the_limit_that_is_exceeded(batch,
     assert should_scale(small, H100, 5e9, batch=batch, days=days).first == ()
 
 
+def test_32_bits_keep_as_much_state_and_twice_the_activations():
+    nearly = dataclasses.replace(of(4.5e9), vocab=95_000)  # 77 of 80 GB without activations
+    but_precision = tuple(name for name in REMEDIES if name != "mixed precision")
+    advice = should_scale(nearly, H100, 1e9, using=but_precision, days=1e4)
+    assert advice.limits == ()
+    assert advice.first == ("mixed precision",)
+
+
 def test_each_remedy_in_use_is_no_longer_advised():
     small = CATALOGUE["gpt2-small"]
     for remedy in REMEDIES:
@@ -313,7 +345,7 @@ def test_more_data_than_a_node_holds_is_streamed_whatever_the_model():
     small = CATALOGUE["gpt2-small"]
     here, there = (should_scale(small, H100, 1e9, dataset_bytes=n) for n in (10e12, 10.1e12))
     assert (here.limits, there.limits) == ((), ("data",))
-    assert there.where == "one device, data streamed"
+    assert (here.where, there.where) == ("one device", "one device, data streamed")
     assert should_scale(small, H100, 1e12).needs["data"] == 0.2  # two bytes a token
 
 
