@@ -354,6 +354,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "memory_wall.draw_recipes": {"recipes": ["fp32-adam"]},
     "memory_wall.energy": {"watts": 500.0, "pue": 1.1},
     "memory_wall.measure_*": {"model": MODEL, "tokens": TOKENS},
+    "memory_wall.RentOrBuy.*": {"load": 0.5},
     "memory_wall.rent_or_buy": {"dollars_per_hour": 2.0, "dollars_per_device": 3e4},
     "memory_wall.utilization": {"seconds": 1e6},
     "model.GPT": {},
@@ -951,6 +952,7 @@ OBJECTS: dict[str, Any] = {
     ),
     "input_pipeline.Tokenizer": input_pipeline.Tokenizer(),
     "memory_wall.Energy": ENERGY,
+    "memory_wall.RentOrBuy": memory_wall.rent_or_buy(3600.0, 2.0, 8, 3e4),
     "model.GPT": MODEL,
     "pipeline_parallel.Plan": GPIPE,
     "tensor_parallel.Collective": next(LAYOUT.collectives()),
@@ -1039,7 +1041,8 @@ NOT_CALLED = {
         (
             *("collectives.Price", "collectives.Step", "data_parallel.NoiseScale"),
             *("data_parallel.Overlap", "data_parallel.Scaling", "memory_wall.Activations"),
-            *("memory_wall.Energy", "memory_wall.M*State", "memory_wall.RentOrBuy"),
+            *("memory_wall.Advice", "memory_wall.Energy", "memory_wall.Fit"),
+            *("memory_wall.M*State", "memory_wall.RentOrBuy"),
             *("memory_wall.Saved", "memory_wall.Waste", "notebook.predict.Answer"),
             *("notebook.quiz.Quiz", "notebook.show.Table", "pipeline_parallel.Price"),
             *(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         draw_zero,
     )
     from dlsys.memory_wall.explorer import explore
+    from dlsys.memory_wall.fitting import Fit, Split, fits, parameters_held
     from dlsys.memory_wall.plan import (
         RECIPES,
         ModelState,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         measure_activations,
         measure_state,
     )
+    from dlsys.memory_wall.scaling import REMEDIES, Advice, should_scale
     from dlsys.transformer.activations import Activations, activations
 
 lazy.exports(__name__)

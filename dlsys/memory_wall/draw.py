@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -235,6 +236,9 @@ def draw_walls(
 ) -> Figure:
     """The memory wall and the time wall: state in bytes, and years on one device, by parameters.
 
+    Rings are the 16-bit weights alone, which is what running the model takes at least; a number of
+    devices beside each dot is the fewest that hold its state.
+
     Years are 6 N D / (peak x utilization), with D = `tokens_per_parameter` x N tokens (20 is the
     compute-optimal ratio of Hoffmann et al. 2022).
     """
@@ -250,15 +254,18 @@ def draw_walls(
     figure = plt.figure(figsize=(7, 7), layout="constrained")
     plt.close(figure)  # shown where it is returned, not a second time by its cell
     memory, time = figure.subplots(2, 1)
+    held = device.memory / GIGA
+    weights = [2 * n / GIGA for n in counts]
+    memory.plot(counts, weights, "o", color="#D55E00", fillstyle="none", label="to run: weights")
     for axes, values, unit in (
-        (memory, state, "model state (GB, 10⁹ bytes)"),
+        (memory, state, "memory (GB, 10⁹ bytes)"),
         (time, years, f"training time on one {device.name} (years)"),
     ):
-        axes.plot(counts, values, "o", color="#0072B2")
+        axes.plot(counts, values, "o", color="#0072B2", label="to train: model state, and devices")
         for i, (n, value, spec) in enumerate(zip(counts, values, specs, strict=True)):
             left = i >= len(specs) / 2
             axes.annotate(
-                spec.name,
+                f"{spec.name}, {math.ceil(value / held)}" if axes is memory else spec.name,
                 (n, value),
                 xytext=(-7 if left else 7, 0),
                 textcoords="offset points",
@@ -271,15 +278,16 @@ def draw_walls(
         axes.margins(0.1)
         axes.set_xlabel("parameters")
         axes.set_ylabel(unit)
-    levels = [(memory, k * device.memory / GIGA, f"{k} x {device.name}") for k in (1, 8)]
+    memory.legend(fontsize="small", loc="lower right")
+    levels = [(memory, k * held, f"{k} x {device.name}") for k in (1, 8)]
     for axes, level, label in [*levels, (time, 1, "one year")]:
         axes.axhline(level, **MEMORY)
         axes.annotate(
             label,
-            (counts[-1], level),
+            (counts[0], level),
             xytext=(0, 4),
             textcoords="offset points",
-            ha="right",
+            ha="left",
             va="bottom",
             fontsize="small",
         )

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlsys.exploring import Choices, Explorer, option
 from dlsys.hardware import DEVICES
-from dlsys.memory_wall.plan import RECIPES, model_state
+from dlsys.memory_wall.fitting import BUCKETS, Split, fits
+from dlsys.memory_wall.plan import RECIPES
 from dlsys.transformer import CATALOGUE
 from dlsys.transformer.activations import Activations, activations, undescribed
 from dlsys.units import format_bytes
@@ -65,11 +66,10 @@ class Choice(Choices):
     def row(self) -> Row:
         """The row of this very choice."""
         spec = dataclasses.replace(CATALOGUE[self.model], sequence=self.sequence)
-        state = model_state(spec.parameters(), self.recipe, self.zero_stage, self.devices)
-        kept = self.activations().peak
-        return Row(
-            self.saving, self.sequence, state.weights, state.gradients, state.optimizer, kept
-        )
+        split = Split(data=self.devices, zero_stage=self.zero_stage)
+        how = SAVING[self.saving] | {"recipe": self.recipe}
+        held = fits(spec, DEVICES[self.device], split, self.batch, **how).held
+        return Row(self.saving, self.sequence, *(held[name] for name in BUCKETS))
 
     def rows(self) -> list[Row]:
         """A row for each way of saving activations and each length of a sample, all else equal."""

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, positive
+from dlsys.checks import at_least, count, fraction, positive
 from dlsys.units import HOUR, format_flops
 
 JOULES_PER_KWH = 3.6e6
@@ -76,6 +76,16 @@ class RentOrBuy:
     buy: float
     break_even_runs: float
     break_even_hours: float
+
+    def break_even_days(self, load: float) -> float:
+        """Days on the calendar until buying is cheaper, if devices are busy `load` of the time.
+
+        break_even_hours / (24 load): a steady load of 1 pays soonest; bursts with idle weeks
+        between them may not pay before the devices are outdated. Raises ValueError outside (0, 1].
+        """
+        positive("load", load)
+        fraction("load", load)
+        return self.break_even_hours / 24 / load
 
 
 def rent_or_buy(

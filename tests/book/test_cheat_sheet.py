@@ -48,10 +48,12 @@ def test_a_law_has_a_condition_a_number_and_a_section_with_cells(law):
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_every_chapter_has_a_law_on_the_sheet_and_leads_there(slug):
+def test_every_chapter_has_a_law_on_the_sheet_and_leads_there_and_to_the_axes(slug):
     assert slug in {slug for law in laws() for slug, _ in LINK.findall(law[0])}
     takeaways = sections(slug)["key-takeaways"]
     assert "<cheat_sheet>`" in takeaways
+    assert "(intro.md#which-axis-splits-what)" in takeaways
+    assert ":name: tab-axes" in sections("intro")["which-axis-splits-what"]
 
 
 def test_the_introduction_leads_to_the_sheet():

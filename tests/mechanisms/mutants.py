@@ -42,6 +42,7 @@ MORE = {  # what else has formulas, by slug
         *("dealing.py", "ordering.py", "packing.py", "scaling.py", "shuffling.py"),
         *("simulation.py", "timeline.py"),
     ),
+    "memory_wall": ("fitting.py", "scaling.py"),
     "pipeline_parallel": ("dual_pipe.py", "scaling.py", "weight_versions.py"),
     "precision": ("block_formats.py", "number_line.py", "recipe.py"),
     "recomputation": ("chain.py", "fitting.py", "keeping.py", "lifetimes.py", "scaling.py"),
