@@ -1,4 +1,4 @@
-"""The proof that a schedule is right: every pair once, operands that stay come once, and all fits."""
+"""The proof that a schedule is right: every pair once, what stays comes once, all fits."""
 
 from __future__ import annotations
 
@@ -84,8 +84,9 @@ def check_fits(
     ]
     advice = f"instead, {' or '.join(found)} would fit" if found else "no tile of this head fits"
     raise ValueError(
-        f"Tiles of {tiling.query_tile} queries and {tiling.key_tile} keys hold {needed(tiling):,} "
-        f"bytes in fast memory, which has {nbytes:,.0f}; {advice}."
+        f"Tiles of {tiling.query_tile} queries and {tiling.key_tile} keys with a head_size of "
+        f"{head_size} hold {needed(tiling):,} bytes in fast memory, and nbytes is {nbytes:,.0f}; "
+        f"{advice}."
     )
 
 

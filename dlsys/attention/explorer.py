@@ -1,4 +1,4 @@
-"""An explorer of IO-aware attention: length, head, fast memory and tiles; what moves and is kept."""
+"""An explorer of IO-aware attention: length, head, fast memory, tiles; what moves and is kept."""
 
 from __future__ import annotations
 
@@ -112,12 +112,12 @@ class Choice(Choices):
         less = f"{ratio:.3g} times less" if ratio >= 1 else f"{1 / ratio:.3g} times more"
         return (
             f"One head of size {self.head_size} on {self.length:,} tokens, mask: {self.mask}, "
-            f"tiles of {self.query_tile} queries and {self.key_tile} keys. {self.fits()} Forward and "
-            f"backward move {format_bytes(row.moved)}, {less} than the plain form's "
+            f"tiles of {self.query_tile} queries and {self.key_tile} keys. {self.fits()} Forward "
+            f"and backward move {format_bytes(row.moved)}, {less} than the plain form's "
             f"{format_bytes(row.naive_moved)}, and keep {format_bytes(row.kept)} for backward, "
-            f"not {format_bytes(row.naive_kept)}. {row.intensity:.3g} FLOPs a byte: bound by {bound} "
-            f"on {device.name} if every tile comes from its memory (corner {ridge:.3g}), at least "
-            f"{format_seconds(row.seconds)} against {format_seconds(row.naive_seconds)}."
+            f"not {format_bytes(row.naive_kept)}. {row.intensity:.3g} FLOPs a byte: bound by "
+            f"{bound} on {device.name} if every tile comes from its memory (corner {ridge:.3g}), "
+            f"at least {format_seconds(row.seconds)} against {format_seconds(row.naive_seconds)}."
         )
 
     def figure(self) -> Figure:

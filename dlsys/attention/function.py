@@ -177,7 +177,7 @@ def _check(
         not isinstance(tiles, Tiling) or (tiles.queries, tiles.keys) != (q.shape[-2], k.shape[-2])
     ):
         raise ValueError(
-            f"tiles are {tiles}; they must be of q and k: tiling({q.shape[-2]}, {k.shape[-2]}, ...)."
+            f"tiles is {tiles}; it must be of q and k: tiling({q.shape[-2]}, {k.shape[-2]}, ...)."
         )
     if tiles is not None and is_causal and tiles.offset is None:
         raise ValueError("tiles have no mask but is_causal is True; give both the same one.")

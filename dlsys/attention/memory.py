@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from dlsys.annotated import checked
-from dlsys.checks import count
+from dlsys.checks import count, refuse_what
+from dlsys.tensors import of_numbers, of_shape
 
 
 class FastMemoryFullError(ValueError):
@@ -53,7 +54,11 @@ class FastMemory:
 
     @checked
     def store(self, fast: Tensor, slow: Tensor) -> None:
-        """Write what is in fast memory to a place of the same shape in slow memory."""
+        """Write what is in fast memory to a place in slow memory; one lane may be for all."""
+        of_numbers("fast", fast)
+        of_numbers("slow", slow)
+        if fast.dim() != slow.dim() or fast.shape[1:] != slow.shape[1:]:
+            refuse_what("fast", of_shape(fast), f"of the shape of slow, {tuple(slow.shape)}")
         # What was loaded is a view: changed in place, it stands there already.
         if fast.data_ptr() != slow.data_ptr():
             slow.copy_(fast)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dlsys.annotated import checked
-from dlsys.checks import count, refuse_what
+from dlsys.checks import count, refuse, refuse_what
 from dlsys.tensors import of_numbers, of_shape
 
 
@@ -48,9 +48,8 @@ def merge(one: Summary, other: Summary) -> Summary:
     In any order and any grouping, up to rounding.
     Source: Milakov and Gimelshein 2018 (arXiv 1805.02867), section 3.1.
     """
-    for name, each in (("one", one), ("other", other)):
-        if not isinstance(each, Summary):
-            raise ValueError(f"{name} must be a Summary, as summarize(scores, values) gives.")
+    _check_summary("one", one)
+    _check_summary("other", other)
     maximum = torch.maximum(one.maximum, other.maximum)
     a, b = torch.exp(one.maximum - maximum), torch.exp(other.maximum - maximum)
     return Summary(
@@ -63,6 +62,7 @@ def merge(one: Summary, other: Summary) -> Summary:
 @checked
 def weighted_mean(summary: Summary) -> Tensor:
     """sum_j softmax(x)_j v_j (..., rows, width): divided once, at the end; 0 for no key at all."""
+    _check_summary("summary", summary)
     total = summary.total[..., None]
     return torch.where(total > 0, summary.weighted / total, torch.zeros_like(summary.weighted))
 
@@ -70,6 +70,7 @@ def weighted_mean(summary: Summary) -> Tensor:
 @checked
 def log_sum_exp(summary: Summary) -> Tensor:
     """log sum_j exp(x_j) = m + log l (..., rows): all that backward needs to make weights again."""
+    _check_summary("summary", summary)
     return summary.maximum + summary.total.log()
 
 
@@ -80,6 +81,11 @@ def online_attention(scores: Tensor, values: Tensor, tile: int = 32) -> Tensor:
     _check(scores, values)
     parts = zip(scores.split(size, -1), values.split(size, -2), strict=True)
     return weighted_mean(reduce(merge, (summarize(*part) for part in parts)))
+
+
+def _check_summary(name: str, given: object) -> None:
+    if not isinstance(given, Summary):
+        refuse(name, given, "a Summary, as summarize(scores, values) gives")
 
 
 def _check(scores: Tensor, values: Tensor) -> None:

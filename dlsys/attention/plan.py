@@ -102,7 +102,9 @@ class Tiling:
 
     def is_cut(self, step: Step) -> bool:
         """Whether the mask forbids some pair of this tile, so that it must be looked at there."""
-        rows, columns = self.rows(step[0]), self.columns(step[1])
+        if not isinstance(step, Step):
+            refuse("step", step, "a Step such as Step(0, 0)")
+        rows, columns = self.rows(step.queries), self.columns(step.keys)
         return self.offset is not None and columns.stop - 1 > rows.start + self.offset
 
     @checked

@@ -10,7 +10,7 @@ from dataclasses import replace
 from dlsys.annotated import checked
 from dlsys.attention.plan import Tiling, tiling
 from dlsys.attention.price import forward_cost, forward_resident, naive_forward_cost
-from dlsys.checks import count, positive, refuse
+from dlsys.checks import count, refuse
 from dlsys.hardware import Device
 from dlsys.transformer import TransformerSpec
 
@@ -61,7 +61,11 @@ def best_tiling(
     rows = room // (2 * d + 2 + min(columns, keys))
     if rows < 1:
         least = forward_resident(tiling(1, keys, 1, columns), d)
-        refuse("memory", memory, f"at least {least:,} elements, for one query and these keys")
+        refuse(
+            "memory",
+            memory,
+            f"at least {least:,} elements, for one query and these keys of head_size {d}",
+        )
     return tiling(queries, keys, min(rows, count("queries", queries)), columns, is_causal)
 
 
@@ -109,7 +113,8 @@ def naive_pays(length: int, head_size: int, memory: int) -> bool:
 
     Where not even one query fits, it does.
     """
-    positive("memory", memory)
+    count("length", length)
+    count("memory", memory)
     naive = naive_forward_cost(length, length, head_size).elements
     try:
         tiles = best_tiling(length, length, head_size, memory)
