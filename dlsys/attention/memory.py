@@ -54,10 +54,10 @@ class FastMemory:
 
     @checked
     def store(self, fast: Tensor, slow: Tensor) -> None:
-        """Write what is in fast memory to a place in slow memory; one lane may be for all."""
+        """Write what is in fast memory to a place of the same shape in slow memory."""
         of_numbers("fast", fast)
         of_numbers("slow", slow)
-        if fast.dim() != slow.dim() or fast.shape[1:] != slow.shape[1:]:
+        if fast.shape != slow.shape:
             refuse_what("fast", of_shape(fast), f"of the shape of slow, {tuple(slow.shape)}")
         # What was loaded is a view: changed in place, it stands there already.
         if fast.data_ptr() != slow.data_ptr():

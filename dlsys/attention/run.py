@@ -198,7 +198,7 @@ class _Forward(_Tiles):
             if i not in visited:
                 for x, value in ((self.out, 0.0), (self.lse, -torch.inf)):
                     place = self.rows(x, i)
-                    self.memory.store(place.new_full((1,) * place.dim(), value), place)
+                    self.memory.store(torch.full_like(place, value), place)
 
 
 class _Backward(_Tiles):
@@ -276,4 +276,4 @@ class _Backward(_Tiles):
             if j not in columns:
                 places += [self.columns(x, j) for x in (self.dk, self.dv)]
         for place in places:
-            self.memory.store(place.new_zeros((1,) * place.dim()), place)
+            self.memory.store(torch.zeros_like(place), place)
