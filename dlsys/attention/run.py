@@ -51,31 +51,35 @@ def backward(
     return run.dq, run.dk, run.dv
 
 
+class _Side(NamedTuple):
+    """What becomes of a step's tile of queries, or of keys."""
+
+    enters: bool  # it is loaded
+    leaves: bool
+    first: bool  # never visited before
+    last: bool  # and never again
+
+
 class _Visit(NamedTuple):
-    """A step, and whether its tiles come for the first or the last time."""
+    """A step, and what becomes of its two tiles."""
 
     step: Step
-    opens: bool  # the outer tile is loaded
-    closes: bool  # and left
-    first: bool  # of its inner tile
-    last: bool
+    rows: _Side
+    columns: _Side
 
 
 def _visits(schedule: Schedule) -> list[_Visit]:
+    steps = [*enumerate(schedule.steps)]
     outer = 0 if schedule.outer == QUERIES else 1
-    steps = schedule.steps
-    first = [{step[side]: n for n, step in reversed([*enumerate(steps)])} for side in (0, 1)]
-    last = [{step[side]: n for n, step in enumerate(steps)} for side in (0, 1)]
-    return [
-        _Visit(
-            step,
-            first[outer][step[outer]] == n,
-            last[outer][step[outer]] == n,
-            first[1 - outer][step[1 - outer]] == n,
-            last[1 - outer][step[1 - outer]] == n,
-        )
-        for n, step in enumerate(steps)
-    ]
+    first = [{step[side]: n for n, step in reversed(steps)} for side in (0, 1)]
+    last = [{step[side]: n for n, step in steps} for side in (0, 1)]
+
+    def side(which: int, n: int, step: Step) -> _Side:
+        begins, ends = first[which][step[which]] == n, last[which][step[which]] == n
+        passes = which != outer  # what does not stay comes and goes with every step
+        return _Side(begins or passes, ends or passes, begins, ends)
+
+    return [_Visit(step, side(0, n, step), side(1, n, step)) for n, step in steps]
 
 
 class _Tiles:
@@ -86,7 +90,6 @@ class _Tiles:
     ) -> None:
         self.tiling, self.memory, self.scale = schedule.tiling, memory, scale
         self.q, self.k, self.v = q, k, v
-        self.by_queries = schedule.outer == QUERIES
         self.type = torch.promote_types(q.dtype, torch.float32)
 
     def rows(self, x: Tensor, tile: int) -> Tensor:
@@ -128,28 +131,27 @@ class _Tiles:
 class _Forward(_Tiles):
     """The forward pass: a tile of queries has sums, a maximum and a total that grow with keys."""
 
-    def __init__(self, *given: Schedule | Tensor | float | FastMemory) -> None:
-        super().__init__(*given)  # type: ignore[arg-type]
+    def __init__(
+        self, schedule: Schedule, q: Tensor, k: Tensor, v: Tensor, scale: float, memory: FastMemory
+    ) -> None:
+        super().__init__(schedule, q, k, v, scale, memory)
         self.out = torch.empty_like(self.q, memory_format=torch.contiguous_format)
         self.lse = self.out.new_empty(self.q.shape[:-1], dtype=self.type)
-        if not self.by_queries:  # where unfinished sums wait, unrounded
+        if schedule.outer != QUERIES:  # where unfinished sums wait, unrounded
             self.sums = torch.empty_like(self.out, dtype=self.type)
             self.maxima, self.totals = torch.empty_like(self.lse), torch.empty_like(self.lse)
 
     def visit(self, visit: _Visit) -> None:
         i, j = visit.step
-        if visit.opens if self.by_queries else True:
-            fresh = visit.opens if self.by_queries else visit.first
-            self.tile = self.begin(i) if fresh else self.resume(i)
-        if visit.opens or self.by_queries:
+        if visit.rows.enters:
+            self.tile = self.begin(i) if visit.rows.first else self.resume(i)
+        if visit.columns.enters:
             self.kv = self.load_columns(self.k, j), self.load_columns(self.v, j)
         self.absorb(visit.step)
-        if visit.closes or self.by_queries:
+        if visit.columns.leaves:
             self.memory.free(*self.kv)
-        if visit.closes if self.by_queries else visit.last:
-            self.finish(i)
-        elif not self.by_queries:
-            self.put_aside(i)
+        if visit.rows.leaves:
+            (self.finish if visit.rows.last else self.put_aside)(i)
 
     def begin(self, i: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         q = self.load_rows(self.q, i)
@@ -175,9 +177,9 @@ class _Forward(_Tiles):
         new = torch.maximum(maxima, scores.amax(-1))
         weights = scores.sub_(new[..., None]).exp_()
         shrink = torch.exp(maxima - new)
-        self.memory.free(scores)
         sums = sums.mul_(shrink[..., None]).baddbmm_(weights, v)
         self.tile = q, sums, new, totals.mul_(shrink).add_(weights.sum(-1))
+        self.memory.free(weights)
 
     def finish(self, i: int) -> None:
         """Divide once, and keep one number a query for backward."""
@@ -228,33 +230,30 @@ class _Backward(_Tiles):
 
     def visit(self, visit: _Visit) -> None:
         i, j = visit.step
-        fresh_rows, fresh_columns = (visit.opens, visit.first)
-        if not self.by_queries:
-            fresh_rows, fresh_columns = fresh_columns, fresh_rows
-        if visit.opens or not self.by_queries:
+        if visit.rows.enters:
             self.of_rows = [self.load_rows(x, i) for x in (self.q, self.grad, self.lse, self.delta)]
-            self.dq_tile = self.gradient(self.of_rows[0], fresh_rows, self.dq, i, rows=True)
-        if visit.opens or self.by_queries:
+            dq = self.rows(self.dq, i).flatten(1, 2)
+            self.dq_tile = self.sum_so_far(self.of_rows[0], dq, visit.rows)
+        if visit.columns.enters:
             self.of_columns = [self.load_columns(x, j) for x in (self.k, self.v)]
             self.d_columns = [
-                self.gradient(self.of_columns[0], fresh_columns, x, j) for x in (self.dk, self.dv)
+                self.sum_so_far(self.of_columns[0], self.columns(x, j), visit.columns)
+                for x in (self.dk, self.dv)
             ]
         self.absorb(visit.step)
-        if visit.closes or not self.by_queries:
+        if visit.rows.leaves:
             self.store_rows(self.dq_tile, self.dq, i)
             self.memory.free(*self.of_rows, self.dq_tile)
-        if visit.closes or self.by_queries:
+        if visit.columns.leaves:
             for fast, slow in zip(self.d_columns, (self.dk, self.dv), strict=True):
                 self.memory.store(fast, self.columns(slow, j))
             self.memory.free(*self.of_columns, *self.d_columns)
 
-    def gradient(
-        self, like: Tensor, fresh: bool, slow: Tensor, tile: int, rows: bool = False
-    ) -> Tensor:
-        """The sum so far: 0, or what waits in slow memory."""
-        if fresh:
+    def sum_so_far(self, like: Tensor, slow: Tensor, side: _Side) -> Tensor:
+        """A gradient in fast memory: 0 at first, later what waits in slow memory."""
+        if side.first:
             return self.memory.keep(torch.zeros_like(like))
-        return self.load_rows(slow, tile) if rows else self.load_columns(slow, tile)
+        return self.memory.load(slow)
 
     def absorb(self, step: Step) -> None:
         q, grad, lse, delta = self.of_rows
