@@ -18,6 +18,12 @@ if TYPE_CHECKING:
         summarize,
         weighted_mean,
     )
+    from dlsys.attention.plain_price import (
+        matmul_cost,
+        naive_backward_cost,
+        naive_forward_cost,
+        naive_saved_bytes,
+    )
     from dlsys.attention.plan import Schedule, Step, Tiling, tiling
     from dlsys.attention.price import (
         Cost,
@@ -26,10 +32,6 @@ if TYPE_CHECKING:
         backward_resident,
         forward_cost,
         forward_resident,
-        matmul_cost,
-        naive_backward_cost,
-        naive_forward_cost,
-        naive_saved_bytes,
         tiled_saved_bytes,
     )
     from dlsys.attention.scaling import (

@@ -5,6 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dlsys.attention.plain_price import (
+    naive_backward_cost,
+    naive_forward_cost,
+    naive_saved_bytes,
+)
 from dlsys.attention.plan import Tiling, tiling
 from dlsys.attention.price import (
     Cost,
@@ -12,9 +17,6 @@ from dlsys.attention.price import (
     backward_resident,
     forward_cost,
     forward_resident,
-    naive_backward_cost,
-    naive_forward_cost,
-    naive_saved_bytes,
     tiled_saved_bytes,
 )
 from dlsys.exploring import Choices, Explorer, option

@@ -82,7 +82,7 @@ def tiled_matmul(
 
     Each is kept until it is done, while `inner_tile` columns of a and rows of b at a time come past
     it: tile^2 + 2 tile inner_tile are resident. With tile=1 it is the plain triple loop.
-    Source: Hong and Kung 1981. Traffic: `price.matmul_cost`.
+    Source: Hong and Kung 1981. Traffic: `plain_price.matmul_cost`.
     """
     size, step = count("tile", tile), count("inner_tile", inner_tile)
     _check_product(a, b)

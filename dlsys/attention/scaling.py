@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dlsys.annotated import checked
+from dlsys.attention.plain_price import naive_forward_cost
 from dlsys.attention.plan import Tiling, tiling
-from dlsys.attention.price import forward_cost, forward_resident, naive_forward_cost
+from dlsys.attention.price import forward_cost, forward_resident
 from dlsys.checks import count, refuse
 from dlsys.hardware import Device
 from dlsys.transformer import TransformerSpec
