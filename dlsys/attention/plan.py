@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from dlsys.annotated import checked
 from dlsys.checks import count, counts, refuse, whole
@@ -164,8 +164,12 @@ class Schedule:
     """
 
     tiling: Tiling
-    outer: Outer
+    outer: str
     steps: tuple[Step, ...]
+
+    def __post_init__(self) -> None:
+        if self.outer not in (QUERIES, KEYS):
+            refuse("outer", self.outer, f"{QUERIES!r} or {KEYS!r}")
 
     def check(self) -> None:
         """Prove that each pair that the mask allows is visited exactly once, and each operand that
@@ -184,7 +188,7 @@ class Schedule:
         """What forward costs in this order; see `price.forward_cost`."""
         from dlsys.attention.price import forward_cost
 
-        return forward_cost(self.tiling, head_size, self.outer, **more)
+        return forward_cost(self.tiling, head_size, cast(Outer, self.outer), **more)
 
     def draw(self) -> Any:
         """A Matplotlib figure of the visits; see `draw.draw`."""
