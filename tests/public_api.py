@@ -892,7 +892,7 @@ ATTENDING: dict[str, dict[str, Any]] = {
     "attention.FastMemory*": {
         **{"capacity": 64, "slow": torch.ones(1, 2, 4), "fast": torch.ones(1, 2, 4)},
     },
-    "attention.Schedule.check_fits": {"nbytes": 1e6},
+    "attention.check_fits": {"nbytes": 1e6},
     "attention.Tiling": {"query_tile": 4, "key_tile": 4},
     "attention.draw_curves": {"curves": {"tiled": {1.0: 2.0}}, "x": "rows", "y": "elements"},
     "attention.matmul_cost": {"tile": 4},

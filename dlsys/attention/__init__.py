@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
+    from dlsys.attention.check import check_fits
     from dlsys.attention.draw import draw_curves
     from dlsys.attention.explorer import explore
     from dlsys.attention.function import FlashAttention, flash_attention, naive_attention

@@ -178,12 +178,6 @@ class Schedule:
 
         check(self)
 
-    def check_fits(self, head_size: int, nbytes: float, **more: Any) -> None:
-        """Check that what is resident fits in so many bytes; see `check.check_fits`."""
-        from dlsys.attention.check import check_fits
-
-        check_fits(self.tiling, head_size, nbytes, **more)
-
     def price(self, head_size: int, **more: Any) -> Any:
         """What forward costs in this order; see `price.forward_cost`."""
         from dlsys.attention.price import forward_cost

@@ -22,6 +22,7 @@ from dlsys.attention import (
     backward_law,
     backward_resident,
     best_tiling,
+    check_fits,
     compulsory,
     crossover_memory,
     crossover_tile,
@@ -164,17 +165,16 @@ def test_what_does_not_fit_names_the_bytes_and_the_next_tiles_that_do(backwards)
     resident = backward_resident if backwards else forward_resident
     table = tiling(4096, 4096, 128, 128)
     needed = 4 * resident(table, 64)
-    schedule = table.schedule()
-    schedule.check_fits(64, needed, backward=backwards)
+    check_fits(table, 64, needed, backward=backwards)
     with pytest.raises(ValueError, match=f"hold {needed:,} bytes") as caught:
-        schedule.check_fits(64, 160_000, backward=backwards)
+        check_fits(table, 64, 160_000, backward=backwards)
     words = str(caught.value).split("instead, ")[1].split()
     for tile, name in ((int(words[0]), words[1]), (int(words[3]), words[4])):
         field = "query_tile" if name == "queries" else "key_tile"
         assert 4 * resident(replace(table, **{field: tile}), 64) <= 160_000
         assert 4 * resident(replace(table, **{field: tile + 1}), 64) > 160_000
     with pytest.raises(ValueError, match="no tile of this head fits"):
-        schedule.check_fits(64, 1000, backward=backwards)
+        check_fits(table, 64, 1000, backward=backwards)
 
 
 # -- schedules are proved ------------------------------------------------------------------------
