@@ -84,9 +84,9 @@ def check_fits(
     ]
     advice = f"instead, {' or '.join(found)} would fit" if found else "no tile of this head fits"
     raise ValueError(
-        f"Tiles of {tiling.query_tile} queries and {tiling.key_tile} keys with a head_size of "
-        f"{head_size} hold {needed(tiling):,} bytes in fast memory, and nbytes is {nbytes:,.0f}; "
-        f"{advice}."
+        f"Tiles of {tiling.query_tile} queries and {tiling.key_tile} keys (head_size {head_size}, "
+        f"group {group}, itemsize {itemsize}) hold {needed(tiling):,} bytes in fast memory, and "
+        f"nbytes is {nbytes:,.0f}; {advice}."
     )
 
 
