@@ -292,6 +292,17 @@ def test_the_loop_over_parts_is_softmax(tile):
     )
 
 
+def test_a_softmax_of_each_tile_is_none_of_the_row():
+    """The literal list of steps: a tile's weights add up to one, and tiles are added up."""
+    make = torch.Generator().manual_seed(0)
+    x = 3 * torch.randn(8, 64, generator=make, dtype=torch.float64)
+    v = torch.randn(64, 4, generator=make, dtype=torch.float64)
+    exact = x.softmax(-1) @ v
+    per_tile = sum(a.softmax(-1) @ b for a, b in zip(x.split(16, -1), v.split(16), strict=True))
+    assert (per_tile - exact).abs().max() > 1
+    assert (online_attention(x, v, 16) - exact).abs().max() < 1e-14
+
+
 # -- what is kept --------------------------------------------------------------------------------
 
 
