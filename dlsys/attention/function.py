@@ -100,9 +100,10 @@ def flash_attention(
 
     - q: (..., heads, queries, d); k, v: (..., kv_heads, keys, d), where kv_heads divides heads.
       Two or three dimensions are one head, or heads without batch. Any lengths, any d.
-    - is_causal: query i sees keys 0 to i, as torch's does ("upper-left"). For "lower-right" or
-      other tiles pass `tiles=tiling(queries, keys, 128, 64, True, "lower-right")`.
+    - is_causal: query i sees keys 0 to i, as torch's does ("upper-left").
     - scale: of the scores, 1/sqrt(d) unless said otherwise.
+    - tiles: others than the default, with a mask of their own; for "lower-right" it is
+      `tiling(queries, keys, 128, 64, True, "lower-right")`.
     - memory: counts both passes, and refuses what does not fit.
 
     A query that may see no key gives 0. 16-bit numbers are computed with in FP32. Raises ValueError

@@ -94,11 +94,8 @@ class Tiling:
         """The tiles of queries that see at least one key of a tile of keys."""
         columns = self.columns(tile)
         first = 0 if self.offset is None else max(0, columns.start - self.offset)
-        return (
-            range(min(first // self.query_tile, self.query_tiles), self.query_tiles)
-            if (first < self.queries)
-            else range(0)
-        )
+        start = first // self.query_tile if first < self.queries else self.query_tiles
+        return range(start, self.query_tiles)
 
     def is_cut(self, step: Step) -> bool:
         """Whether the mask forbids some pair of this tile, so that it must be looked at there."""
