@@ -347,6 +347,8 @@ def test_peak_bytes_counts_what_is_alive_and_not_what_was_made():
         return (b * 2).view(10, 10)
 
     assert peak_bytes(step) == 800
+    there = torch.ones(100)
+    assert peak_bytes(lambda: there.view(10, 10).add_(1)) == 0
     assert saved_bytes(lambda: torch.ones(10, requires_grad=True) * torch.ones(10)) == 40
 
 
