@@ -16,6 +16,7 @@ Everything is written in _build/mutants, where `mutmut browse` looks further int
 """
 
 import argparse
+import ast
 import contextlib
 import json
 import os
@@ -37,7 +38,10 @@ MECHANISMS = Path(__file__).parent
 LISTED = MECHANISMS / "mutants.toml"
 FILES = ("plan.py", "check.py", "price.py")
 MORE = {  # what else has formulas, by slug
-    "input_pipeline": ("scaling.py", "simulation.py"),
+    "input_pipeline": (
+        *("dealing.py", "ordering.py", "packing.py", "scaling.py", "shuffling.py"),
+        *("simulation.py", "timeline.py"),
+    ),
     "precision": ("block_formats.py", "number_line.py", "recipe.py"),
     "recomputation": ("chain.py", "fitting.py", "keeping.py", "lifetimes.py", "scaling.py"),
     "resilience": ("boxes.py", "failures.py", "scaling.py"),
@@ -118,10 +122,27 @@ def prepare(slug: str, files: list[str]) -> None:
     for name in READ:
         (SCRATCH / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, SCRATCH / name)
+    for name in files:
+        (SCRATCH / name).write_text(undecorated((SCRATCH / name).read_text("utf-8")), "utf-8")
     tests = [str(path.relative_to(ROOT)) for path in sorted(MECHANISMS.glob(f"test_{slug}*.py"))]
     given = {"files": files, "tests": tests, "read": [name.partition("/")[0] for name in READ]}
     text = SETTINGS.format(**{name: json.dumps(each) for name, each in given.items()})
     (SCRATCH / "pyproject.toml").write_text(text)
+
+
+def undecorated(module: str) -> str:
+    """The same module with `f = checked(f)` behind f, as mutmut leaves alone what is decorated."""
+    lines = module.split("\n")
+    bodies = [
+        node for node in ast.walk(ast.parse(module)) if isinstance(node, ast.Module | ast.ClassDef)
+    ]
+    found = [f for body in bodies for f in body.body if isinstance(f, ast.FunctionDef)]
+    for f in sorted(found, key=lambda f: -f.lineno):
+        match f.decorator_list:
+            case [ast.Name("checked" | "property" as name, lineno=at)]:
+                lines.insert(f.end_lineno or 0, f"{' ' * f.col_offset}{f.name} = {name}({f.name})")
+                del lines[at - 1]
+    return "\n".join(lines)
 
 
 def run(files: list[str]) -> dict[str, str]:
