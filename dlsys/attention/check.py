@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dlsys.annotated import checked
-from dlsys.attention.plan import QUERIES, Schedule, Step, Tiling
+from dlsys.attention.plan import MOST_TILES, QUERIES, Schedule, Step, Tiling
 from dlsys.attention.price import backward_resident, forward_resident
 from dlsys.checks import count, positive
 
@@ -73,29 +73,48 @@ def check_fits(
 
     if needed(tiling) <= nbytes:
         return
-    options = (
-        ("queries", lambda tile: replace(tiling, query_tile=tile), tiling.query_tile),
-        ("keys", lambda tile: replace(tiling, key_tile=tile), tiling.key_tile),
-    )
-    found = [
-        f"{tile} {name}"
-        for name, make, most in options
-        if (tile := _most(make, needed, most, nbytes))
-    ]
-    advice = f"instead, {' or '.join(found)} would fit" if found else "no tile of this head fits"
     raise ValueError(
         f"Tiles of {tiling.query_tile} queries and {tiling.key_tile} keys (head_size {head_size}, "
         f"group {group}, itemsize {itemsize}) hold {needed(tiling):,} bytes in fast memory, and "
-        f"nbytes is {nbytes:,.0f}; {advice}."
+        f"nbytes is {nbytes:,.0f}; {_advice(tiling, needed, nbytes)}."
     )
 
 
+def _advice(tiling: Tiling, needed: Callable[[Tiling], int], nbytes: float) -> str:
+    """The next tiles that fit: smaller on one side, else on both."""
+    # Fewer than these and there would be more tiles than a tiling may have.
+    rows, columns = (-(-n // MOST_TILES) for n in (tiling.queries, tiling.keys))
+
+    def make(b: int) -> Tiling:
+        return replace(tiling, query_tile=max(rows, b), key_tile=max(columns, b))
+
+    sides: tuple[tuple[str, Callable[[int], Tiling], int, int], ...] = (
+        ("queries", lambda b: replace(tiling, query_tile=b), rows, tiling.query_tile),
+        ("keys", lambda b: replace(tiling, key_tile=b), columns, tiling.key_tile),
+    )
+    found = [
+        f"{tile} {name}"
+        for name, shrink, least, most in sides
+        if (tile := _most(shrink, needed, least, most, nbytes))
+    ]
+    if found:
+        return f"instead, {' or '.join(found)} would fit"
+    if b := _most(make, needed, 1, min(tiling.query_tile, tiling.key_tile), nbytes):
+        both = make(b)
+        return f"instead, tiles of {both.query_tile} by {both.key_tile} would fit"
+    return f"not even tiles of {rows} by {columns} would fit"
+
+
 def _most(
-    make: Callable[[int], Tiling], needed: Callable[[Tiling], int], most: int, nbytes: float
+    make: Callable[[int], Tiling],
+    needed: Callable[[Tiling], int],
+    least: int,
+    most: int,
+    nbytes: float,
 ) -> int:
-    """The largest tile below `most` that fits, 0 where none does."""
-    low, high = 0, most
+    """The largest tile from `least` to below `most` that fits, 0 where none does."""
+    low, high = least - 1, most
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if needed(make(middle)) <= nbytes else (low, middle)
-    return low
+    return low if low >= least else 0

@@ -51,7 +51,7 @@ class Tiling:
         counts(self, "queries", "keys", "query_tile", "key_tile")
         if self.offset is not None:
             object.__setattr__(self, "offset", whole("offset", self.offset))
-        for name, number in ((QUERIES, self.queries // self.query_tile), (KEYS, self.key_tiles)):
+        for name, number in ((QUERIES, self.query_tiles), (KEYS, self.key_tiles)):
             if number > MOST_TILES:
                 refuse(f"the number of tiles of {name}", number, f"at most {MOST_TILES:,}")
 

@@ -6,14 +6,19 @@ Exact counts are in `price`; these are what one remembers, held by tests against
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from dlsys.annotated import checked
-from dlsys.attention.plain_price import naive_forward_cost
+from dlsys.attention.plain_price import naive_backward_cost, naive_forward_cost
 from dlsys.attention.plan import Tiling, tiling
-from dlsys.attention.price import forward_cost, forward_resident
+from dlsys.attention.price import backward_cost, forward_cost, forward_resident
 from dlsys.checks import count, refuse
 from dlsys.hardware import Device
 from dlsys.transformer import TransformerSpec
+
+Passes = Literal["forward", "backward", "both"]
+TABLES = {"forward": (4, 4), "backward": (16, 7), "both": (20, 11)}
+"""What a pair moves by the laws: tiled in units of d^2 / M, and plain in elements."""
 
 
 def forward_law(queries: int, keys: int, head_size: int, memory: int) -> float:
@@ -80,9 +85,15 @@ def crossover_tile(length: int, head_size: int) -> float:
     return 2 * n * d / (4 * n + 2 * d - 1)
 
 
-def crossover_memory(head_size: int) -> int:
-    """Elements of fast memory at which the laws are equal: 4n^2 d^2 / M = 4n^2 at M = d^2."""
-    return count("head_size", head_size) ** 2
+@checked
+def crossover_memory(head_size: int, passes: Passes = "forward") -> int:
+    """Elements of fast memory at which tiled and plain laws are equal, whatever the length.
+
+    Forward 4 n^2 d^2 / M = 4 n^2, so d^2; backward 16 n^2 d^2 / M = 7 n^2, so 16/7 d^2; "both"
+    together 20/11 d^2. Rounded down.
+    """
+    tiled, plain = TABLES[passes]
+    return tiled * count("head_size", head_size) ** 2 // plain
 
 
 @checked
@@ -109,16 +120,24 @@ def overtaking_length(spec: TransformerSpec, is_causal: bool = False) -> float:
 
 
 @checked
-def naive_pays(length: int, head_size: int, memory: int) -> bool:
+def naive_pays(length: int, head_size: int, memory: int, passes: Passes = "forward") -> bool:
     """Whether the plain form moves less than the best tiling into so many elements, by the counts.
 
-    Where not even one query fits, it does.
+    Backward keeps as many keys as fit, with one query at a time. Where not even one fits, the plain
+    form pays.
     """
-    count("length", length)
-    count("memory", memory)
-    naive = naive_forward_cost(length, length, head_size).elements
-    try:
-        tiles = best_tiling(length, length, head_size, memory)
-    except ValueError:
-        return True
-    return naive < forward_cost(tiles, head_size).elements
+    n, d = count("length", length), count("head_size", head_size)
+    room = count("memory", memory)
+    lead = 0
+    if passes != "backward":
+        if room < forward_resident(tiling(n, n, 1, 1), d):
+            return True
+        tiles = best_tiling(n, n, d, room)
+        lead += forward_cost(tiles, d).elements - naive_forward_cost(n, n, d).elements
+    if passes != "forward":
+        keys = (room - (3 * d + 2)) // (4 * d + 2)
+        if keys < 1:
+            return True
+        tiles = tiling(n, n, 1, min(n, keys))
+        lead += backward_cost(tiles, d).elements - naive_backward_cost(n, n, d).elements
+    return lead > 0

@@ -174,8 +174,36 @@ def test_what_does_not_fit_names_the_bytes_and_the_next_tiles_that_do(backwards)
         field = "query_tile" if name == "queries" else "key_tile"
         assert 4 * resident(replace(table, **{field: tile}), 64) <= 160_000
         assert 4 * resident(replace(table, **{field: tile + 1}), 64) > 160_000
-    with pytest.raises(ValueError, match="no tile of this head fits"):
-        check_fits(table, 64, 1000, backward=backwards)
+    least = 4 * resident(tiling(4096, 4096, 1, 1), 64)
+    with pytest.raises(ValueError, match="instead, tiles of 1 by 1 would fit"):
+        check_fits(table, 64, least, backward=backwards)
+    with pytest.raises(ValueError, match="not even tiles of 1 by 1 would fit"):
+        check_fits(table, 64, least - 1, backward=backwards)
+
+
+def test_a_large_head_has_smaller_tiles_that_fit_where_neither_side_alone_can_shrink_enough():
+    """Heads of 512 in the 484 KiB of a multiprocessor: 33 by 33 hold 482,064 bytes backward."""
+    with pytest.raises(ValueError, match=r"hold 1,967,104 bytes.*; instead, tiles of 33 by 33 w"):
+        check_fits(tiling(4096), 512, 484 * 1024, backward=True)
+    check_fits(tiling(4096, None, 33, 33), 512, 482_064, backward=True)
+    for tiles in ((34, 34), (1, 128), (128, 1)):
+        with pytest.raises(ValueError, match=r"would fit"):
+            check_fits(tiling(4096, None, *tiles), 512, 484 * 1024, backward=True)
+
+
+@pytest.mark.parametrize("outer", BOTH)
+def test_advice_on_a_sequence_of_millions_takes_no_more_tiles_than_a_tiling_may_have(outer):
+    """2^20 queries or keys in at most 100,000 tiles: 11 of them in each."""
+    lengths = (2**20, 64) if outer == "queries" else (64, 2**20)
+    least = "tiles of 11 by 1" if outer == "queries" else "tiles of 1 by 11"
+    with pytest.raises(ValueError, match=f"not even {least} would fit"):
+        check_fits(tiling(*lengths), 64, 1000)
+    # 11 x 1 or 1 x 11: neither side alone shrinks so far.
+    room = 4 * forward_resident(tiling(64, 64, *((11, 1) if outer == "queries" else (1, 11))), 64)
+    with pytest.raises(ValueError, match=f"instead, {least} would fit"):
+        check_fits(Tiling(*lengths, 16, 16), 64, room)
+    with pytest.raises(ValueError, match=f"not even {least} would fit"):
+        check_fits(Tiling(*lengths, 16, 16), 64, room - 1)
 
 
 # -- schedules are proved ------------------------------------------------------------------------
@@ -303,6 +331,32 @@ def test_with_less_fast_memory_than_d_squared_the_plain_form_is_better(d):
     assert naive_pays(4096, d, law // 2)
     assert not naive_pays(4096, d, 2 * law)
     assert naive_pays(4096, d, 2 * d)  # not even one query fits
+
+
+@pytest.mark.parametrize("passes", ["forward", "backward", "both"])
+@pytest.mark.parametrize("d", [32, 64, 128])
+def test_each_pass_has_its_crossover_and_backward_needs_more_than_twice_forwards(d, passes):
+    """By the counts, which know what a tile holds beside queries or keys and their sums."""
+    law = {"forward": 1, "backward": 16 / 7, "both": 20 / 11}[passes] * d * d
+    assert crossover_memory(d, passes) == int(law)
+    found = next(m for m in range(2 * d, 4 * d * d, d) if not naive_pays(4096, d, m, passes))
+    assert found == pytest.approx(law, rel=0.06 + 6 / d)
+
+
+def test_no_pass_pays_in_a_memory_that_holds_no_tile_of_it():
+    least = {"forward": forward_resident, "backward": backward_resident}
+    for passes, resident in least.items():
+        assert naive_pays(4096, 1, resident(tiling(4096, 4096, 1, 1), 1) - 1, passes)
+    room = forward_resident(tiling(4096, 4096, 1, 1), 64)
+    assert naive_pays(4096, 64, room, "backward")
+    assert naive_pays(4096, 64, room, "both")
+
+
+def test_a_multiprocessor_of_an_h100_saves_nothing_backward_with_heads_of_256():
+    room = 484 * 1024 // 4
+    assert not naive_pays(8192, 256, room)
+    assert naive_pays(8192, 256, room, "backward")
+    assert not naive_pays(8192, 256, room, "both")
 
 
 @pytest.mark.parametrize("name", ["gpt2-xl", "gpt3-175b", "llama3-8b"])
