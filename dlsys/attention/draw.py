@@ -108,6 +108,8 @@ def draw_choice(rows: Sequence[Any], chosen: Any) -> Figure:
             },
         )
         axes.axvline(chosen.length, color=MUTED, linestyle=":")
+        place = axes.get_xaxis_transform()
+        axes.text(chosen.length, 0.02, f" {chosen.length:,}", transform=place, fontsize="small")
         axes.set(xlabel="tokens", ylabel=label)
     moved.legend(fontsize="small")
     return figure

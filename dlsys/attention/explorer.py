@@ -99,7 +99,10 @@ class Choice(Choices):
         """Whether the tiles fit into fast memory, in words."""
         room = self.fast_memory * KIB
         forward, backward = self.resident()
-        words = f"{format_bytes(forward, True)} forward and {format_bytes(backward, True)} backward"
+        words = (
+            f"{format_bytes(forward, True)} forward and {format_bytes(backward, True)} backward, "
+            f"at {2 * ITEM} bytes a number,"
+        )
         if max(forward, backward) <= room:
             return f"Its tiles take {words} of fast memory and fit."
         which = "neither pass fits" if min(forward, backward) > room else "backward does not fit"
@@ -111,14 +114,15 @@ class Choice(Choices):
         ridge = device.ridge("bf16")
         bound = "compute" if row.intensity >= ridge else "bandwidth"
         ratio = row.naive_moved / row.moved
+        whole = ", which skips no masked pair" if self.mask == "causal" else ""
         less = f"{ratio:.3g} times less" if ratio >= 1 else f"{1 / ratio:.3g} times more"
         return (
             f"One head of size {self.head_size} on {self.length:,} tokens, mask: {self.mask}, "
-            f"tiles of {self.query_tile} queries and {self.key_tile} keys. {self.fits()} Forward "
+            f"tiles of {self.query_tile} queries and {self.key_tile} keys. {self.fits()} At {ITEM} bytes a number forward "
             f"and backward move {format_bytes(row.moved)}, {less} than the plain form's "
-            f"{format_bytes(row.naive_moved)}, and keep {format_bytes(row.kept)} for backward, "
+            f"{format_bytes(row.naive_moved)}{whole}, and keep {format_bytes(row.kept)} for backward, "
             f"not {format_bytes(row.naive_kept)}. {row.intensity:.3g} FLOPs a byte: bound by "
-            f"{bound} on {device.name} if every tile comes from its memory (corner {ridge:.3g}), "
+            f"{bound} on {device.name} if every tile comes from its memory (ridge {ridge:.3g}), "
             f"at least {format_seconds(row.seconds)} against {format_seconds(row.naive_seconds)}."
         )
 
