@@ -100,13 +100,13 @@ class Choice(Choices):
         room = self.fast_memory * KIB
         forward, backward = self.resident()
         words = (
-            f"{format_bytes(forward, True)} forward and {format_bytes(backward, True)} backward, "
-            f"at {2 * ITEM} bytes a number,"
+            f"Its tiles take {format_bytes(forward, True)} of fast memory forward and "
+            f"{format_bytes(backward, True)} backward, at {2 * ITEM} bytes a number"
         )
         if max(forward, backward) <= room:
-            return f"Its tiles take {words} of fast memory and fit."
+            return f"{words}, and fit."
         which = "neither pass fits" if min(forward, backward) > room else "backward does not fit"
-        return f"Its tiles take {words} of fast memory: {which}, take smaller ones."
+        return f"{words}: {which}, take smaller ones."
 
     def summary(self) -> str:
         """What the figure shows, in a few sentences."""
@@ -118,10 +118,11 @@ class Choice(Choices):
         less = f"{ratio:.3g} times less" if ratio >= 1 else f"{1 / ratio:.3g} times more"
         return (
             f"One head of size {self.head_size} on {self.length:,} tokens, mask: {self.mask}, "
-            f"tiles of {self.query_tile} queries and {self.key_tile} keys. {self.fits()} At {ITEM} bytes a number forward "
-            f"and backward move {format_bytes(row.moved)}, {less} than the plain form's "
-            f"{format_bytes(row.naive_moved)}{whole}, and keep {format_bytes(row.kept)} for backward, "
-            f"not {format_bytes(row.naive_kept)}. {row.intensity:.3g} FLOPs a byte: bound by "
+            f"tiles of {self.query_tile} queries and {self.key_tile} keys. {self.fits()} "
+            f"At {ITEM} bytes, forward and backward move {format_bytes(row.moved)}, {less} than "
+            f"the plain form's {format_bytes(row.naive_moved)}{whole}, and keep "
+            f"{format_bytes(row.kept)} for backward, not {format_bytes(row.naive_kept)}. "
+            f"{row.intensity:.3g} FLOPs a byte: bound by "
             f"{bound} on {device.name} if every tile comes from its memory (ridge {ridge:.3g}), "
             f"at least {format_seconds(row.seconds)} against {format_seconds(row.naive_seconds)}."
         )

@@ -10,7 +10,7 @@ from typing import Literal
 
 from dlsys.annotated import checked
 from dlsys.attention.plain_price import naive_backward_cost, naive_forward_cost
-from dlsys.attention.plan import Tiling, tiling
+from dlsys.attention.plan import MOST_TILES, Tiling, tiling
 from dlsys.attention.price import backward_cost, forward_cost, forward_resident
 from dlsys.checks import count, refuse
 from dlsys.hardware import Device
@@ -124,13 +124,12 @@ def naive_pays(length: int, head_size: int, memory: int, passes: Passes = "forwa
     """Whether the plain form moves less than the best tiling into so many elements, by the counts.
 
     Backward keeps as many keys as fit, with one query at a time. Where not even one fits, the plain
-    form pays.
+    form pays. Raises ValueError for more than 100,000 tokens.
     """
-    n, d = count("length", length), count("head_size", head_size)
-    room = count("memory", memory)
-    lead = 0
+    n, d = count("length", length, most=MOST_TILES), count("head_size", head_size)
+    room, lead = count("memory", memory), 0
     if passes != "backward":
-        if room < forward_resident(tiling(n, n, 1, 1), d):
+        if room < forward_resident(tiling(1, 1, 1, 1), d):
             return True
         tiles = best_tiling(n, n, d, room)
         lead += forward_cost(tiles, d).elements - naive_forward_cost(n, n, d).elements

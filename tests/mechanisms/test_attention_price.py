@@ -352,6 +352,11 @@ def test_no_pass_pays_in_a_memory_that_holds_no_tile_of_it():
     assert naive_pays(4096, 64, room, "both")
 
 
+def test_a_sequence_that_is_too_long_to_count_is_not_said_to_pay():
+    with pytest.raises(ValueError, match=r"length is 1000000; .* at most 100,000"):
+        naive_pays(10**6, 64, 10**6)
+
+
 def test_a_multiprocessor_of_an_h100_saves_nothing_backward_with_heads_of_256():
     room = 484 * 1024 // 4
     assert not naive_pays(8192, 256, room)
