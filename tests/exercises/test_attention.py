@@ -1,6 +1,7 @@
 """The exercises on attention: their figures are those of the package, and what holds for all."""
 
 from dataclasses import replace
+from functools import reduce
 from itertools import pairwise, permutations, product
 
 import pytest
@@ -159,6 +160,24 @@ def test_the_mended_pass_is_attention_and_the_faulty_one_only_in_one_tile(grows:
         assert torch.allclose(answers["mended"](q, k, v, tile, 0)[0], exact, atol=1e-4)
         is_right = torch.allclose(answers["faulty"](q, k, v, tile, 0)[0], exact, atol=1e-4)
         assert is_right == (tile == 16)
+
+
+def one_query(keys: int, dtype: torch.dtype, is_online: bool = True) -> float:
+    """Equal scores, and values of which the later half is 1: the mean, in tiles of 16."""
+    zero, full = torch.zeros(1, dtype=dtype), torch.full((1,), 16, dtype=dtype)
+    tiles = [Summary(zero, full, full[:, None] * (16 * 2 * n >= keys)) for n in range(keys // 16)]
+    if not is_online:
+        return float(sum(map(weighted_mean, tiles))) / len(tiles)
+    return float(weighted_mean(reduce(merge, tiles)))
+
+
+def test_the_four_kernels_report_what_their_faults_make() -> None:
+    assert one_query(65_536, torch.bfloat16) == 1
+    assert one_query(65_536, torch.float32) == one_query(65_536, torch.float32, False) == 0.5
+    assert one_query(512, torch.bfloat16) == 0.5
+    q, k, v = torch.randn(3, 1, 512, 8, generator=torch.Generator().manual_seed(0))
+    first = naive_attention(q[:, -1:], k, v, is_causal=True)
+    assert torch.allclose(first, v[:, :1])
 
 
 def test_the_figures_of_the_model_answer_on_length_are_right() -> None:

@@ -405,7 +405,7 @@ BANK = {
     "fault": [
         *kernel(0, ("layout", "512 queries would be wrong"), ("tiles", "what do tiles do wrong"),
                 ("dropout", "the first key alone"), ("sums", "the first key alone")),
-        *kernel(1, ("tiles", "a long sum of ones"), ("corner", "only with very many keys"),
+        *kernel(1, ("tiles", "grows by the same again and again"), ("corner", "only with very many keys"),
                 ("layout", "512 queries would be wrong")),
         *kernel(2, ("corner", "without a mask, too"), ("layout", "What do those have in common"),
                 ("sums", "Many keys are right")),
