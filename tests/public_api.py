@@ -22,6 +22,7 @@ import torch
 
 import dlsys
 from dlsys import (
+    attention,
     collectives,
     data_parallel,
     exercises,
@@ -896,6 +897,37 @@ ROOFS: dict[str, dict[str, Any]] = {
     "roofline.waterfall": {"peak": 2.0, "levels": {"idle": 1.0}, "measured": ["idle"]},
 }
 ARGUMENTS |= ROOFS
+TABLE = attention.tiling(8, 8, 4, 4, True)
+ATTENDED = torch.ones(1, 2, 8, 4)
+HALF = attention.summarize(torch.ones(2, 4), torch.ones(4, 3))
+ATTENDING: dict[str, dict[str, Any]] = {
+    "attention.*": {
+        **{"queries": 8, "keys": 8, "head_size": 4, "memory": 4096, "length": 64, "tile": 0},
+        **{"q": ATTENDED, "k": ATTENDED, "v": ATTENDED, "tiling": TABLE, "tiles": TABLE},
+        **{"scores": torch.ones(2, 8), "values": torch.ones(8, 3), "summary": HALF},
+        **{"rows": 4, "inner": 8, "columns": 8, "step": attention.Step(0, 0)},
+    },
+    "attention.FastMemory*": {
+        **{"capacity": 64, "slow": torch.ones(1, 2, 4), "fast": torch.ones(1, 2, 4)},
+    },
+    "attention.check_fits": {"nbytes": 1e6},
+    "attention.Tiling": {"query_tile": 4, "key_tile": 4},
+    "attention.draw_curves": {"curves": {"tiled": {1.0: 2.0}}, "x": "rows", "y": "elements"},
+    "attention.matmul_cost": {"tile": 4},
+    "attention.merge": {"one": HALF, "other": HALF},
+    "attention.online_attention": {"tile": 4},
+    "attention.peak_bytes": {"step": lambda: torch.ones(2)},
+    "attention.saved_bytes": {"function": lambda: torch.ones(2)},
+    "attention.tiled_matmul": {
+        **{"a": torch.ones(4, 8), "b": torch.ones(8, 4), "tile": 4},
+        "memory": Later(attention.FastMemory),
+    },
+    **{
+        f"attention.{name}_attention": {"memory": Later(attention.FastMemory)}
+        for name in ("flash", "naive")
+    },
+}
+ARGUMENTS |= ATTENDING
 # What is called in another way than by its name.
 INSTEAD: dict[str, Callable[..., Any]] = {
     f"world.{name}": unlaunched(getattr(world, name))
@@ -931,6 +963,10 @@ INSTEAD["tensor_parallel.Layout.recut"] = recut
 METER = data_parallel.NoiseMeter()
 METER.steps = 1
 OBJECTS: dict[str, Any] = {
+    "attention.Cost": attention.forward_cost(TABLE, 4),
+    "attention.FastMemory": attention.FastMemory(),
+    "attention.Schedule": TABLE.schedule(),
+    "attention.Tiling": TABLE,
     "data_parallel.NoiseMeter": METER,
     "collectives.Plan": collectives.ring_all_reduce(1),
     "data_parallel.BatchTradeoff": data_parallel.BatchTradeoff(1e3, 1e6),
@@ -1033,7 +1069,7 @@ NOT_CALLED = {
             *("pipeline_parallel.DeferredWeights.*", "model.[!G]*", "*GPT.embed", "*GPT.initial"),
             *("*GPT.positions_of", "*GPT.read_out", "*GPT.rotation", "*GPT.stream_shape"),
             *("pipeline_parallel.Stage.forward", "pipeline_parallel.Stage.message"),
-            "training_loop.*.update",
+            *("training_loop.*.update", "attention.FlashAttention.*"),
         ),
         INSIDE,
     ),
@@ -1068,6 +1104,7 @@ NOT_CALLED = {
             *("resilience.SimulatedRun", "resilience.Stretch"),
             *("roofline.Counted", "roofline.Diagnosis", "roofline.Placed", "roofline.Price"),
             *("roofline.Profile", "roofline.Stair", "roofline.Tiled", "roofline.UnderRoof"),
+            *("attention.Cost", "attention.Kernel", "attention.Summary"),
             *("roofline.Event", "roofline.Tile"),
             *("roofline.Measurements", "roofline.Rung", "roofline.Timed"),
             *("training_loop.Extremes", "training_loop.Record"),
@@ -1101,6 +1138,7 @@ NOT_CALLED = {
         (
             *("data_parallel.Bucket", "data_parallel.BucketPlan", "tensor_parallel.Layout"),
             *("recomputation.Plan", "recomputation.Segment", "zero.Action", "zero.StepPlan"),
+            *("attention.Schedule", "attention.Step"),
         ),
         "its check() proves it right",
     ),
@@ -1122,6 +1160,8 @@ NOT_CALLED = {
 
 # Text that may be anything.
 FREE = {
+    "attention.draw_curves.x",
+    "attention.draw_curves.y",
     "units.Catalogue.kind",
     "training_loop.byte_tokens.text",
     "training_loop.draw_losses.up",

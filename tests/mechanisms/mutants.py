@@ -38,6 +38,7 @@ MECHANISMS = Path(__file__).parent
 LISTED = MECHANISMS / "mutants.toml"
 FILES = ("plan.py", "check.py", "price.py")
 MORE = {  # what else has formulas, by slug
+    "attention": ("plain_price.py", "scaling.py"),
     "input_pipeline": (
         *("dealing.py", "ordering.py", "packing.py", "scaling.py", "shuffling.py"),
         *("simulation.py", "timeline.py"),
