@@ -15,7 +15,7 @@ from tests.contents import SLUGS
 
 # With one of these no pair of words is a term.
 FUNCTION_WORDS = """
-    a about across after again all also an and another any anybody are as assume at be because before between both
+    a about across after again all also among an and another any anybody are as assume at be because before between both
     but by can come compute could do does down each eight even every everybody far few five for four from
     get go had half has have here hold how if in into is it its just keep kept last least less little make
     many may more most much must need next no nobody not nothing now of off on one only or other our out
@@ -33,7 +33,8 @@ PLAIN = """
 """
 # The same of pairs that hold a function word, in names: `share_of_step`.
 PLAIN_IN_NAMES = """
-    a device; add to; as one; device at; end of; every layer; in order; of step; of two; per rank; power of;
+    a device; add to; as one; device at; end of; every layer; in order; of step; of two; per rank; per second; power
+    of;
     ring all; shape of; share of; state bytes
 """
 EMPHASIS = """
