@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
+    from dlsys.data_parallel.comparison import data_or_model, even_tokens
     from dlsys.data_parallel.compression import Int8, LowRank, TopK
     from dlsys.data_parallel.draw import (
         draw_batch_tradeoff,

@@ -1,0 +1,142 @@
+"""The glossary has the words that the pages use: found on the pages, and not on a typed list."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter, defaultdict
+from functools import cache
+
+import pytest
+
+from tests.book.test_chapters import CHAPTERS, WITH_MORE, cells, descriptions, glossary_terms, prose
+from tests.book.test_notation import MODULES, public
+from tests.contents import SLUGS
+
+# With one of these no pair of words is a term.
+FUNCTION_WORDS = """
+    a about across after again all also among an and another any anybody are as assume at be because before between both
+    but by can come compute could do does down each eight even every everybody far few five for four from
+    get go had half has have here hold how if in into is it its just keep kept last least less little make
+    many may more most much must need next no nobody not nothing now of off on one only or other our out
+    over own pass per read same say second send seven several should show since six so some stay still such
+    take ten than that the their them then there they this three through throw to too two under until up
+    very was way we what when where whether which while who whose whole why will with within without word
+    work would you your
+"""
+# Pairs that pages share, and that mean what their words mean: a new pair is put here, or explained.
+PLAIN = """
+    billion parameters; bit weights; count bytes; data parallel; data sheets; drift apart; first layer; first
+    stage; first step; gantt chart; gpt small; larger batch; line chart; logarithmic axis; matrix products;
+    page prints; plain gradient; products wait; random numbers; rank adds; real processes; simulated ranks;
+    small gpt; square root; tensor parallel; training run; true gradient; twelve stages; upper left
+"""
+# The same of pairs that hold a function word, in names: `share_of_step`.
+PLAIN_IN_NAMES = """
+    a device; add to; as one; device at; end of; every layer; in order; of step; of two; per rank; per second; power
+    of;
+    ring all; shape of; share of; state bytes
+"""
+EMPHASIS = """
+    additive; composition; every; first by columns, then by rows; gradients; linear; many devices; one;
+    hierarchical; one-rank; rows; samples need not meet in one pass; summed over the ranks; weights
+"""
+
+
+def words(text):
+    """Words in small letters, without a plural's s; the parts of a hyphenated word stand alone."""
+    found = re.findall(r"[a-z]+", text.lower())
+    return tuple(re.sub(r"(?<=[a-rt-z]{2})s$", "", re.sub(r"(?<=ch|ss)es$", "", w)) for w in found)
+
+
+def listed(text):
+    return {words(item) for item in text.split(";")}
+
+
+@cache
+def explained():
+    """The terms of the glossary, and every pair of words within one."""
+    terms = [words(term) for term in glossary_terms()]
+    return {*terms, *(term[i : i + 2] for term in terms for i in range(len(term) - 1))}
+
+
+@cache
+def spoken():
+    """What is said on each page: prose, captions, alternative texts, and the table of notation."""
+    said = {path.stem: "\n\n".join([prose(path), *descriptions(path)]) for path in WITH_MORE}
+    return said | {"notation": (CHAPTERS / "notation.md").read_text("utf-8")}
+
+
+def shared_pairs(said):
+    """Pairs of words that are on three pages and said four times, or on two and said six times."""
+    pages, times, plain = defaultdict(set), Counter(), set(words(FUNCTION_WORDS))
+    for page, text in said.items():
+        for clause in re.split(r"[^\w\s'-]|\n\n", text):
+            found = words(clause)
+            for pair in itertools.pairwise(found):
+                if not plain & set(pair) and min(map(len, pair)) > 2:
+                    pages[pair].add(page)
+                    times[pair] += 1
+    often = {2: 6, 3: 4}
+    return {
+        pair for pair, on in pages.items() if len(on) > 1 and times[pair] >= often.get(len(on), 0)
+    }
+
+
+def test_every_pair_of_words_that_pages_share_is_in_the_glossary_or_plain():
+    unexplained = shared_pairs(spoken()) - explained() - listed(PLAIN)
+    assert sorted(map(" ".join, unexplained)) == [], (
+        "explain each in the glossary, or call it plain"
+    )
+
+
+def test_a_pair_on_three_pages_is_found_and_one_with_a_function_word_is_not():
+    said = dict.fromkeys("abc", "The residual streams of a layer.\n\nStream") | {
+        "a": "A residual stream. " * 2
+    }
+    assert shared_pairs(said) == {("residual", "stream")}
+    assert shared_pairs(dict.fromkeys("ab", "A loss scale. " * 2)) == set()
+    assert shared_pairs(dict.fromkeys("ab", "A loss scale. " * 3)) == {("loss", "scale")}
+
+
+def inline_bold(path):
+    """Words in bold within a sentence: what a page defines there."""
+    text = "\n\n".join(cell.source for cell in cells(path, "markdown"))
+    text = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
+    return {b.strip(" .") for b in re.findall(r"(?<=[\w,;:)] )\*\*([^*\n\"]{2,40})\*\*", text)}
+
+
+@pytest.mark.parametrize("path", WITH_MORE, ids=lambda p: p.stem)
+def test_a_word_that_a_page_defines_in_bold_is_in_the_glossary(path):
+    bold = {words(bold) for bold in inline_bold(path)}
+    assert sorted(map(" ".join, bold - explained() - listed(EMPHASIS))) == []
+
+
+def names():
+    """What mechanisms call their public things and their fields, cut into words."""
+    for slug in SLUGS:
+        for name, thing in public(MODULES[slug]).items():
+            parts = [name, *(vars(thing) if isinstance(thing, type) else [])]
+            yield from (re.sub(r"(?<=[a-z])(?=[A-Z])", "_", part) for part in parts)
+
+
+def test_two_words_of_a_name_that_pages_share_are_in_the_glossary_or_plain():
+    """`peak_in_flight` holds "in flight": words that the code, too, takes for one."""
+    pairs = {w[i : i + 2] for w in map(words, map(spaced, names())) for i in range(len(w) - 1)}
+    flat = {page: f" {' '.join(words(text))} " for page, text in spoken().items()}
+    used = {p for p in pairs if sum(f" {' '.join(p)} " in text for text in flat.values()) > 2}
+    assert sorted(map(" ".join, used - explained() - listed(PLAIN) - listed(PLAIN_IN_NAMES))) == []
+
+
+def spaced(name):
+    return name.replace("_", " ")
+
+
+def test_a_kind_of_parallelism_is_in_the_glossary():
+    kinds = {
+        words(kind)
+        for text in spoken().values()
+        for kind in re.findall(r"\b[A-Za-z]+ parallelism", text)
+        if words(kind)[0] not in words(FUNCTION_WORDS)
+    }
+    assert kinds - explained() - {("naive", "parallelism")} == set()

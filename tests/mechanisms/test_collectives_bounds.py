@@ -1,0 +1,141 @@
+"""No plan of the catalogue sends less than any plan must, and those that are said to send least do.
+
+The bounds follow from what a kind leaves where, and the counts from the transfers themselves: no
+formula of `price` is asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+
+from dlsys.collectives import plan_for, ring_broadcast
+from dlsys.collectives.choose import FLAT, TWO_LEVEL
+from dlsys.hardware import DEVICES, LINKS, Cluster, Link
+from dlsys.pipeline_parallel import gpipe
+
+NAMED = [(kind, name) for kind, builders in FLAT.items() for name in builders]
+NODES = [(1, 4), (2, 3), (3, 2), (4, 4)]
+LEAST = {  # all that send the least, on any number of ranks
+    *[(kind, name) for kind in ("all_gather", "reduce_scatter") for name in ("ring",)],
+    *[(kind, "bidirectional") for kind in ("all_gather", "reduce_scatter", "all_reduce")],
+    ("all_reduce", "ring"),
+    ("all_to_all", "pairwise"),
+    ("broadcast", "ring"),
+    ("reduce", "ring"),
+    ("reduce", "naive"),
+    ("reduce", "tree"),
+    ("scatter", "naive"),
+    ("scatter", "tree"),
+    ("gather", "naive"),
+}
+LEAST_AT_POWERS_OF_TWO = {
+    ("all_reduce", "halving_doubling"),
+    ("reduce_scatter", "halving"),
+    ("all_gather", "doubling"),
+}
+
+
+def counted(plan):
+    """Buffers that the busiest ranks send and receive, and all together: sums over the transfers."""
+    sent, received = Counter(), Counter()
+    held = plan.ranks if plan.kind == "all_to_all" else plan.chunks  # chunks of a rank's buffer
+    for transfers in plan.rounds:
+        for transfer in transfers:
+            share = Fraction(transfer.stop - transfer.first, held)
+            sent[transfer.src] += share
+            received[transfer.dst] += share
+    return max(sent.values(), default=0), max(received.values(), default=0), sum(sent.values())
+
+
+def least(kind, n):
+    """The fewest buffers that some rank must send, that some rank must receive, and in all.
+
+    Where only ranks add: each element of an all-reduce travels to the first complete sum from n-1
+    others and from there to n-1 others. A rank of an all-to-all keeps its own block alone. Of
+    rooted kinds the root sends (or gets) what others end (or begin) with.
+    """
+    rest = Fraction(n - 1, n)
+    whole = 1 if n > 1 else 0
+    return {
+        "all_reduce": (2 * rest, 2 * rest, 2 * (n - 1)),
+        "reduce_scatter": (rest, rest, n - 1),
+        "all_gather": (rest, rest, n - 1),
+        "all_to_all": (rest, rest, n - 1),
+        "broadcast": (whole, whole, n - 1),
+        "reduce": (whole, whole, n - 1),
+        "scatter": (rest, Fraction(whole, n), rest),
+        "gather": (Fraction(whole, n), rest, rest),
+    }[kind]
+
+
+def plans(kind, name):
+    for n in range(1, 18):
+        yield n, plan_for(kind, n, name)
+
+
+@pytest.mark.parametrize(("kind", "name"), NAMED)
+def test_no_plan_of_the_catalogue_moves_less_than_any_plan_must(kind, name):
+    for n, plan in plans(kind, name):
+        for found, bound in zip(counted(plan), least(kind, n), strict=True):
+            assert found >= bound, (n, found, bound)
+
+
+@pytest.mark.parametrize(("nodes", "devices"), NODES)
+@pytest.mark.parametrize("kind", TWO_LEVEL)
+def test_no_hierarchical_plan_moves_less_than_any_plan_must(kind, nodes, devices):
+    plan = TWO_LEVEL[kind](nodes, devices)
+    for found, bound in zip(counted(plan), least(kind, nodes * devices), strict=True):
+        assert found >= bound
+
+
+@pytest.mark.parametrize(("kind", "name"), NAMED)
+def test_exactly_those_plans_send_the_least_that_are_said_to(kind, name):
+    for n, plan in plans(kind, name):
+        attained = counted(plan)[0] == least(kind, n)[0]
+        power_of_two = n & (n - 1) == 0
+        if (kind, name) in LEAST or ((kind, name) in LEAST_AT_POWERS_OF_TWO and power_of_two):
+            assert attained, n
+        elif n > 4:
+            assert not attained, n
+
+
+@pytest.mark.parametrize(("kind", "name"), NAMED)
+@pytest.mark.parametrize("link", [LINKS["nvlink4"], LINKS["ethernet-100g"]])
+def test_no_price_on_a_link_is_below_what_its_busiest_port_takes(kind, name, link):
+    """A port carries one message at a time: its bytes, and one latency at least."""
+    for n, plan in plans(kind, name):
+        busiest = max(least(kind, n)[:2])
+        bound = float(busiest) * 1e9 / link.bandwidth + (link.latency if n > 1 else 0)
+        assert plan.price(1e9, link).seconds >= bound * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(("nodes", "devices"), NODES[1:])
+def test_no_all_reduce_crosses_nodes_faster_than_what_a_node_must_send(nodes, devices):
+    """A node is as one rank of a smaller all-reduce, and its cards share what it must send."""
+    nvlink, network = LINKS["nvlink4"], Link("network", 0.0, 50e9)
+    cluster = Cluster(DEVICES["h100-sxm"], nodes, devices, nvlink, network)
+    flat = [plan_for("all_reduce", cluster.size, name) for name in FLAT["all_reduce"]]
+    node = float(least("all_reduce", nodes)[0]) * 1e9 / (devices * network.bandwidth)
+    for plan in [*flat, TWO_LEVEL["all_reduce"](nodes, devices)]:
+        assert plan.price(1e9, cluster).seconds >= node
+
+
+def test_a_ring_broadcast_takes_as_many_rounds_as_a_pipeline_takes_slots():
+    """Hops are stages and chunks micro-batches: one slot for each chunk, and p - 1 more to fill."""
+    for stages in range(1, 9):
+        broadcast = ring_broadcast(stages + 1)
+        forward = gpipe(stages, broadcast.chunks).price(1.0, 0.0).makespan
+        assert len(broadcast.rounds) == forward
+
+
+def test_a_rank_is_reached_no_sooner_than_doubling_allows():
+    """With one partner a round: after k rounds at most 2^k ranks have heard of a rank's buffer."""
+    one_partner = {"ring", "tree", "halving", "doubling", "halving_doubling", "recursive_doubling"}
+    for kind, name in NAMED:
+        if name in one_partner and kind not in ("reduce", "gather", "scatter"):
+            for n, plan in plans(kind, name):
+                assert len(plan.rounds) >= math.ceil(math.log2(n))
