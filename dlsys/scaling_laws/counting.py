@@ -1,0 +1,65 @@
+"""What counts as a parameter: why Kaplan's optimum grows with C^0.73, and Chinchilla's with C^0.5.
+
+Kaplan et al. count N and C = 6 N D without embeddings, which are most of a small model. Of models
+of one shape N without them grows with the cube of the width, and the embeddings with the width
+itself: all parameters are N + omega N^(1/3). Source: Pearce and Song 2024 (arXiv 2406.12907).
+"""
+
+from __future__ import annotations
+
+import math
+
+from dlsys.annotated import checked
+from dlsys.checks import at_least, count, positive, refuse
+from dlsys.scaling_laws.plan import FLOPS, Allocation, ChinchillaLaw
+
+OMEGA = 47491.0
+"""Fitted there to the models of Hoffmann et al. 2022 (a vocabulary of 32,000)."""
+
+
+def with_embeddings(N: float, omega: float = OMEGA) -> float:
+    """All parameters of a model that has N without embeddings: N + omega N^(1/3)."""
+    at_least("N", N, 1)
+    at_least("omega", omega, 0)
+    return N + omega * N ** (1 / 3)
+
+
+@checked
+def optimum_without_embeddings(law: ChinchillaLaw, N: float, omega: float = OMEGA) -> Allocation:
+    """The run for which N, without embeddings, is optimal where C counts no embeddings, either.
+
+    `law` counts all parameters, T = N + omega N^(1/3). On a budget of 6 N D its loss is lowest
+    where alpha A / T^alpha x d ln T / d ln N = beta B / D^beta.
+    """
+    total = with_embeddings(N, omega)
+    slope = (N + omega / 3 * N ** (1 / 3)) / total
+    share = law.alpha * law.A * total**-law.alpha * slope
+    exponent = (math.log(law.beta * law.B) - math.log(share)) / law.beta if share else math.inf
+    if not -700 < exponent < 700:
+        refuse("N", N, "one whose optimal tokens are a number that can be held")
+    return Allocation(N, math.exp(exponent))
+
+
+@checked
+def apparent_exponent(
+    law: ChinchillaLaw, smallest: float, largest: float, omega: float = OMEGA, points: int = 20
+) -> float:
+    """The a of N* ~ C^a that a study without embeddings finds, of models from one size to another.
+
+    The slope of a line through ln N over ln(6 N D) of optimal runs, N in equal ratios.
+    """
+    points = count("points", points, 2, 10_000)
+    positive("smallest", smallest)
+    positive("largest", largest)
+    if largest <= smallest:
+        refuse("largest", largest, f"above smallest, {smallest:.6g}")
+    ratio = (largest / smallest) ** (1 / (points - 1))
+    sizes = [max(1.0, smallest) * ratio**k for k in range(points)]
+    runs = [optimum_without_embeddings(law, size, omega) for size in sizes]
+    x = [math.log(FLOPS) + math.log(run.N) + math.log(run.D) for run in runs]
+    y = [math.log(run.N) for run in runs]
+    middle = sum(x) / points
+    spread = sum((each - middle) ** 2 for each in x)
+    if not spread > 1e-12:
+        refuse("largest", largest, "further above smallest, for a slope between them")
+    return sum((each - middle) * size for each, size in zip(x, y, strict=True)) / spread
