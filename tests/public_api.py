@@ -33,6 +33,7 @@ from dlsys import (
     recomputation,
     resilience,
     roofline,
+    scaling_laws,
     tensor_parallel,
     training_loop,
     world,
@@ -878,6 +879,42 @@ ROOFS: dict[str, dict[str, Any]] = {
     "roofline.waterfall": {"peak": 2.0, "levels": {"idle": 1.0}, "measured": ["idle"]},
 }
 ARGUMENTS |= ROOFS
+LAW = scaling_laws.PUBLISHED["hoffmann-2022"].law
+RUNS = scaling_laws.isoflop_runs(LAW, [1e19, 1e20], 4)
+SCALING: dict[str, dict[str, Any]] = {
+    "scaling_laws.*": {
+        **{"law": LAW, "N": 1e9, "D": 2e10, "flops": 1e22, "loss": 2.5, "unique": 1e10},
+        **{"A": 400.0, "B": 400.0, "E": 1.7, "alpha": 0.34, "beta": 0.3},
+        **{"dollars": 1e6, "dollars_per_hour": 2.0, "peak_flops": 1e15, "utilization": 0.4},
+        **{"factor": 2.0, "served": 1e12, "budgets": [1e19, 1e20], "smallest": 1e6},
+        **{"largest": 1e9, "x": [1.0, 2.0, 3.0], "y": [2.0, 1.0, 2.0], "k": 2.0},
+        **{"shortest": 1e9, "longest": 1e10, "tokens": [1e9], "worths": [0.5]},
+        **{"function": lambda x: (x - 2) ** 2, "low": 1.0, "high": 3.0, "values": [1.0, 2.0]},
+    },
+    "scaling_laws.DataConstrainedLaw": {"unique": 1e10, "law": LAW},
+    "scaling_laws.Frontier": {"coefficient": 0.1, "exponent": 0.5},
+    "scaling_laws.KaplanLaw": {"N_c": 6e13, "D_c": 2e13, "alpha_N": 0.08, "alpha_D": 0.1},
+    "scaling_laws.bootstrap": {**RUNS._asdict(), "resamples": 2},
+    "scaling_laws.cost": RUNS._asdict(),
+    "scaling_laws.curve_runs": {"sizes": [1e8, 1e9]},
+    "scaling_laws.draw_constants": {"groups": {"one": [LAW]}},
+    "scaling_laws.draw_isoflop": {"N": RUNS.N, "flops": RUNS.flops, "loss": RUNS.loss},
+    "scaling_laws.draw_frontiers": {
+        **{"laws": {"one": scaling_laws.PUBLISHED["hoffmann-2022"]}, "low": 1e20, "high": 1e24}
+    },
+    "scaling_laws.draw_predicted": {"groups": {"all": tuple(RUNS)}},
+    "scaling_laws.draw_rates": {"panels": {"standard": {"16": {0.01: 2.0, 0.02: 1.9}}}},
+    "scaling_laws.draw_wasted": {"laws": {"one": LAW}},
+    "scaling_laws.envelope": {
+        name: [*column]
+        for runs in [scaling_laws.curve_runs(LAW, [1e8, 3e8, 1e9, 3e9], 1e9, 1e12, 8)]
+        for name, column in (("N", runs.N), ("flops", runs.flops), ("loss", runs.loss))
+    },
+    "scaling_laws.fit": RUNS._asdict(),
+    "scaling_laws.fit_quality": {"N": [1e9], "D": [2e10], "clean": [0.5], "loss": [2.7]},
+    "scaling_laws.isoflop": {"N": RUNS.N, "flops": RUNS.flops, "loss": RUNS.loss},
+}
+ARGUMENTS |= SCALING
 # What is called in another way than by its name.
 INSTEAD: dict[str, Callable[..., Any]] = {
     f"world.{name}": unlaunched(getattr(world, name))
@@ -972,6 +1009,12 @@ OBJECTS: dict[str, Any] = {
     "roofline.Step": roofline.Step((WORK,)),
     "roofline.Timed": roofline.Timed(WORK, 1.0),
     "roofline.Trace": TRACE,
+    "scaling_laws.ChinchillaLaw": LAW,
+    "scaling_laws.DataConstrainedLaw": scaling_laws.DataConstrainedLaw(LAW, 1e10),
+    "scaling_laws.Frontier": scaling_laws.Frontier(0.1, 0.5),
+    "scaling_laws.KaplanLaw": scaling_laws.PUBLISHED["kaplan-2020"].law,
+    "scaling_laws.Purchase": scaling_laws.purchase(LAW, 1e6, 2.0, 1e15, 0.4),
+    "scaling_laws.QualityLaw": scaling_laws.QualityLaw(LAW, 2.0),
     "transformer.TransformerSpec": TINY,
     "pipeline_parallel.Pipeline": of_part(pipeline_parallel.Pipeline),
     "tensor_parallel.ColumnParallelLinear": of_part(tensor_parallel.ColumnParallelLinear),
@@ -1049,6 +1092,9 @@ NOT_CALLED = {
             *("roofline.Profile", "roofline.Stair", "roofline.Tiled", "roofline.UnderRoof"),
             *("roofline.Event", "roofline.Tile"),
             *("roofline.Measurements", "roofline.Rung", "roofline.Timed"),
+            *("scaling_laws.Allocation", "scaling_laws.Approach", "scaling_laws.Lifetime"),
+            *("scaling_laws.Overtraining", "scaling_laws.Parabola", "scaling_laws.Published"),
+            *("scaling_laws.Purchase", "scaling_laws.Runs", "scaling_laws.TableRow"),
             *("training_loop.Extremes", "training_loop.Record"),
             *("world.CallRecord", "world.Fit", "world.Message", "world.Run", "world.Span"),
             *("world.Timeline", "world.TorchCommunicator", "world.Traffic"),

@@ -18,6 +18,16 @@ if TYPE_CHECKING:
         optimum_without_embeddings,
         with_embeddings,
     )
+    from dlsys.scaling_laws.draw import (
+        draw_constants,
+        draw_frontiers,
+        draw_isoflop,
+        draw_predicted,
+        draw_rates,
+        draw_surface,
+        draw_wasted,
+    )
+    from dlsys.scaling_laws.explorer import explore
     from dlsys.scaling_laws.fitting import bootstrap, cost, fit, interval
     from dlsys.scaling_laws.optimum import lowest
     from dlsys.scaling_laws.plan import Allocation, ChinchillaLaw, Frontier, KaplanLaw

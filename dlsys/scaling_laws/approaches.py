@@ -96,12 +96,12 @@ def envelope(
     N: Sequence[float],
     flops: Sequence[float],
     loss: Sequence[float],
-    budgets: int = 100,
+    points: int = 100,
 ) -> Approach:
     """Approach 1: of the curves of all sizes, which is lowest at each of many budgets.
 
     - N, flops, loss: a row for each point of each curve; curves are told by their N.
-    - budgets: in how many equal ratios the range of FLOPs is cut in which two curves or more lie.
+    - points: how many budgets are looked at, in equal ratios from the least FLOPs to the most.
 
     Between points of a curve ln loss is straight over ln FLOPs. Budgets at which the smallest or
     the largest size of all is lowest are left out: there the optimum lies beyond what was trained.
@@ -109,11 +109,11 @@ def envelope(
     size, spent = above_zero("N", N, 6), above_zero("flops", flops, 6)
     height = above_zero("loss", loss, 6)
     alike(N=size, flops=spent, loss=height)
-    budgets = count("budgets", budgets, 2, 10_000)
+    points = count("points", points, 2, 10_000)
     known = np.unique(size)
     if len(known) < 3:
         refuse("N", N, "the sizes of at least three curves")
-    at = np.geomspace(spent.min(), spent.max(), budgets)
+    at = np.geomspace(spent.min(), spent.max(), points)
     heights = np.stack([_curve(at, spent[size == n], height[size == n]) for n in known])
     lowest = heights.argmin(0)
     inside = np.isfinite(heights).any(0) & (lowest > 0) & (lowest < len(known) - 1)

@@ -9,7 +9,7 @@ import math
 from typing import NamedTuple, Protocol
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, positive, refuse
+from dlsys.checks import at_least, count, positive, refuse
 from dlsys.scaling_laws.optimum import lowest
 from dlsys.scaling_laws.plan import FLOPS, Allocation, ChinchillaLaw
 from dlsys.units import HOUR
@@ -138,7 +138,10 @@ def lifetime_optimal(law: ChinchillaLaw, loss: float, served: float) -> Lifetime
     optimal without inference. Source: Sardana et al. 2024 (arXiv 2401.00448), equations 2 and 3.
     """
     at_least("served", served, 0)
-    high = math.log(law.optimal(law.flops_for(loss)).N)
+    best = law.optimal(law.flops_for(loss))
+    if min(best) < 1 or law.smallest(loss) < 1:
+        refuse("loss", loss, "lower: one parameter on one token has it already")
+    high = math.log(best.N)
     low = math.log(law.smallest(loss))
     for _ in range(100):
         middle = (low + high) / 2
@@ -175,8 +178,7 @@ class Purchase(NamedTuple):
 
     def days(self, devices: int) -> float:
         """Of wall-clock time on so many devices."""
-        positive("devices", devices)
-        return self.device_hours / devices / 24
+        return self.device_hours / count("devices", devices) / 24
 
 
 @checked
