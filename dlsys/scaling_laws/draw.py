@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from dlsys.annotated import checked
 from dlsys.checks import positive, refuse, some
@@ -49,8 +50,15 @@ def _surface(axes: Axes, law: ChinchillaLaw | DataConstrainedLaw, budgets: Seque
     sizes = np.geomspace(best[0].N / span, best[-1].N * span, 50)
     tokens = np.geomspace(best[0].D / span, best[-1].D * span, 50)
     losses = [[law.loss(max(1, N), max(1, D)) for N in sizes.tolist()] for D in tokens.tolist()]
-    levels = axes.contour(sizes, tokens, losses, levels=14, colors=MUTED, linewidths=0.7)
-    axes.clabel(levels, fontsize="x-small", fmt="%.2f")
+    heights = np.array(losses)
+    # A level that no point reaches would be a line without points.
+    levels = [
+        level
+        for level in MaxNLocator(14).tick_values(heights.min(), heights.max())
+        if heights.min() < level < heights.max()
+    ]
+    lines = axes.contour(sizes, tokens, heights, levels=levels, colors=MUTED, linewidths=0.7)
+    axes.clabel(lines, fontsize="x-small", fmt="%.2f")
     for budget in budgets:
         line = [budget / FLOPS / N for N in sizes.tolist()]
         axes.plot(sizes, line, color="#0072B2", linewidth=1.2, linestyle="--")
