@@ -85,7 +85,7 @@ def hoffmann_like(law: ChinchillaLaw, bad: int = 5, noise: float = 0.005, seed: 
     """240 runs of the sizes and budgets of Hoffmann et al.'s figure 4, and `bad` ones at the end.
 
     The good: 44 million to 16 billion parameters on 6e18 to 3e21 FLOPs. The bad: large models
-    that have seen so few tokens that the law does not hold yet, and their loss lies 15 to 40 %
+    that have seen so few tokens that the law does not hold yet, and their loss lies 8 to 24 %
     above it.
     """
     bad = count("bad", bad, 0, 1000)
@@ -100,7 +100,7 @@ def hoffmann_like(law: ChinchillaLaw, bad: int = 5, noise: float = 0.005, seed: 
     few = [(math.exp(stream.uniform(math.log(1e9), math.log(8e9))), 0.1) for _ in range(bad)]
     worse = [(N, N * ratio) for N, ratio in few]
     raised = [
-        law.loss(N, max(1.0, D)) * (1.15 + 0.25 * k / max(1, bad - 1))
+        law.loss(N, max(1.0, D)) * (1.08 + 0.16 * k / max(1, bad - 1))
         for k, (N, D) in enumerate(worse)
     ]
     return Runs(

@@ -129,7 +129,7 @@ def test_five_bad_points_of_245_move_b_many_times_and_what_it_stands_for_hardly(
 
 def test_plain_squares_are_moved_further_than_hubers_loss():
     moved = {delta: fit(*ALL, delta).beta - fit(*GOOD, delta).beta for delta in (1e-3, 10.0)}
-    assert moved[10.0] > 1.5 * moved[1e-3] > 0
+    assert moved[10.0] > 1.3 * moved[1e-3] > 0
 
 
 def test_the_bad_points_are_those_of_the_highest_loss_and_fewest_tokens():
