@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -21,9 +21,6 @@ from dlsys.scaling_laws.plan import FLOPS, Allocation, ChinchillaLaw
 from dlsys.scaling_laws.price import compute_wasted, compute_wasted_near
 from dlsys.scaling_laws.published import Published
 from dlsys.scaling_laws.repetition import DataConstrainedLaw
-
-if TYPE_CHECKING:
-    from dlsys.scaling_laws.explorer import Choice
 
 
 @checked
@@ -222,8 +219,8 @@ def draw_rates(panels: Mapping[str, Mapping[str, Mapping[float, float]]]) -> Fig
     return figure
 
 
-def draw_choice(choice: Choice) -> Figure:
-    """An explorer's budget, model by model, and the surface of its law."""
+def draw_choice(choice: Any) -> Figure:
+    """An explorer's budget, model by model, and the surface of its law; choice: its Choice."""
     figure, (left, right) = closed_figure(9, 4.2, 1, 2)
     rows, row, best = choice.rows(), choice.row(), choice.optimum()
     left.plot([r.N for r in rows], [r.loss for r in rows], color="#0072B2", label="on the budget")
