@@ -54,6 +54,7 @@ ENERGY = memory_wall.energy(3600.0, 8, 500.0, pue=1.1)
 UNITS = {"a": 8, "b": 16}
 MODEL = GPT(TINY)
 STEPS = zero.step_plan(3, UNITS, 4)
+SHORT = scaling_laws.Run(1, 8, 128, 0.01, 128)
 CHAIN, SEGMENTS = recomputation.uniform(4), recomputation.segments(4, 2)
 ALONE = pipeline_parallel.gpipe(1, 2)
 TOKENS = torch.zeros(2, 4, dtype=torch.long)
@@ -458,6 +459,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "recomputation.stage_layers": {"stages": 2, "micro_batches": 4},
     "recomputation.uniform": {"layer": CHAIN.layers[0]},
     "recomputation.width_to_offload": {"bandwidth": 1e9},
+    "scaling_laws.Run": {"layers": 1, "tokens": 128, "learning_rate": 0.01, "unique": 128},
+    "scaling_laws.Row": {"run": SHORT, "non_embedding": 10, "loss": 4.0},
+    "scaling_laws.Sweep*": {"rows": [], "held_out": 64, "sha256": "0"},
+    "scaling_laws.Sweep.of": {"kind": "seed"},
+    "scaling_laws.[it]*": {"run": SHORT},
     "tensor_parallel.Collective.*": {},
     "tensor_parallel.Layout.recut": {"name": "norm.weight"},
     "tensor_parallel.Layout.times": {"parameter": LAYOUT.parameters[0]},
