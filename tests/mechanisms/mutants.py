@@ -41,6 +41,7 @@ MORE = {  # what else has formulas, by slug
     "precision": ("block_formats.py", "number_line.py", "recipe.py"),
     "recomputation": ("chain.py", "fitting.py", "keeping.py", "lifetimes.py", "scaling.py"),
     "resilience": ("boxes.py", "failures.py", "scaling.py"),
+    "scaling_laws": ("counting.py", "optimum.py", "quality.py", "repetition.py"),
     "zero": ("flat.py", "scaling.py"),
 }
 READ = ("LICENSE", "chapters/memory_wall.md")  # texts on which tests train
