@@ -221,25 +221,21 @@ def _minimise(points: Array, runs: _Runs, weights: Array, delta: float) -> tuple
 
 
 def _bfgs(points: Array, runs: _Runs, weights: Array, delta: float) -> tuple[Array, Array]:
-    """BFGS on all rows at once; a row is done when two steps in a row have gained it next to
-    nothing, the second of them downhill, with all it knew of the curvature forgotten."""
-    points, identity = points.copy(), np.eye(points.shape[1])
+    """BFGS on all rows at once; a row is done when a step has gained it next to nothing."""
+    points = points.copy()
     value, gradient = _value(points, runs, weights, delta)
-    inverse = np.tile(identity, (len(points), 1, 1))
-    stalled = np.zeros(len(points), dtype=int)
+    inverse = np.tile(np.eye(points.shape[1]), (len(points), 1, 1))
+    on = np.arange(len(points))
     for _ in range(STEPS):
-        on = np.flatnonzero(stalled < 2)
-        if not len(on):
-            break
         mine = weights[on] if len(weights) > 1 else weights
         old = points[on], value[on], gradient[on]
         way = _downhill(inverse, on, old[2])
         new = _shortened(*old, way, runs, mine, delta)
-        gained = old[1] - new[1] > GAIN * old[1]
-        stalled[on] = np.where(gained, 0, stalled[on] + 1)
         _learn(inverse, on, new[0] - old[0], new[2] - old[2])
-        inverse[on[~gained]] = identity
         points[on], value[on], gradient[on] = new
+        on = on[old[1] - new[1] > GAIN * old[1]]
+        if not len(on):
+            break
     return points, value
 
 
