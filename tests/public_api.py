@@ -460,7 +460,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "recomputation.uniform": {"layer": CHAIN.layers[0]},
     "recomputation.width_to_offload": {"bandwidth": 1e9},
     "scaling_laws.Run": {"layers": 1, "tokens": 128, "learning_rate": 0.01, "unique": 128},
-    "scaling_laws.Row": {"run": SHORT, "non_embedding": 10, "loss": 4.0},
+    "scaling_laws.Row": {"kind": "seed", "run": SHORT, "non_embedding": 10, "loss": 4.0},
     "scaling_laws.Sweep*": {"rows": [], "held_out": 64, "sha256": "0"},
     "scaling_laws.Sweep.of": {"kind": "seed"},
     "scaling_laws.[it]*": {"run": SHORT},
@@ -1109,6 +1109,7 @@ NOT_CALLED = {
 # Text that may be anything.
 FREE = {
     "units.Catalogue.kind",
+    "scaling_laws.Sweep.sha256",
     "training_loop.byte_tokens.text",
     "training_loop.draw_losses.up",
     "training_loop.learn_text.text",
