@@ -922,6 +922,7 @@ METER.steps = 1
 OBJECTS: dict[str, Any] = {
     "data_parallel.NoiseMeter": METER,
     "collectives.Plan": collectives.ring_all_reduce(1),
+    "scaling_laws.Sweep": scaling_laws.tiny_sweep(),
     "data_parallel.BatchTradeoff": data_parallel.BatchTradeoff(1e3, 1e6),
     "data_parallel.BucketPlan": BUCKETS,
     "data_parallel.Int8": data_parallel.Int8(),
