@@ -84,7 +84,7 @@ def corrupted() -> Iterator[Run]:
 def transfer() -> Iterator[Run]:
     for hidden in (16, 32, 64, 128):
         for parametrization in ("standard", "mup"):
-            for rate in (0.005, 0.01, 0.02, 0.04, 0.08):
+            for rate in (0.005, 0.01, 0.02, 0.04, 0.08, 0.16):
                 settings = {"learning_rate": rate, "parametrization": parametrization}
                 yield run_of(hidden, SOME // 2, **settings)
 

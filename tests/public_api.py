@@ -893,7 +893,9 @@ SCALING: dict[str, dict[str, Any]] = {
         **{"function": lambda x: (x - 2) ** 2, "low": 1.0, "high": 3.0, "values": [1.0, 2.0]},
     },
     "scaling_laws.Run": {"layers": 1, "tokens": 128, "learning_rate": 0.01, "unique": 128},
-    "scaling_laws.Row": {"run": SHORT, "non_embedding": 10, "loss": 4.0},
+    "scaling_laws.Row": {
+        **{"kind": "seed", "run": SHORT, "parameters": 20, "non_embedding": 10, "flops": 99},
+    },
     "scaling_laws.Sweep*": {"tokens": 128, "rows": [], "held_out": 64, "sha256": "0"},
     "scaling_laws.Sweep.of": {"kind": "seed"},
     "scaling_laws.initialized": {"run": SHORT},
@@ -959,6 +961,7 @@ METER.steps = 1
 OBJECTS: dict[str, Any] = {
     "data_parallel.NoiseMeter": METER,
     "collectives.Plan": collectives.ring_all_reduce(1),
+    "scaling_laws.Sweep": scaling_laws.tiny_sweep(),
     "data_parallel.BatchTradeoff": data_parallel.BatchTradeoff(1e3, 1e6),
     "data_parallel.BucketPlan": BUCKETS,
     "data_parallel.Int8": data_parallel.Int8(),
@@ -1155,6 +1158,7 @@ NOT_CALLED = {
 # Text that may be anything.
 FREE = {
     "units.Catalogue.kind",
+    "scaling_laws.Sweep.sha256",
     "training_loop.byte_tokens.text",
     "training_loop.draw_losses.up",
     "training_loop.learn_text.text",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import lzma
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
@@ -16,6 +17,7 @@ from typing import Any
 
 from dlsys.annotated import checked
 from dlsys.checks import counts, fraction, positive, refuse, unknown, whole
+from dlsys.checks import text as check_text
 from dlsys.plain_data import plain_data
 from dlsys.transformer import TransformerSpec
 
@@ -63,8 +65,7 @@ class Run:
         positive("learning_rate", self.learning_rate)
         fraction("corrupted", self.corrupted)
         object.__setattr__(self, "seed", whole("seed", self.seed))
-        if self.parametrization not in PARAMETRIZATIONS:
-            raise ValueError(unknown("parametrization", self.parametrization, PARAMETRIZATIONS))
+        known("parametrization", self.parametrization, PARAMETRIZATIONS)
         for name in ("tokens", "unique"):
             if getattr(self, name) % STEP:
                 refuse(name, getattr(self, name), f"a multiple of the {STEP} tokens of a step")
@@ -107,6 +108,11 @@ class Row:
     flops: int
     loss: float
 
+    def __post_init__(self) -> None:
+        known("kind", self.kind, KINDS)
+        counts(self, "parameters", "non_embedding", "flops")
+        positive("loss", self.loss)
+
 
 @checked
 @plain_data
@@ -119,12 +125,21 @@ class Sweep:
     held_out: int
     sha256: str
 
+    def __post_init__(self) -> None:
+        counts(self, "tokens", "held_out")
+        check_text("sha256", self.sha256)
+
     @checked
     def of(self, kind: str) -> tuple[Row, ...]:
         """The rows of one kind; raises ValueError for none of `KINDS`."""
-        if kind not in KINDS:
-            raise ValueError(unknown("kind", kind, KINDS))
+        known("kind", kind, KINDS)
         return tuple(row for row in self.rows if row.kind == kind)
+
+
+def known(what: str, name: str, names: Sequence[str]) -> None:
+    """Check that `name` is one of these names."""
+    if name not in names:
+        raise ValueError(unknown(what, name, names))
 
 
 @cache

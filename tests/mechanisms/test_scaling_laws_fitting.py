@@ -25,6 +25,7 @@ from dlsys.scaling_laws import (
     interval,
     isoflop,
     isoflop_runs,
+    tiny_sweep,
 )
 
 HOFFMANN, BESIROGLU = (PUBLISHED[name].law for name in ("hoffmann-2022", "besiroglu-2024"))
@@ -136,6 +137,31 @@ def test_the_bad_points_are_those_of_the_highest_loss_and_fewest_tokens():
     least = sorted(range(245), key=lambda k: ALL.D[k] / ALL.N[k])[:5]
     assert sorted(least) == [240, 241, 242, 243, 244]
     assert hoffmann_like(BESIROGLU, bad=0, noise=0.004) == GOOD
+
+
+# -- real runs -----------------------------------------------------------------------------------
+
+
+def test_the_law_of_the_sweep_foretells_the_larger_run_that_was_held_back():
+    rows, (back,) = tiny_sweep().of("iso_flop"), tiny_sweep().of("held_back")
+    columns = zip(*[(row.parameters, row.run.tokens, row.loss) for row in rows], strict=True)
+    law = fit(*map(list, columns))
+    errors = [law.loss(row.parameters, row.run.tokens) / row.loss - 1 for row in rows]
+    assert max(map(abs, errors)) < 0.035
+    assert law.loss(back.parameters, back.run.tokens) == pytest.approx(back.loss, rel=0.03)
+    assert 0.3 < law.exponent < 0.65
+
+
+def test_of_two_tiny_models_on_as_many_tokens_the_larger_always_has_the_lower_loss():
+    rows = tiny_sweep().of("iso_flop")
+    pairs = [
+        (a, b)
+        for a in rows
+        for b in rows
+        if 1.5 * a.parameters < b.parameters and 0.97 < a.run.tokens / b.run.tokens < 1.03
+    ]
+    assert len(pairs) >= 10
+    assert all(b.loss < a.loss for a, b in pairs)
 
 
 # -- the bootstrap ---------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from tests.contents import ROOT
 
 SWEEP = tiny_sweep()
 SHORT = Run(2, 16, 4 * STEP, 0.02, 4 * STEP)
-BAND = 0.01  # nats: far more than another order of additions changes, less than another seed does
+BAND = 0.002  # nats: another order of additions changes 0.00001, another seed 0.02
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,6 @@ def quickest(kind, **wanted):
         ("iso_flop", {"hidden": 8}),
         ("corrupted", {"corrupted": 0.4}),
         ("transfer", {"parametrization": "mup", "hidden": 32, "learning_rate": 0.04}),
-        ("repeated", {"tokens": 2 * 59_904, "hidden": 16}),
     ],
 )
 def test_a_run_made_again_ends_with_the_loss_of_the_table(kind, wanted):
@@ -168,7 +167,7 @@ def trained(model, groups, multiplier=1.0, steps=12):
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
         loss.backward()
         adam.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     return losses
 
 
