@@ -44,7 +44,8 @@ MORE = {  # what else has formulas, by slug
     "scaling_laws": ("counting.py", "optimum.py", "quality.py", "repetition.py"),
     "zero": ("flat.py", "scaling.py"),
 }
-READ = ("LICENSE", "chapters/memory_wall.md")  # texts on which tests train
+# Texts on which tests train, and what the tests of scaling laws look up.
+READ = ("LICENSE", "chapters/memory_wall.md", "_toc.yml", "bench/scaling_sweep.py")
 QUICK = "MUTANTS_QUICK"  # set in the first round, which most mutants do not outlive
 NOTICED = {"killed", "timeout"}  # one that never ends is noticed, too
 SETTINGS = """
