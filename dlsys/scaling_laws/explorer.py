@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlsys.exploring import Choices, Explorer, option
@@ -91,7 +92,10 @@ class Choice(Choices):
         loss *= 1 + 1e-9
 
         def life(N: float) -> Lifetime:
-            return Lifetime(N, law.tokens(N, loss), served)
+            try:
+                return Lifetime(N, law.tokens(N, loss), served)
+            except ValueError:  # no number of epochs suffices
+                return Lifetime(N, math.inf, served)
 
         return life(lowest(lambda N: life(N).flops, law.law.smallest(loss), best.N))
 

@@ -8,11 +8,10 @@ Source: Muennighoff et al. 2023 (arXiv 2305.16264), equations 5 and 6, and secti
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, positive
+from dlsys.checks import at_least, positive, refuse
 from dlsys.plain_data import plain_data
 from dlsys.scaling_laws.plan import Allocation, ChinchillaLaw, sized
 from dlsys.scaling_laws.price import numeric_optimum
@@ -72,16 +71,17 @@ class DataConstrainedLaw:
         return self.law.loss(*self.effective(N, D))
 
     def tokens(self, N: float, loss: float) -> float:
-        """The tokens, epochs counted, on which N parameters reach `loss`; infinite where none do.
+        """The tokens, epochs counted, on which N parameters reach `loss`.
 
-        D = U (1 - R* ln(1 - (D'/U - 1) / R*)) for the D' that `law` asks of N'.
+        D = U (1 - R* ln(1 - (D'/U - 1) / R*)) for the D' that `law` asks of N'. Raises ValueError
+        where no number of epochs suffices.
         """
-        at_least("N", N, 1)
-        positive("loss", loss)
-        worth = self.effective(N, 1.0).N
-        if loss <= self.law.loss(worth, sys.float_info.max):
-            return math.inf
-        return _read(self.law.tokens(worth, loss), self.unique, self.R_D)
+        worth = self.law.tokens(self.effective(N, 1.0).N, loss)
+        repeated = max(0.0, worth / self.unique - 1) / self.R_D
+        if repeated >= 1:
+            never = f"higher: {N:.4g} parameters never reach it on {self.unique:.4g} unique tokens"
+            refuse("loss", loss, never)
+        return min(worth, self.unique) - self.unique * self.R_D * math.log1p(-repeated)
 
     def optimal(self, flops: float) -> Allocation:
         """The N and D, epochs counted, of the lowest loss with 6 N D = `flops`; searched for."""
@@ -92,11 +92,3 @@ def _saturated(amount: float, unique: float, R: float) -> float:
     if amount <= unique:
         return amount
     return unique * (1 - R * math.expm1((1 - amount / unique) / R))
-
-
-def _read(worth: float, unique: float, R: float) -> float:
-    """The inverse of `_saturated`: how many tokens are worth that many new ones."""
-    if worth <= unique:
-        return worth
-    left = (worth / unique - 1) / R
-    return unique * (1 - R * math.log1p(-left)) if left < 1 else math.inf
