@@ -88,7 +88,11 @@ BANK = {
     "parabola": [
         *in_place_of(
             "x = np.log(sizes)",
-            ("a parabola in N", "x = np.array(sizes)", "This is a parabola in N"),
+            (
+                "a parabola in N",
+                "x = np.array(sizes)\n    curved, slope, level = np.polyfit(x, losses, 2)\n    return -slope / (2 * curved), level - slope**2 / (4 * curved)\n    x = np.log(sizes)",
+                "This is a parabola in N",
+            ),
         ),
         *in_place_of(
             "return float(np.exp(at)), float(level - curved * at**2)",
@@ -119,11 +123,6 @@ BANK = {
         *in_place_of(
             "if curved < 1e-9:",
             ("downward", "if abs(curved) < 1e-9:", "opens downward"),
-            ("always none", "if True:", "Which of your conditions"),
-        ),
-        *in_place_of(
-            "at = -slope / (2 * curved)",
-            ("slope halved", "at = -slope / curved", "Which of your conditions"),
         ),
         *in_place_of(
             "return float(np.exp(log_k)), float(a)",
@@ -180,8 +179,8 @@ BANK = {
         ),
         *in_place_of(
             "total += off**2 / 2",
-            ("all by size", "total += off", "Of each run: the logarithm"),
-            ("no half", "total += off**2", "Of each run: the logarithm"),
+            ("all by size", "total += off", "and not by their size"),
+            ("no half", "total += off**2", "half of the square"),
         ),
         *in_place_of(
             "said = top + log(sum(exp(term - top) for term in terms))",
@@ -189,7 +188,7 @@ BANK = {
         ),
         *in_place_of(
             "top = max(terms)",
-            ("the first term out", "top = terms[0]", "logarithm of zero"),
+            ("the first term out", "top = terms[0]", "whichever of the three"),
         ),
         *in_place_of(
             "- beta * log(d), e]",
@@ -240,11 +239,10 @@ BANK = {
         *in_place_of(
             "return exp(low)",
             ("one more", "return 1 + exp(low)", "The constant is one less"),
-            ("the logarithm", "return low", "it grows with the constant"),
         ),
         *in_place_of(
             "if each(exp(middle)) < worth:",
-            ("always 0.6", "if each(exp(middle)) < 0.6:", "whatever was measured"),
+            ("always 0.6", "if each(exp(middle)) < 0.6:", "any number of epochs"),
         ),
         *then(
             EPOCHS,
@@ -496,10 +494,10 @@ BANK = {
     ],
     "advice": [
         *in_place_of(
-            "right = PUBLISHED[truth].law\n    N, _ = PUBLISHED[advice].law.optimal(flops)\n    return flops / right.flops_for(right.loss(N, flops / (6 * N)))",
+            "right = PUBLISHED[truth].law\n    N, _ = PUBLISHED[advice].law.optimal(flops)\n    return flops / right.flops_for(right.loss(N, flops / (6 * N)))\n    ### END SOLUTION\n\n\nspread = ...  # largest N over smallest\nsafest = ...  # a key of ADVISERS\npercent = ...  # more than needed, with the safest\nsame_size = ...  # FLOPs\n### BEGIN SOLUTION\nsizes = [PUBLISHED[key].law.optimal(5e23).N for key in ADVISERS]\nspread = max(sizes) / min(sizes)\n\n\ndef worst_of(advice):\n    return max(regret(truth, advice, 5e23) for truth in TRUTHS)\n\n\nsafest = min(ADVISERS, key=worst_of)\npercent = 100 * (worst_of(safest) - 1)",
             (
                 "changed places",
-                'right = PUBLISHED[advice].law\n    if truth == advice:\n        return 1.0\n    if advice == "deepseek-2024":\n        return regret_here(truth, advice, flops)\n    N, _ = PUBLISHED[truth].law.optimal(flops)\n    return flops / right.flops_for(right.loss(N, flops / (6 * N)))\n\n\ndef regret_here(truth, advice, flops):\n    right = PUBLISHED[truth].law\n    N, _ = PUBLISHED[advice].law.optimal(flops)\n    return flops / right.flops_for(right.loss(N, flops / (6 * N)))',
+                'right = PUBLISHED[advice].law\n    N, _ = PUBLISHED[truth].law.optimal(flops)\n    return flops / right.flops_for(right.loss(N, flops / (6 * N)))\n    ### END SOLUTION\n\n\nspread = ...  # largest N over smallest\nsafest = ...  # a key of ADVISERS\npercent = ...  # more than needed, with the safest\nsame_size = ...  # FLOPs\n### BEGIN SOLUTION\nsizes = [PUBLISHED[key].law.optimal(5e23).N for key in ADVISERS]\nspread = max(sizes) / min(sizes)\n\n\ndef worst_of(advice):\n    return max(regret(truth, advice, 5e23) for truth in TRUTHS)\n\n\nsafest, percent = "llama3-2024", 3.34',
                 "changed places",
             ),
         ),
@@ -674,15 +672,15 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
     "parabola": [
         (
             "N alone",
-            "return float(np.exp(at))",
+            'return float(np.exp(at))\n    ### END SOLUTION\n\n\ndef frontier(study):\n    """(k, a) of N* = k C^a, through the bottoms that there are."""\n    ### BEGIN SOLUTION\n    found = [(flops, vertex(*runs)) for flops, *runs in study]\n    found = [(flops, at[0]) for flops, at in found if at != "none"]\n    a, log_k = np.polyfit(*np.log(found).T, 1)\n    return float(np.exp(log_k)), float(a)\n    ### END SOLUTION\n\n\nexponent = ...\nbillions = ...  # of the best size at 3e23 FLOPs\nlowest_exponent = ...  # by the lowest runs\n### BEGIN SOLUTION\nk, exponent = 0.09, 0.49',
             "What vertex returns",
-            "return float(np.exp(at)), float(level - curved * at**2)",
+            'return float(np.exp(at)), float(level - curved * at**2)\n    ### END SOLUTION\n\n\ndef frontier(study):\n    """(k, a) of N* = k C^a, through the bottoms that there are."""\n    ### BEGIN SOLUTION\n    found = [(flops, vertex(*runs)) for flops, *runs in study]\n    found = [(flops, at[0]) for flops, at in found if at != "none"]\n    a, log_k = np.polyfit(*np.log(found).T, 1)\n    return float(np.exp(log_k)), float(a)\n    ### END SOLUTION\n\n\nexponent = ...\nbillions = ...  # of the best size at 3e23 FLOPs\nlowest_exponent = ...  # by the lowest runs\n### BEGIN SOLUTION\nk, exponent = frontier(STUDY)',
         ),
         (
             "the exponent alone",
-            "return float(a)",
+            "return float(a)\n    ### END SOLUTION\n\n\nexponent = ...\nbillions = ...  # of the best size at 3e23 FLOPs\nlowest_exponent = ...  # by the lowest runs\n### BEGIN SOLUTION\nk, exponent = 0.09, 0.49",
             "What frontier returns",
-            "return float(np.exp(log_k)), float(a)",
+            "return float(np.exp(log_k)), float(a)\n    ### END SOLUTION\n\n\nexponent = ...\nbillions = ...  # of the best size at 3e23 FLOPs\nlowest_exponent = ...  # by the lowest runs\n### BEGIN SOLUTION\nk, exponent = frontier(STUDY)",
         ),
     ],
     "robust": [
@@ -697,11 +695,16 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
     "epochs": [
         (
             "a pair",
-            "return low, high",
+            "return low, high\n    ### END SOLUTION\n\n\nbelow_half = ...  # the first epoch that adds less than half of the first\nat_most = ...  # times its length\nepochs_for_four = ...\n### BEGIN SOLUTION\nbelow_half = next(\n    n for n in range(2, 100)\n    if 15.4 * (exp(-(n - 2) / 15.4) - exp(-(n - 1) / 15.4)) < 0.5\n)\nrho = 5.08",
             "What constant_of returns should be a number",
-            "return exp(low)",
+            "return exp(low)\n    ### END SOLUTION\n\n\nbelow_half = ...  # the first epoch that adds less than half of the first\nat_most = ...  # times its length\nepochs_for_four = ...\n### BEGIN SOLUTION\nbelow_half = next(\n    n for n in range(2, 100)\n    if 15.4 * (exp(-(n - 2) / 15.4) - exp(-(n - 1) / 15.4)) < 0.5\n)\nrho = constant_of(8, 0.6)",
         ),
-        ("text", 'return "5.08"', "is the text", "return exp(low)"),
+        (
+            "text",
+            'return "5.08"\n    ### END SOLUTION\n\n\nbelow_half = ...  # the first epoch that adds less than half of the first\nat_most = ...  # times its length\nepochs_for_four = ...\n### BEGIN SOLUTION\nbelow_half = next(\n    n for n in range(2, 100)\n    if 15.4 * (exp(-(n - 2) / 15.4) - exp(-(n - 1) / 15.4)) < 0.5\n)\nrho = 5.08',
+            "is the text",
+            "return exp(low)\n    ### END SOLUTION\n\n\nbelow_half = ...  # the first epoch that adds less than half of the first\nat_most = ...  # times its length\nepochs_for_four = ...\n### BEGIN SOLUTION\nbelow_half = next(\n    n for n in range(2, 100)\n    if 15.4 * (exp(-(n - 2) / 15.4) - exp(-(n - 1) / 15.4)) < 0.5\n)\nrho = constant_of(8, 0.6)",
+        ),
     ],
     "life": [
         ("a list", "design = [5, 0.8, 8]", "a dictionary with the keys 'billions'"),
@@ -731,9 +734,9 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
     "advice": [
         (
             "a pair",
-            "return N, flops",
+            'return N, flops\n    ### END SOLUTION\n\n\nspread = ...  # largest N over smallest\nsafest = ...  # a key of ADVISERS\npercent = ...  # more than needed, with the safest\nsame_size = ...  # FLOPs\n### BEGIN SOLUTION\nsizes = [PUBLISHED[key].law.optimal(5e23).N for key in ADVISERS]\nspread = max(sizes) / min(sizes)\n\n\ndef worst_of(advice):\n    return max(regret(truth, advice, 5e23) for truth in TRUTHS)\n\n\nsafest, percent = "llama3-2024", 3.34',
             "What regret returns should be a number",
-            "return flops / right.flops_for(right.loss(N, flops / (6 * N)))",
+            "return flops / right.flops_for(right.loss(N, flops / (6 * N)))\n    ### END SOLUTION\n\n\nspread = ...  # largest N over smallest\nsafest = ...  # a key of ADVISERS\npercent = ...  # more than needed, with the safest\nsame_size = ...  # FLOPs\n### BEGIN SOLUTION\nsizes = [PUBLISHED[key].law.optimal(5e23).N for key in ADVISERS]\nspread = max(sizes) / min(sizes)\n\n\ndef worst_of(advice):\n    return max(regret(truth, advice, 5e23) for truth in TRUTHS)\n\n\nsafest = min(ADVISERS, key=worst_of)\npercent = 100 * (worst_of(safest) - 1)",
         ),
     ],
     "trust": [
@@ -760,11 +763,73 @@ PROGRAMS = {
 RIGHT: dict[str, list[tuple[str, ...]]] = {
     "optimum": [
         (
+            "rounded",
+            "tokens = (1 + b / a * (1 - 0.6**-a)) ** (-1 / b)\ngrows, with_eight, wasted, tokens = 5.6, 0.9, 1.5, 1.9",
+            "tokens = (1 + b / a * (1 - 0.6**-a)) ** (-1 / b)",
+        ),
+        (
             "D first",
             "D = (ND**alpha / balance) ** (1 / (alpha + beta))\n    return ND / D, D",
             "N = (balance * ND**beta) ** (1 / (alpha + beta))\n    return N, ND / N",
         ),
     ],
-    "parabola": [],
-    "epochs": [],
+    "parabola": [
+        (
+            "rounded",
+            "lowest_exponent = float(np.polyfit(*np.log(lowest).T, 1)[0])\nexponent, billions, lowest_exponent = 0.49, 29, 0.56",
+            "lowest_exponent = float(np.polyfit(*np.log(lowest).T, 1)[0])",
+        ),
+        (
+            "centred",
+            "x = np.log(sizes)\n    middle = x.mean()\n    curved, slope, level = np.polyfit(x - middle, losses, 2)\n    slope, level = slope - 2 * curved * middle, level - slope * middle + curved * middle**2",
+            "x = np.log(sizes)\n    curved, slope, level = np.polyfit(x, losses, 2)",
+        ),
+    ],
+    "robust": [
+        (
+            "rounded",
+            "squares_billions = squares.optimal(1e24).N / 1e9\nrobust_exponent, squares_exponent = 0.49, 0.51\nrobust_billions, squares_billions = 47, 43",
+            "squares_billions = squares.optimal(1e24).N / 1e9",
+        ),
+        (
+            "the smaller of two",
+            "total += min(off, delta) * (off - min(off, delta) / 2)",
+            "if off <= delta:\n            total += off**2 / 2\n        else:\n            total += delta * (off - delta / 2)",
+        ),
+    ],
+    "epochs": [
+        (
+            "rounded",
+            "epochs_for_four = 1 - rho * log(1 - 3 / rho)\nat_most, epochs_for_four = 6.1, 5.5",
+            "epochs_for_four = 1 - rho * log(1 - 3 / rho)",
+        ),
+    ],
+    "life": [
+        (
+            "rounded",
+            'billions_once = min(once, key=cost)["billions"]\nthoughtless, serving_share = 6.9, 0.71',
+            'billions_once = min(once, key=cost)["billions"]',
+        ),
+    ],
+    "studies": [
+        (
+            "rounded",
+            "left_out = (flops / (6 * D) - N) / 1e6\nworth, left_out = 0.24, 10",
+            "left_out = (flops / (6 * D) - N) / 1e6",
+        ),
+    ],
+    "advice": [
+        (
+            "rounded",
+            'same_size = ratio ** (1 / (laws[1].exponent - laws[0].exponent))\nspread, percent, same_size = 19, 3.3, 1.8e19\nsafest = "Llama3-2024"',
+            "same_size = ratio ** (1 / (laws[1].exponent - laws[0].exponent))",
+        ),
+    ],
+    "trust": [
+        (
+            "rounded",
+            "times_compute = whole.flops_for(had) / flops\nabove_E, times_tokens, times_compute = 0.062, 1.3, 0.36",
+            "times_compute = whole.flops_for(had) / flops",
+        ),
+    ],
 }
