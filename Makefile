@@ -29,8 +29,8 @@ PAGES := $(BUILD)/html
 FILES := $(shell find $(INPUTS) -type f ! -path '*/__pycache__/*' ! -path '*/.*' 2>/dev/null | LC_ALL=C sort)
 PORT := 8000
 NOTEBOOKS = $(wildcard solutions/*/*.ipynb)
-# What grades hundreds of notebooks: a step of its own.
-ATTACKS := $(patsubst %,tests/grading/test_%.py,attacks banks class)
+# What grades hundreds of notebooks, or a course of them: a step of its own.
+ATTACKS := $(patsubst %,tests/grading/test_%.py,attacks banks class course gradebook lateness)
 # What looks at the pages in a browser: another one. The last three are quick, and part of the tests as well.
 BROWSER := $(patsubst %,tests/book/test_%.py,pages predictions lab)
 LOOK := $(BROWSER) $(patsubst %,tests/book/%.py,test_budget test_spoilers quizzes/test_shown)
@@ -45,7 +45,7 @@ PARALLEL := -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 help:
 	@echo 'make book      build the book as HTML, with every chapter executed'
 	@echo 'make test      run the tests, and the solutions of the exercises'
-	@echo 'make attacks   grade a class, every wrong answer there is, and notebooks that attack the grader'
+	@echo 'make attacks   grade a class, wrong answers to every question, and notebooks that attack the grader'
 	@echo 'make look      look at the built book in a browser, page by page'
 	@echo 'make soak      kill a training run 200 times, and see that it ends as if nobody had'
 	@echo 'make lab       open JupyterLab; a chapter opens as a notebook by double click'

@@ -75,11 +75,11 @@ def count(name: str, value: SupportsIndex, least: int = 1, most: int | None = No
     return value.__index__()
 
 
-def counts(holder: object, *names: str, least: int = 1) -> None:
+def counts(holder: object, *names: str, least: int = 1, most: int | None = None) -> None:
     """`count` for these fields of a frozen dataclass, which holds them as ints afterwards."""
     for name in names:
         # The way to set a field of a frozen class, whose own __setattr__ refuses.
-        object.__setattr__(holder, name, count(name, getattr(holder, name), least))
+        object.__setattr__(holder, name, count(name, getattr(holder, name), least, most))
 
 
 def whole(name: str, value: SupportsIndex) -> int:

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from tests.mechanisms import mutants
-from tests.mechanisms.mutants import LISTED, Change, read_listed, report
+from tests.mechanisms.mutants import LISTED, Change, bare, read_listed, report
 
 DIFF = """--- dlsys/a/price.py
 +++ dlsys/a/price.py
@@ -33,6 +33,41 @@ def test_only_survivors_that_nobody_judged_and_entries_that_none_needs_are_left(
     assert report(survivors, changes) == [
         f"listed in mutants.toml, but does not survive: {changes[2]}"
     ]
+
+
+DECORATED = """
+def checked(f):
+    return lambda *args: ("checked", f(*args))
+
+@checked
+def double(
+    x,
+):
+    return 2 * x
+
+class Rate:
+    per_second = 3
+
+    @property
+    @checked
+    def per_minute(self):
+        return 60 * self.per_second
+    @per_minute.setter
+    def per_minute(self, value):
+        self.per_second = value / 60
+"""
+
+
+def test_a_decorated_function_is_laid_bare_for_mutants_and_does_what_it_did():
+    for source in (DECORATED, bare(DECORATED)):
+        names: dict[str, object] = {}
+        exec(source, names)
+        assert names["double"](4) == ("checked", 8)
+        rate = names["Rate"]()
+        assert rate.per_minute == ("checked", 180)
+        rate.per_minute = 60
+        assert rate.per_second == 1
+    assert bare(DECORATED).count("@") == 1  # the setter, of which mutmut keeps off
 
 
 def test_an_entry_needs_a_reason(tmp_path, monkeypatch):

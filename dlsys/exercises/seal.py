@@ -30,10 +30,13 @@ def seal(value: Any, digits: int = DIGITS, *, is_count: bool = False) -> str:
 
     Numbers are rounded to `digits` significant digits, so 208e9 and 2.079e11 have the same seal at
     three digits; text, None and booleans are kept as they are; lists are sealed as a whole. A
-    number sealed with three digits, and no other, may be answered with two, unless it `is_count`.
-    What is not hidden is the form, such as "number" or "list4": it is part of the question.
+    number sealed with three digits, and no other, may be answered with two, unless it `is_count`:
+    then it is a whole number, and sealed with all its digits. What is not hidden is the form, such
+    as "number" or "list4": it is part of the question.
     """
     digits = count("digits", digits, most=17)
+    if is_count:
+        digits = max(digits, len(str(count("value", value, 0, most=10**17 - 1))))
     salt = secrets.token_hex(4)
     return f"{digits}${salt}${_hash(value, digits, salt)}${'count' if is_count else form(value)}"
 

@@ -14,7 +14,7 @@ def check(pipeline: InputPipeline) -> None:
     Each stage in turn is the only one that takes time, for as many batches as fill every place
     twice; the timelines are held to the plan by `Timeline.check`.
     """
-    batches = min(2 * sum(stage.ahead for stage in pipeline.stages) + 2, _MOST)
+    batches = min(2 * sum(stage.ahead for stage in pipeline.stages), _MOST)
     for slow in pipeline.stages:
         seconds = {s.name: [float(s is slow)] * batches for s in pipeline.stages}
         simulate(pipeline, batches, seconds=seconds).check()

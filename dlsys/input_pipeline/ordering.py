@@ -30,7 +30,7 @@ class ResumableOrder:
         if self.batch % self.ranks:
             raise ValueError(f"a batch of {batch} does not divide by {ranks} ranks.")
         self.epoch = self.step = 0
-        self._order: tuple[int, int, list[int]] | None = None
+        self._order: tuple[Any, ...] = ()  # once made: seed, epoch, permutation
 
     @property
     def steps(self) -> int:
@@ -42,10 +42,10 @@ class ResumableOrder:
 
     def __next__(self) -> list[int]:
         """This rank's samples of the next batch."""
-        if self._order is None or self._order[:2] != (self.seed, self.epoch):
+        if self._order[:2] != (self.seed, self.epoch):
             self._order = self.seed, self.epoch, permutation(self.samples, self.seed, self.epoch)
         begin = self.step * self.batch
-        rows = self._order[2][begin + self.rank : begin + self.batch : self.ranks]
+        rows: list[int] = self._order[2][begin + self.rank : begin + self.batch : self.ranks]
         self.step += 1
         if self.step == self.steps:
             self.epoch, self.step = self.epoch + 1, 0

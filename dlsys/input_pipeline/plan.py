@@ -50,9 +50,7 @@ class Stage:
     def __post_init__(self) -> None:
         for field in ("sample_seconds", "batch_seconds", "sample_bytes", "variation"):
             at_least(field, getattr(self, field), 0)
-        counts(self, "workers", "prefetch")
-        count("workers", self.workers, most=MOST)
-        count("prefetch", self.prefetch, most=MOST)
+        counts(self, "workers", "prefetch", most=MOST)
 
     @property
     def ahead(self) -> int:
@@ -83,10 +81,8 @@ class InputPipeline:
     def __post_init__(self) -> None:
         some("stages", self.stages)
         object.__setattr__(self, "stages", tuple(self.stages))
-        counts(self, "batch")
-        count("batch", self.batch, most=MOST)
-        counts(self, "shuffle", least=0)
-        count("shuffle", self.shuffle, 0, MOST)
+        counts(self, "batch")  # of which `Stage.seconds` says how many are too many
+        counts(self, "shuffle", least=0, most=MOST)
         names = [stage.name for stage in self.stages]
         if len(set(names)) < len(names):
             raise ValueError(f"stages are called {', '.join(names)}; each needs a name of its own.")

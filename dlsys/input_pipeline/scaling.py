@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dlsys.checks import at_least, count, fraction, positive, refuse
+from dlsys.checks import at_least, count, flag, fraction, positive
 
 
 def workers_needed(load_seconds: float, step_seconds: float, margin: float = 1.0) -> int:
@@ -65,7 +65,7 @@ def exponential_utilization(ratio: float, ahead: int) -> float:
         return places / (places + 1)
     power = math.exp(places * math.log(small))
     top, bottom = 1 - power, 1 - power * small
-    return top / bottom if ratio < 1 else small * top / bottom
+    return top / bottom / max(1.0, ratio)
 
 
 def storage_bandwidth(samples_per_second: float, sample_bytes: float) -> float:
@@ -92,7 +92,8 @@ def run_mates(run: int, buffer: int, batch: int) -> float:
     run: R samples that lie together (of one file, say). Places of two samples of a batch differ by
     d with the density exp(-|d|/B) / 2B, so they are of one run with probability
     1 - (1 - exp(-x)) / x for x = (R-1)/B, about R/2B: a buffer of B mixes as a permutation of 2B.
-    (For buffers well above a batch, the places of which are taken to be one.)
+    (For buffers well above a batch, the places of which are taken to be one, and some 2B samples
+    after the first: a buffer that has just been filled mixes as a permutation of B.)
     """
     x = (count("run", run) - 1) / count("buffer", buffer)
     others = count("batch", batch) - 1
@@ -103,10 +104,10 @@ def run_mates(run: int, buffer: int, batch: int) -> float:
 def buffer_needed(run: int, batch: int, mates: float = 1.0) -> int:
     """The shuffle buffer behind which a sample meets `mates` others of its run in its batch.
 
-    By the law of `run_mates` for long buffers: B = (b - 1) R / (2 mates).
+    By the law of `run_mates` for long buffers: B = (b - 1) (R - 1) / (2 mates).
     """
     positive("mates", mates)
-    pairs = (count("batch", batch) - 1) * count("run", run)
+    pairs = (count("batch", batch) - 1) * (count("run", run) - 1)
     at_least("batch x run / mates", pairs / mates, 0)
     return max(1, math.ceil(pairs / (2 * mates)))
 
@@ -133,8 +134,7 @@ def epoch_seconds(
     positive("data_bytes", data_bytes)
     at_least("memory_bytes", memory_bytes, 0)
     positive("bytes_per_second", bytes_per_second)
-    if type(lru).__name__ != "bool":
-        refuse("lru", lru, "True or False")
+    flag("lru", lru)
     share = min(1.0, memory_bytes / data_bytes)
     seconds = data_bytes * (1 - (lru_hits(share) if lru else share)) / bytes_per_second
     at_least("data_bytes / bytes_per_second", seconds, 0)

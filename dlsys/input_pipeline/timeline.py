@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, zip_longest
 from typing import NamedTuple
 
 from dlsys.annotated import checked
@@ -94,7 +94,7 @@ class Timeline:
     def of(self, stage: str) -> list[Span]:
         """The spans of one stage, in the order of batches."""
         name = self.pipeline.stage(stage).name
-        return sorted((s for s in self.spans if s.stage == name), key=lambda span: span.batch)
+        return sorted(s for s in self.spans if s.stage == name)  # of one stage: so by batch
 
     def spent(self, stage: str) -> Spent:
         """The worker-seconds of a stage; they add up to its workers times `seconds`."""
@@ -117,8 +117,7 @@ class Timeline:
         at = self.pipeline.stages.index(self.pipeline.stage(stage))
         if at == len(self.pipeline.stages) - 1:
             return 0
-        taken = self.of(self.pipeline.stages[at + 1].name)
-        pairs = zip(self.of(stage), taken, strict=True)
+        pairs = self._pairs(stage, self.pipeline.stages[at + 1].name)
         return int(max(_held((a.start, b.start, 1.0) for a, b in pairs)))
 
     @property
@@ -130,9 +129,12 @@ class Timeline:
         rooms: list[tuple[float, float, float]] = []
         for one, then in pairwise(self.pipeline.stages):
             size = one.sample_bytes * self.pipeline.batch
-            pairs = zip(self.of(one.name), self.of(then.name), strict=True)
-            rooms += [(a.start, b.end, size) for a, b in pairs]
+            rooms += [(a.start, b.end, size) for a, b in self._pairs(one.name, then.name)]
         return max([0.0, *_held(rooms)])
+
+    def _pairs(self, one: str, then: str) -> Iterator[tuple[Span, Span]]:
+        """The spans of each batch in two stages."""
+        return zip(self.of(one), self.of(then), strict=True)
 
     def check(self) -> None:
         """Prove that it keeps to the plan; raises ValueError that names stage, batch and worker.
@@ -140,11 +142,10 @@ class Timeline:
         No batch is begun before the stage in front is done with it, no worker has two at a time or
         takes them out of their order, and none is further ahead than its prefetch allows.
         """
-        ready = [self.begin] * self.batches
-        for at, stage in enumerate(self.pipeline.stages):
+        ready, stages = [self.begin] * self.batches, self.pipeline.stages
+        for stage, following in zip_longest(stages, stages[1:]):
             spans, free = self.of(stage.name), [self.begin] * stage.workers
-            following = self.pipeline.stages[at + 1 : at + 2]
-            taken = [span.start for each in following for span in self.of(each.name)]
+            taken = [span.start for span in self.of(following.name)] if following else []
             for span in spans:
                 if not (0 <= span.worker < stage.workers and span.start <= span.end):
                     _refuse(span, "that the stage has not, or backwards in time")
@@ -167,6 +168,6 @@ def _held(rooms: Iterable[tuple[float, float, float]]) -> Iterator[float]:
     """What is held after each moment, of things that take (from, until, how much)."""
     moments = []
     for begin, end, size in rooms:
-        # At one and the same moment what goes makes room first.
-        moments += [(begin, 1, size), (end, 0, -size)]
-    return accumulate(size for _, _, size in sorted(moments))
+        moments += [(begin, size), (end, -size)]
+    # In order, what goes at a moment, being negative, makes room for what comes at the same one.
+    return accumulate(size for _, size in sorted(moments))

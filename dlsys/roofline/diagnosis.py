@@ -31,7 +31,7 @@ LAUNCH, IDLE, CAPACITY = "launch", "idle", "capacity"
 LIMITS = (COMPUTE, BANDWIDTH, NETWORK, INPUT, LAUNCH, IDLE)
 """What a step's time goes into; `capacity` is none of them."""
 FULL = 0.9
-"""The part of a memory from which on it is called full."""
+"""The part of a memory above which it is called full."""
 
 
 class Remedy(NamedTuple):
@@ -120,12 +120,12 @@ def diagnose(
     peak_bytes: the most that was in use of the device's memory.
     """
     kernels = trace.of(KERNEL)
-    busy = union(kernels)
-    covered, shares = list(busy), dict.fromkeys(LIMITS, 0.0)
+    busy = covered = trace.covered(KERNEL)
+    shares = dict.fromkeys(LIMITS, 0.0)
     for limit, category in ((NETWORK, COMMUNICATION), (INPUT, INPUT), (LAUNCH, HOST)):
-        stretches = union(trace.of(category))
+        stretches = trace.covered(category)
         shares[limit] = length(without(stretches, covered))
-        covered = union(Event("", KERNEL, *each) for each in [*covered, *stretches])
+        covered = union([*covered, *stretches])
     shares[IDLE] = trace.seconds - length(covered)
     placed = [(event, place(_operation(event), device, number_format)) for event in kernels]
     work = sum(event.seconds for event in kernels)

@@ -82,7 +82,7 @@ def place(
     if not operation.product:
         rate = device.flops.get("fp32", rate)
     if operation.sent and link is None:
-        refuse("link", link, f"a Link, over which {operation.name} sends its bytes")
+        refuse("link", None, f"a Link, over which {operation.name} sends its bytes")
     network = operation.sent / link.bandwidth if link else 0.0
     return Placed(
         operation, operation.flops / rate, operation.nbytes / device.memory_bandwidth, network

@@ -80,6 +80,10 @@ class Trace:
         found = (event for event in self.events if event.category == category)
         return sorted(found, key=lambda event: (event.start, event.end))
 
+    def covered(self, category: str) -> list[Stretch]:
+        """The time that events of one of CATEGORIES cover, as stretches in order."""
+        return union((event.start, event.end) for event in self.of(category))
+
     def own_seconds(self) -> dict[str, tuple[int, float]]:
         """By name: how many events, and their seconds without those of events inside them, the
         longest first. An event lies inside another one of its lane that starts before and ends
@@ -193,10 +197,10 @@ def _words() -> str:
 Stretch = tuple[float, float]
 
 
-def union(events: Iterable[Event]) -> list[Stretch]:
-    """The time that some event covers, as stretches in order that do not touch."""
+def union(stretches: Iterable[Stretch]) -> list[Stretch]:
+    """The time that any of them covers, as stretches in order that do not touch."""
     merged: list[Stretch] = []
-    for start, end in sorted((event.start, event.end) for event in events):
+    for start, end in sorted(stretches):
         if merged and start <= merged[-1][1]:
             merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:

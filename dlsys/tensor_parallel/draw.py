@@ -16,6 +16,7 @@ from dlsys.hardware import Cluster
 from dlsys.palette import GRID, GROUND, INK, MUTED
 from dlsys.tensor_parallel.plan import BRANCHES, Layout, Parameter, layout
 from dlsys.tensor_parallel.price import Kept, activation_bytes
+from dlsys.tensor_parallel.scaling import talk_over_compute
 from dlsys.transformer import TransformerSpec
 from dlsys.units import GIGA, format_bytes
 
@@ -47,7 +48,8 @@ def draw_layer(plan: Layout) -> Figure:
 
     Squares are weight matrices, inputs down and outputs across, with what the rank holds filled;
     vertical bars are collectives, forward named above and backward below. The stream on either side
-    is full where the rank has all of it, and a piece where it has some tokens.
+    is full where the rank has all of it, and a piece where it has some tokens. At the foot stand
+    the shapes of what a rank has there.
     """
     lanes = min(plan.tp, MOST_LANES)
     figure = plt.figure(figsize=(8.5, 1.6 + 2 * (0.9 + 0.62 * lanes)), layout="constrained")
@@ -93,10 +95,21 @@ def _draw_branch(axes: Axes, plan: Layout, branch: str, lanes: int) -> None:
             words = f"{arrow} {kinds[0] if kinds else 'nothing'}"
             words += "\n(and again the gather)" if again else ""
             axes.text(x, y, words, ha="center", va=va, color=INK if kinds else MUTED)
+    below = bottom - (0.85 if plan.sequence_parallel else 0.55)
+    places = (1.15, 2.75, middle, out + SIDE / 2, end + 0.15)
+    for x, shape in zip(places, _shapes(plan, branch), strict=True):
+        axes.text(x, below, shape, ha="center", va="top", fontsize="small")
     axes.set_xlim(-0.1, end + 0.75)
-    axes.set_ylim(bottom - 0.75, top + 0.75)
+    axes.set_ylim(below - 0.35, top + 0.75)
     axes.set_aspect("equal")
     axes.set_axis_off()
+
+
+def _shapes(plan: Layout, branch: str) -> tuple[str, str, str, str, str]:
+    """What a rank has: of the stream, read, inside, as its addend, and of the stream again."""
+    inner = "h" if branch == "attention" else "f"
+    stream = f"(b, s/{plan.tp}, h)" if plan.sequence_parallel else "(b, s, h)"
+    return stream, "(b, s, h)", f"(b, s, {inner}/{plan.tp})", "(b, s, h)", stream
 
 
 def _draw_stream(axes: Axes, plan: Layout, rank: int, x: float, y: float) -> None:
@@ -133,7 +146,8 @@ def draw_share(
     """Communication's share of a step over the degree t, none of it hidden; the node is marked.
 
     One line where every collective is a ring, one where each has the cheapest algorithm, which on
-    several nodes is the hierarchical one. `rate` as for `Layout.price`.
+    several nodes is the hierarchical one; crosses for the law of rings, `talk_over_compute`. `rate`
+    as for `Layout.price`.
     """
     some("degrees", degrees)
     plans = [layout(spec, t, sequence_parallel) for t in degrees]
@@ -151,6 +165,8 @@ def draw_share(
         axes.plot(
             degrees, shares[algorithm], color=color, linestyle=dashes, marker=marker, label=label
         )
+    laws = [_law(spec, cluster, t, rate) for t in degrees]
+    axes.plot(degrees, laws, "x", color=INK, markersize=9, label="rings, by the law")
     boundary = cluster.devices_per_node * 2**0.5
     if max(degrees) > cluster.devices_per_node:
         axes.axvline(boundary, color=MUTED, linestyle=":")
@@ -167,6 +183,14 @@ def draw_share(
     axes.grid(color=GRID)
     axes.legend(loc="center left", fontsize="small")
     return figure
+
+
+def _law(spec: TransformerSpec, cluster: Cluster, tp: int, rate: float | None) -> float:
+    """The share of talking in percent, by the law and the slowest link of the ring."""
+    link = cluster.intra if tp <= cluster.devices_per_node else cluster.inter
+    rate = cluster.device.rate("bf16") if rate is None else rate
+    ratio = talk_over_compute(spec.hidden, tp, rate, link)
+    return 100 * ratio / (1 + ratio)
 
 
 @checked

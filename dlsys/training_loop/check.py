@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from dlsys.training_loop.plan import StepPlan
+from dlsys.training_loop.plan import KINDS, StepPlan
 
 
 def check(plan: StepPlan) -> None:
@@ -25,10 +23,9 @@ def check(plan: StepPlan) -> None:
         ("update", "micro-batches share one update"),
         ("rate", "a schedule counts updates"),
     ):
-        places = [place for place, other in enumerate(kinds) if other == kind]
-        if len(places) > 1:
-            raise ValueError(f"The step has {len(places)} times {kind}; {why}.")
-        if places and kind != "zero" and places[0] < last:
+        if kinds.count(kind) > 1:
+            raise ValueError(f"The step has {kinds.count(kind)} times {kind}; {why}.")
+        if kind != "zero" and kind in kinds[:last]:
             raise ValueError(f"{kind} comes before the last backward pass; {why}.")
     _order(kinds)
 
@@ -40,6 +37,8 @@ def _passes(plan: StepPlan) -> None:
     for action in plan.actions:
         number = action.micro_batch
         if action.kind == "forward":
+            if number in forward:
+                raise ValueError(f"forward {number} comes twice: one of the two is for nothing.")
             forward.add(number)
         if action.kind == "backward":
             if number not in forward:
@@ -61,7 +60,7 @@ def _passes(plan: StepPlan) -> None:
 def _order(kinds: list[str]) -> None:
     if "update" not in kinds:
         raise ValueError("The step has no update: nothing is learned.")
-    after = [kind for kind in kinds if kind in ("reduce", "clip", "update", "rate")]
-    right = [kind for kind in ("reduce", "clip", "update", "rate") if kind in after]
+    after = [kind for kind in kinds if kind in KINDS[3:]]
+    right = sorted(after, key=KINDS.index)
     if after != right:
         raise ValueError(f"{', '.join(after)} come in another order than {', '.join(right)}.")

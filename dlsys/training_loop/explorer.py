@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dlsys.exploring import Choices, Explorer, option
 from dlsys.hardware import DEVICES
 from dlsys.training_loop.plan import micro_batch_sizes, step_plan
-from dlsys.training_loop.price import OPTIMIZERS, Price, model_state_bytes, price
+from dlsys.training_loop.price import OPTIMIZERS, Price, model_state_bytes
 from dlsys.transformer import CATALOGUE
 from dlsys.transformer.activations import activations
 from dlsys.units import format_bytes, format_seconds
@@ -74,7 +74,7 @@ class Choice(Choices):
         sizes = micro_batch_sizes(self.batch, micro_batch or self.micro_batch)
         forward = spec.forward_flops(max(sizes)) / (UTILIZATION * device.rate("bf16"))
         plan = step_plan([size * spec.sequence for size in sizes], clip=False)
-        return price(plan, forward, 2 * forward, self.update_seconds())
+        return plan.price(forward, 2 * forward, self.update_seconds())
 
     def update_seconds(self) -> float:
         """Of reading gradients, and reading and writing master weights and state; 16-bit copies."""

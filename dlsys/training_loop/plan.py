@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, positive, refuse, some, text
+from dlsys.checks import at_least, count, positive, refuse, some
 from dlsys.plain_data import plain_data
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ class Technique:
     utilization: float = 1.0
 
     def __post_init__(self) -> None:
-        text("name", self.name)
         for term in ("flops", "peak_flops", "utilization"):
             positive(term, getattr(self, term))
 
@@ -44,11 +43,11 @@ class Technique:
 @plain_data
 @dataclass(frozen=True)
 class IronLaw:
-    """A run on one device: T = O / (R eta).
+    """A run on one device: T = C / (R eta), and as well C_hw / (R eta_hw).
 
-    `flops`, O, all that is computed; `peak_flops`, R, the device's dense FLOP/s in the format of
-    the products; `utilization`, eta, the part of R that is reached, above 0 and at most 1. Here O
-    and eta count what is computed twice as well: hardware FLOPs. Raises ValueError out of range.
+    `flops`, what the model needs, C, or all that is executed, C_hw; `peak_flops`, R, the device's
+    dense FLOP/s in the format of the products; `utilization`, the part of R that these FLOPs use,
+    above 0 and at most 1: MFU for C, HFU for C_hw. Raises ValueError out of range.
     """
 
     flops: float

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, flag, refuse, some
+from dlsys.checks import at_least, count, some
 from dlsys.units import Catalogue
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ class OptimizerPrice(NamedTuple):
     why: str
 
 
-def _moments(number: int) -> Callable[[Shape, int], int]:
-    return lambda shape, rank: 4 * number * math.prod(shape)
+def _moments(number: int, shape: Shape, rank: int) -> int:
+    return 4 * number * math.prod(shape)
 
 
 def _factored(shape: Shape, rank: int) -> int:
@@ -56,10 +57,12 @@ def _bytes(shape: Shape, rank: int) -> int:
 OPTIMIZERS: Catalogue[OptimizerPrice] = Catalogue(
     "optimizer",
     {
-        "sgd": OptimizerPrice(_moments(0), "remembers nothing"),
-        "momentum": OptimizerPrice(_moments(1), "one running sum of gradients"),
-        "rmsprop": OptimizerPrice(_moments(1), "one running average of squared gradients"),
-        "adamw": OptimizerPrice(_moments(2), "an average of gradients, and one of their squares"),
+        "sgd": OptimizerPrice(partial(_moments, 0), "remembers nothing"),
+        "momentum": OptimizerPrice(partial(_moments, 1), "one running sum of gradients"),
+        "rmsprop": OptimizerPrice(partial(_moments, 1), "one running average of squared gradients"),
+        "adamw": OptimizerPrice(
+            partial(_moments, 2), "an average of gradients, and one of their squares"
+        ),
         "adafactor": OptimizerPrice(
             _factored, "of a matrix's squares, the mean of each row and of each column"
         ),
@@ -102,12 +105,7 @@ def update_bytes(optimizer: str, shapes: Sequence[Shape], rank: int = 128) -> in
 
 def _shapes(shapes: Sequence[Shape]) -> list[tuple[int, ...]]:
     some("shapes", shapes)
-    found = []
-    for shape in shapes:
-        if isinstance(shape, str | bytes) or not isinstance(shape, Sequence):
-            refuse("shapes", shapes, "a sequence of shapes such as (768, 3072)")
-        found.append(tuple(count("shapes: a size", size, most=10**15) for size in shape))
-    return found
+    return [tuple(count("shapes: a size", n, most=10**15) for n in shape) for shape in shapes]
 
 
 class Shapes(NamedTuple):
@@ -148,7 +146,7 @@ def model_state_bytes(optimizer: str, spec: TransformerSpec, rank: int = 128) ->
     """
     matrices, others = shapes_of(spec)
     beside = "adamw" if optimizer in ("muon", "galore") else optimizer
-    return state_bytes(optimizer, matrices, rank) + state_bytes(beside, others, rank)
+    return state_bytes(optimizer, matrices, rank) + state_bytes(beside, others)
 
 
 class Span(NamedTuple):
@@ -184,10 +182,10 @@ def price(
     plan: StepPlan,
     forward: float,
     backward: float,
-    update: float = 0.0,
-    reduce: float = 0.0,
-    load: float = 0.0,
-    prefetch: bool = False,
+    update: float,
+    reduce: float,
+    load: float,
+    prefetch: bool,
 ) -> Price:
     """The seconds of a step on one device.
 
@@ -201,7 +199,6 @@ def price(
     seconds = {"forward": forward, "backward": backward, "update": update, "reduce": reduce}
     for name, each in (seconds | {"load": load}).items():
         at_least(name, each, 0)
-    flag("prefetch", prefetch)
     spans: list[Span] = []
     now = loaded = 0.0
     for action in plan.actions:

@@ -59,7 +59,7 @@ def warm_up_cosine(
     before = _within(warm_up_steps, steps)
     if count("step", step, 0) < before:
         return warm_up(step, before, peak)
-    return cosine(step - before, count("steps", steps) - before, peak, least)
+    return cosine(step - before, steps - before, peak, least)
 
 
 def warm_up_stable_decay(

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import importlib
 import itertools
+import json
 import math
 import re
 
@@ -347,6 +348,16 @@ def test_the_figure_of_measured_seconds_is_drawn_by_the_words_that_the_chapter_p
     fitted = Fit(ring_all_reduce(2), LINKS["ethernet-100g"], samples)
     figure = eval(expression, {"fitted": fitted, "tree": tree, "measured": samples})
     assert figure.axes[0].get_legend_handles_labels()[1] == ["ring all_reduce", "tree all_reduce"]
+
+
+def test_the_seconds_that_training_loop_calls_measured_are_those_that_were():
+    measured = json.loads((ROOT / "dlsys" / "roofline" / "h100.json").read_text())
+    page = (CHAPTERS / "training_loop.md").read_text()
+    steps = [rung["seconds"] for rung in measured["ladder"].values()]
+    updates = [round(1e3 * seconds, 3) for seconds in measured["optimizers"].values()]
+    launch = round(1e6 * measured["launches"]["eager"], 3)
+    for number in (*steps, *updates, launch, measured["streams"]["copy"] / 1e12):
+        assert f"{number}" in page
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)

@@ -287,6 +287,15 @@ def test_paper_is_white_and_the_screen_stays_as_it_was(book):
     page.close()
 
 
+def test_the_cheat_sheet_is_one_printed_page(book):
+    page = book.context.new_page()
+    page.goto(f"{book.home}chapters/cheat_sheet.html")
+    page.evaluate("window.MathJax?.startup?.promise")
+    paper = page.pdf(format="A4")
+    assert len(re.findall(rb"/Type\s*/Page\b", paper)) == 1
+    page.close()
+
+
 def test_a_page_opened_as_a_file_says_where_its_notebooks_lie(book, browser):
     page = browser.new_page()
     page.goto((SITE / "chapters" / f"{SLUGS[0]}.html").as_uri())

@@ -297,6 +297,12 @@ def test_a_number_sealed_without_a_precision_may_be_answered_with_two_digits(
 def test_a_count_a_stated_precision_and_a_hint_take_no_rounded_number() -> None:
     assert not sealed(seal(286, is_count=True)).matches(290)
     assert sealed(seal(286, is_count=True)).matches(286.0)
+    for counted in (286, 1024, 28_191, 608_000):
+        exact = sealed(seal(counted, is_count=True))
+        assert exact.matches(counted)
+        assert not any(exact.matches(counted + off) for off in (-1, 1))
+    with pytest.raises(ValueError, match=r"value is 28\.5; it must be a whole number"):
+        seal(28.5, is_count=True)
     assert not sealed(seal(0.93094, digits=4)).matches(0.931)
     hint = sealed(seal(28e9 / 300e9).rpartition("$")[0])  # a wrong value that a hint knows
     assert not hint.matches(0.093)

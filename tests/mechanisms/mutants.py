@@ -16,6 +16,7 @@ Everything is written in _build/mutants, where `mutmut browse` looks further int
 """
 
 import argparse
+import ast
 import contextlib
 import json
 import os
@@ -37,14 +38,23 @@ MECHANISMS = Path(__file__).parent
 LISTED = MECHANISMS / "mutants.toml"
 FILES = ("plan.py", "check.py", "price.py")
 MORE = {  # what else has formulas, by slug
-    "input_pipeline": ("scaling.py", "simulation.py"),
+    "input_pipeline": (
+        *("dealing.py", "ordering.py", "packing.py", "scaling.py", "shuffling.py"),
+        *("simulation.py", "timeline.py"),
+    ),
     "precision": ("block_formats.py", "number_line.py", "recipe.py"),
     "recomputation": ("chain.py", "fitting.py", "keeping.py", "lifetimes.py", "scaling.py"),
     "resilience": ("boxes.py", "failures.py", "scaling.py"),
+    "roofline": ("diagnosis.py", "kernels.py", "scaling.py", "tiles.py", "utilization.py"),
     "scaling_laws": ("counting.py", "optimum.py", "quality.py", "repetition.py"),
+    "training_loop": ("noise.py", "scaling.py", "schedules.py", "update_rule.py"),
     "zero": ("flat.py", "scaling.py"),
 }
-READ = ("LICENSE", "chapters/memory_wall.md")  # texts on which tests train
+# What tests read.
+READ = (
+    *("LICENSE", "_toc.yml", "chapters/memory_wall.md"),
+    *("bench/h100.py", "bench/scaling_sweep.py"),
+)
 QUICK = "MUTANTS_QUICK"  # set in the first round, which most mutants do not outlive
 NOTICED = {"killed", "timeout"}  # one that never ends is noticed, too
 SETTINGS = """
@@ -116,6 +126,8 @@ def prepare(slug: str, files: list[str]) -> None:
     for folder in ("dlsys", "tests"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, SCRATCH / folder, ignore=ignored)
+    for name in files:
+        (SCRATCH / name).write_text(bare((ROOT / name).read_text("utf-8")), "utf-8")
     for name in READ:
         (SCRATCH / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, SCRATCH / name)
@@ -123,6 +135,21 @@ def prepare(slug: str, files: list[str]) -> None:
     given = {"files": files, "tests": tests, "read": [name.partition("/")[0] for name in READ]}
     text = SETTINGS.format(**{name: json.dumps(each) for name, each in given.items()})
     (SCRATCH / "pyproject.toml").write_text(text)
+
+
+def bare(source: str) -> str:
+    """Put decorators below what they decorate (`f = checked(f)`): mutmut changes no function that
+    has one."""
+    lines = source.splitlines()
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    for node in sorted(functions, key=lambda node: -node.lineno):  # from the last line up
+        above = [ast.unparse(each) for each in node.decorator_list]
+        if above and {"checked", "property"} >= set(above):
+            indent = " " * node.col_offset
+            below = [f"{indent}{node.name} = {each}({node.name})" for each in reversed(above)]
+            lines[node.end_lineno : node.end_lineno] = below
+            del lines[node.decorator_list[0].lineno - 1 : node.lineno - 1]
+    return "\n".join(lines) + "\n"
 
 
 def run(files: list[str]) -> dict[str, str]:

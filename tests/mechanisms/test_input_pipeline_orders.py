@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 from collections import Counter
 
 import pytest
@@ -238,32 +239,104 @@ def test_dealing_evenly_repeats_or_drops_and_says_so_by_its_counts():
     assert sorted(dropped) == list(range(8))
 
 
+STATE = {"samples": 10, "batch": 2, "seed": 0, "epoch": 0, "step": 0}
+BUFFERED = ShuffleBuffer(3).state_dict()
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: ShuffleBuffer(0), "size is 0"),
-        (lambda: ShuffleBuffer(3).load_state_dict({}), "state_dict has nothing; it must have held"),
-        (lambda: ResumableOrder(10, 4, ranks=3), "a batch of 4 does not divide by 3 ranks"),
-        (lambda: ResumableOrder(10, 11), "batch is 11; it must be at most 10"),
-        (lambda: ResumableOrder(10, 2, rank=2, ranks=2), "rank is 2; it must be at most 1"),
+        (lambda: dealt([1], 0, 0), "ranks is 0; it must be a whole number of at least 1."),
+        (lambda: dealt([1], 1, 1), "rank is 1; it must be at most 0."),
+        (lambda: dealt([1], -1, 1), "rank is -1; it must be a whole number of at least 0."),
+        (lambda: dealt([1], 0, 1, 0, 0), "workers is 0; it must be a whole number of at least 1."),
+        (lambda: dealt([1], 0, 1, -1), "worker is -1; it must be a whole number of at least 0."),
+        (lambda: dealt([1], 0, 1, 2, 2), "worker is 2; it must be at most 1."),
+        (lambda: dealt_evenly([], 0, 1), "items is []; it must have at least one."),
+        (lambda: dealt_evenly([1], 0, 0), "ranks is 0; it must be a whole number of at least 1."),
+        (lambda: dealt_evenly([1], -1, 1), "rank is -1; it must be a whole number of at least 0."),
+        (lambda: dealt_evenly([1], 2, 2), "rank is 2; it must be at most 1."),
         (
-            lambda: ResumableOrder(10, 2).load_state_dict(ResumableOrder(9, 2).state_dict()),
-            "samples of state_dict is 9; it must be 10, as here",
+            lambda: dealt_evenly([1], 0, 2, True),
+            "ranks is 2; it must be at most 1, the number of items, to drop the rest.",
+        ),
+        (lambda: ResumableOrder(10**9, 1), f"samples is {10**9}; it must be at most 100,000,000."),
+        (lambda: ResumableOrder(9, 0), "batch is 0; it must be a whole number of at least 1."),
+        (lambda: ResumableOrder(10, 11), "batch is 11; it must be at most 10."),
+        (lambda: ResumableOrder(9, 2, rank=2, ranks=2), "rank is 2; it must be at most 1."),
+        (lambda: ResumableOrder(9, 1, 0.5), "seed is 0.5; it must be a whole number."),
+        (
+            lambda: ResumableOrder(9, 1, 0, -1),
+            "rank is -1; it must be a whole number of at least 0.",
         ),
         (
-            lambda: ResumableOrder(10, 2).load_state_dict(ResumableOrder(10, 5).state_dict()),
-            "batch of state_dict is 5; it must be 2, as here",
+            lambda: ResumableOrder(9, 1, 0, 0, 0),
+            "ranks is 0; it must be a whole number of at least 1.",
         ),
-        (lambda: ResumableOrder(10, 2).load_state_dict({"epoch": 0}), "a dictionary of samples, b"),
-        (lambda: shard_order([]), "sizes is .*; it must have at least one"),
-        (lambda: displacements([0, 0]), "order has not every sample"),
-        (lambda: dealt([1], 1, 1), "rank is 1; it must be at most 0"),
-        (lambda: dealt_evenly([], 0, 1), "items is .*; it must have at least one"),
-        (lambda: seeks([0.5]), "A sample of order is 0.5"),
+        (lambda: ResumableOrder(9, 4, ranks=3), "a batch of 4 does not divide by 3 ranks."),
+        (
+            lambda: ResumableOrder(9, 2).load_state_dict({}),
+            "state_dict is {}; it must be a dictionary of samples, batch, seed, epoch, step.",
+        ),
+        (
+            lambda: ResumableOrder(9, 2).load_state_dict(STATE),
+            "samples of state_dict is 10; it must be 9, as here.",
+        ),
+        (
+            lambda: ResumableOrder(10, 5).load_state_dict(STATE),
+            "batch of state_dict is 2; it must be 5, as here.",
+        ),
+        (
+            lambda: ResumableOrder(10, 2).load_state_dict(STATE | {"batch": 0}),
+            "batch is 0; it must be a whole number of at least 1.",
+        ),
+        (
+            lambda: ResumableOrder(10, 2).load_state_dict(STATE | {"seed": 0.5}),
+            "seed is 0.5; it must be a whole number.",
+        ),
+        (
+            lambda: ResumableOrder(10, 2).load_state_dict(STATE | {"epoch": -1}),
+            "epoch is -1; it must be a whole number of at least 0.",
+        ),
+        (
+            lambda: ResumableOrder(10, 2).load_state_dict(STATE | {"step": -1}),
+            "step is -1; it must be a whole number of at least 0.",
+        ),
+        (
+            lambda: ResumableOrder(10, 2).load_state_dict(STATE | {"step": 5}),
+            "step is 5; it must be at most 4.",
+        ),
+        (lambda: ShuffleBuffer(0), "size is 0; it must be a whole number of at least 1."),
+        (lambda: ShuffleBuffer(10**9), f"size is {10**9}; it must be at most 100,000,000."),
+        (
+            lambda: ShuffleBuffer(3).load_state_dict({"taken": 1, "held": []}),
+            "state_dict has taken, held; it must have held, taken, random.",
+        ),
+        (
+            lambda: ShuffleBuffer(3).load_state_dict({}),
+            "state_dict has nothing; it must have held, taken, random.",
+        ),
+        (
+            lambda: ShuffleBuffer(3).load_state_dict(BUFFERED | {"taken": -1}),
+            "taken is -1; it must be a whole number of at least 0.",
+        ),
+        (lambda: shard_order([]), "sizes is []; it must have at least one."),
+        (
+            lambda: shard_order([0]),
+            "A size of sizes is 0; it must be a whole number of at least 1.",
+        ),
+        (
+            lambda: shard_order([1], 0, 0, 10**9),
+            f"buffer is {10**9}; it must be at most 100,000,000.",
+        ),
+        (lambda: seeks([0.5]), "A sample of order is 0.5; it must be a whole number."),
+        (lambda: displacements([0.5]), "A sample of order is 0.5; it must be a whole number."),
+        (lambda: displacements([0, 0]), "order has not every sample from 0 on once, as it must."),
+        (lambda: displacements([0, 2]), "order has not every sample from 0 on once, as it must."),
     ],
 )
 def test_what_is_no_order_is_a_sentence(call, said):
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
         call()
 
 
@@ -273,3 +346,37 @@ def test_a_buffer_does_not_disturb_python_s_own_random_numbers():
     list(ShuffleBuffer(5).shuffle(range(20)))
     permutation(20)
     assert random.getstate() == before
+
+
+def test_a_seed_alone_means_its_first_epoch_and_none_seed_0():
+    assert permutation(30) == permutation(30, 0) == permutation(30, 0, 0)
+    buffered = list(ShuffleBuffer(5).shuffle(range(30)))
+    assert buffered == list(ShuffleBuffer(5, 0, 0).shuffle(range(30)))
+    assert list(shard_order([5] * 6)) == list(shard_order([5] * 6, 0, 0, 1))
+    first, named = ResumableOrder(30, 30), ResumableOrder(30, 30, 0, 0, 1)
+    assert next(first) == next(named) == permutation(30)
+    assert dealt(range(5)) == dealt_evenly(range(5)) == list(range(5))
+    assert dealt_evenly(range(5), 1, 2) == [1, 3, 0]  # filled up, and nothing dropped
+
+
+def test_shards_and_the_buffer_behind_them_are_shuffled_by_seed_and_epoch():
+    """Of a single shard the buffer alone makes the order; without a buffer the shards do."""
+    for sizes, buffer in (([60], 10), ([2] * 30, 1)):
+        orders = [tuple(shard_order(sizes, s, e, buffer)) for s in range(3) for e in range(3)]
+        assert len(set(orders)) == 9
+        assert {tuple(sorted(order)) for order in orders} == {tuple(range(60))}
+
+
+def test_an_epoch_of_batches_is_the_permutation_of_its_seed_and_epoch_made_once(monkeypatch):
+    made: list[tuple[int, int, int]] = []
+
+    def noted(samples: int, seed: int, epoch: int) -> list[int]:
+        made.append((samples, seed, epoch))
+        return permutation(samples, seed, epoch)
+
+    monkeypatch.setattr("dlsys.input_pipeline.ordering.permutation", noted)
+    order = ResumableOrder(50, 12, seed=7)
+    for epoch in (0, 1):
+        rows = [row for _ in range(order.steps) for row in next(order)]
+        assert rows == permutation(50, 7, epoch)[:48]
+    assert made == [(50, 7, 0), (50, 7, 1)]

@@ -685,11 +685,18 @@ def test_published_throughputs_above_peak_are_refused(
         memory_wall.utilization(per_sample, 1 / samples_per_second, peak, devices)
 
 
-def test_a_forward_pass_of_80_ms_needs_ten_v100():
-    forward = 2 * 1.5e9 * 1024 * 32
-    with pytest.raises(ImpossibleError, match=r"at least 10 of them"):
-        memory_wall.utilization(forward, 0.080, 125e12)
-    assert memory_wall.utilization(forward, 0.080, 125e12, devices=20) < 0.5
+def test_a_forward_pass_of_80_ms_needs_ten_v100_and_a_step_of_180_more_than_8():
+    """By the FLOPs printed beside them, for 32 sequences on GPT-2 XL: of its layers alone, without
+    their output projections."""
+    of_layer, peak = GPT2_XL.operations(32, layer=0), DEVICES["v100"].rate("fp16")
+    forward = 48 * (sum(of_layer.values()) - of_layer["output"])
+    assert forward / 0.080 == pytest.approx(1236e12, rel=1e-3)
+    with pytest.raises(ImpossibleError, match=r"9\.89 times the peak .* at least 10 of them"):
+        memory_wall.utilization(forward, 0.080, peak)
+    assert memory_wall.utilization(forward, 0.080, peak, devices=20) < 0.5
+    for seconds, devices in ((0.220, 11), (0.180, 14)):
+        with pytest.raises(ImpossibleError, match=f"of 8 devices .* at least {devices} of them"):
+            memory_wall.utilization(3 * forward, seconds, peak, devices=8)
 
 
 def test_the_energy_of_a_7b_run_on_1024_a100():

@@ -78,6 +78,30 @@ def test_a_convolution_as_a_product_is_torchs(stride, padding):
     assert torch.equal(columns, F.unfold(x, 3, padding=padding, stride=stride))
 
 
+def test_a_kernel_goes_on_by_one_place_and_pads_nothing_unless_it_is_told_to():
+    x, weight = whole(2, 3, 9, 8), whole(4, 3, 2, 2, seed=1)
+    assert torch.equal(conv2d(x, weight), F.conv2d(x, weight))
+    assert torch.equal(im2col(x, 2), F.unfold(x, 2))
+    assert im2col(x, 2, padding=9).shape == (2, 12, 26 * 25)
+    with pytest.raises(ValueError, match="padding is 10; it must be at most 9"):
+        im2col(x, 2, padding=10)
+
+
+@pytest.mark.parametrize("shape", [(3, 9, 8), (2, 0, 9, 8)])
+def test_what_is_no_batch_of_images_is_refused(shape):
+    with pytest.raises(ValueError, match=r"^x is of shape .*; it must be \(b, c, h, w\) num"):
+        im2col(whole(*shape), 2)
+
+
+@pytest.mark.parametrize(
+    ("x", "weight"),
+    [((1, 3, 4, 4), (2, 3, 3, 2)), ((1, 3, 4, 4), (3, 3, 3)), ((3, 4, 4), (2, 4, 3, 3))],
+)
+def test_a_kernel_that_is_not_square_or_of_another_dimension_is_refused(x, weight):
+    with pytest.raises(ValueError, match=r"weight is of shape .* whose c it has"):
+        conv2d(whole(*x), whole(*weight))
+
+
 def test_columns_are_written_and_read_which_a_convolution_in_one_kernel_spares():
     x, weight = torch.ones(2, 16, 32, 32), torch.ones(16, 16, 3, 3)
     direct = count_operations(lambda: F.conv2d(x, weight, padding=1)).total

@@ -90,8 +90,8 @@ def test_the_network_is_a_roof_on_an_axis_of_its_own():
     assert attainable(300, H100, link=NVLINK, network_intensity=300) == 300 * 450e9
     assert attainable(300, H100, link=NVLINK, network_intensity=2200) == 989e12
     assert attainable(1, H100, link=NVLINK, network_intensity=1e9) == 3.35e12
-    for given in ({"network_intensity": 3}, {"link": NVLINK}):
-        with pytest.raises(ValueError, match=r"network_intensity is .* it must be given where a"):
+    for given, said in (({"network_intensity": 3}, 3), ({"link": NVLINK}, None)):
+        with pytest.raises(ValueError, match=f"network_intensity is {said}; it must be given wh"):
             attainable(300, H100, **given)
     assert attainable(0, H100) == attainable(300, H100, link=NVLINK, network_intensity=0) == 0
 
@@ -193,6 +193,13 @@ def test_what_sends_nothing_takes_no_time_on_a_network():
     assert Placed(matmul(8, 8, 8), 1.0, 2.0).seconds == 2
     nothing = Operation("nothing", 0, 0, 0)
     assert place(nothing, H100).rate == price([nothing], H100).share("compute") == 0
+
+
+def test_an_operation_prices_itself_on_a_device_in_a_format_over_a_link():
+    assert H100.flops["fp8"] == 1979e12
+    at = matmul(4096, 4096, 4096).price(H100, "fp8")
+    assert at.seconds == at.compute == 2 * 4096**3 / 1979e12
+    assert all_reduce(10**6, 2).price(H100, link=NDR).seconds == 2 * 10**6 / 50e9
 
 
 def test_bytes_that_are_sent_need_a_link():
@@ -408,6 +415,7 @@ def test_tiles_and_waves_are_those_that_a_scheduler_hands_out(shape):
     m, n = shape
     for tile in TILES:
         cut = tiled(m, 64, n, tile, PROCESSOR)
+        assert cut.tile == tile
         assert cut.waves == scheduled(m, n, tile, 108)
         assert cut.tiles == len(range(0, m, tile.m)) * len(range(0, n, tile.n))
         computed = cut.tiles * tile.m * tile.n

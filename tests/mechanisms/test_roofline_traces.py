@@ -64,9 +64,12 @@ def test_a_full_memory_is_no_share_of_the_time():
     for limit, step in STEPS.items():
         empty, full = (diagnosed(step, peak_bytes=peak) for peak in (1e9, 79e9))
         assert (empty.is_full, full.is_full) == (False, True)
+        assert full.memory == 79 / 80
         assert empty.limit == full.limit == limit
     assert diagnosed(STEPS["compute"]).memory is None
     assert not diagnosed(STEPS["compute"]).is_full
+    at_90, above = (diagnosed(STEPS["compute"], peak_bytes=peak) for peak in (72e9, 72.1e9))
+    assert (at_90.is_full, above.is_full) == (False, True)
 
 
 def test_a_chart_that_asks_for_utilization_alone_is_wrong_about_most_of_them():
@@ -79,6 +82,14 @@ def test_a_chart_that_asks_for_utilization_alone_is_wrong_about_most_of_them():
     assert said["bandwidth"] == "capacity"
 
 
+def test_the_chart_blames_the_data_below_70_percent_and_memory_above_90():
+    assert [by_utilization_alone(*said) for said in ((0.69, 1), (0.7, 0.9), (0.7, 0.91))] == [
+        "input",
+        "compute",
+        "capacity",
+    ]
+
+
 def test_the_same_stretch_is_nobodys_twice():
     """Messages under kernels are hidden; waits under messages are the messages' own."""
     events = (
@@ -89,8 +100,8 @@ def test_the_same_stretch_is_nobodys_twice():
         Event("launch", "host", 0.0, 9.0),
         Event("last", "kernel", 9.5, 10.0, flops=1, nbytes=10),
     )
-    shares = diagnose(Trace(events), H100).shares
-    assert shares["bandwidth"] == pytest.approx(0.55)
+    shares, busy = diagnose(Trace(events), H100).shares, diagnose(Trace(events), H100).busy
+    assert shares["bandwidth"] == busy == pytest.approx(0.55)
     assert shares["network"] == pytest.approx(0.2)
     assert shares["input"] == pytest.approx(0.1)
     assert shares["launch"] == pytest.approx(0.1)
@@ -103,6 +114,13 @@ def test_a_kernel_slower_than_its_roofs_shows_in_the_efficiency():
         "x", "kernel", 0.0, 2 * at.seconds, "", at.operation.flops, at.operation.nbytes, True
     )
     assert diagnose(Trace((half,)), H100).efficiency == pytest.approx(0.5)
+    assert diagnose(Trace((half,)), H100, "fp8").efficiency == pytest.approx(0.25, rel=1e-3)
+
+
+def test_a_trace_of_no_time_has_shares_of_nothing():
+    found = diagnose(Trace((Event("x", "kernel", 1.0, 1.0),)), H100)
+    assert (found.seconds, found.efficiency, found.memory) == (0, 0, None)
+    assert set(found.shares.values()) == {0}
 
 
 # -- virtual time --------------------------------------------------------------------------------
@@ -298,7 +316,9 @@ def test_a_written_trace_has_what_perfetto_asks_for(tmp_path):
 
 def test_operations_of_nothing_are_bandwidths():
     blank = Event("unknown", "kernel", 0.0, 1.0)
+    assert diagnose(Trace((blank,)), H100)[2:] == (0, None)  # no part of a roof
     assert diagnose(Trace((blank,)), H100).limit == "bandwidth"
+    assert diagnose(Trace((blank._replace(flops=10),)), H100).limit == "bandwidth"
     nothing = Operation("nothing", 0, 0, 0)
     assert Step((nothing,)).profile(H100).seconds == pytest.approx(15e-6)
 

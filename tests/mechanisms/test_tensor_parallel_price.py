@@ -573,10 +573,39 @@ def test_a_layers_picture_names_its_collectives():
     assert "rank 4" not in words
 
 
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_a_layers_picture_has_the_shapes_that_a_rank_has(sequence_parallel):
+    spec = TransformerSpec(1, 16, 4, 40, 8, 48)
+    sizes = {"b": 3, "s": 8, "h": 16, "f": 48}
+
+    def shapes(comm):
+        model, found = TensorParallelGPT(spec, comm, sequence_parallel, device="meta"), []
+
+        def keep(_, x, y):
+            found.extend([tuple(x[0].shape), tuple(y.shape)])
+
+        for place in ("norm1", "attention.output", "norm2", "ffn.down"):
+            model.layers[0].get_submodule(place).register_forward_hook(keep)
+        x = torch.zeros(3, 8, dtype=torch.long, device="meta")
+        model(x, x)
+        return found
+
+    ran = world.simulate(shapes, 4).results[0]
+    for axes, (stream, _, inside, out) in zip(
+        layout(spec, 4, sequence_parallel).draw().axes, (ran[:4], ran[4:]), strict=True
+    ):
+        words = [text.get_text() for text in axes.texts if text.get_text().startswith("(b")]
+        drawn = [eval(word, {}, sizes) for word in words]
+        whole = (*inside[:2], spec.hidden)
+        assert drawn == [stream, whole, inside, whole, out]
+
+
 def test_the_pictures_show_the_prices():
     (axes,) = draw_share(GPT3, 1, dgx_h100(2), (4, 8, 16)).axes
     rings = list(axes.lines[0].get_ydata())
     assert rings[-1] == pytest.approx(100 * layout(GPT3, 16).price(1, dgx_h100(2)).share)
+    (law,) = [line for line in axes.lines if line.get_label() == "rings, by the law"]
+    assert list(law.get_ydata()) == pytest.approx(rings, rel=0.03)
     assert "%" in axes.get_ylabel()
     (axes,) = draw_activations(GPT3, 1, (1, 8)).axes
     assert [text.get_text() for text in axes.texts][2:] == ["579 MB", "359 MB"]

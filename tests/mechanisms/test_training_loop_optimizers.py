@@ -1,5 +1,6 @@
 """Optimizers to the bit as torch's, their state counted against its price, and what is said of them."""
 
+import dataclasses
 import math
 
 import pytest
@@ -122,6 +123,7 @@ def test_the_price_of_state_is_what_is_held(name, rank):
         [(40, 130), (130, 40), (3,)],
         [(64, 64), (4095,), (4096,), (4097,)],
         [(1, 5), (50, 41), (2,)],
+        [(2, 3, 4), (3, 2, 1, 5), (2, 2)],
     ):
         assert state_bytes(name, shapes, rank) == counted(name, shapes, rank), shapes
 
@@ -180,6 +182,34 @@ def test_the_state_of_a_model_is_what_its_optimizers_hold_matrix_by_matrix(tied)
         assert model_state_bytes(name, spec, rank=4) == real, name
     real = sorted(tuple(sorted(p.shape)) for p in GPT(spec).parameters() if p.dim() == 2)
     assert sorted(tuple(sorted(s)) for s in [*matrices, *others] if len(s) == 2) == real
+
+
+@pytest.mark.parametrize("name", ["gpt2-xl", "llama3-8b"])
+def test_the_matrices_of_a_model_are_those_that_it_has_in_its_layers(name):
+    spec = dataclasses.replace(CATALOGUE[name], layers=2)
+    named = GPT(spec, device="meta").named_parameters()
+    real = [tuple(p.shape) for n, p in named if n.startswith("layers") and p.dim() == 2]
+    found = shapes_of(spec).matrices
+    assert sorted(map(sorted, found)) == sorted(map(sorted, real))
+
+
+def test_a_pooler_token_types_and_relative_positions_are_matrices_too():
+    bert, chinchilla = CATALOGUE["bert-large"], CATALOGUE["chinchilla-70b"]
+    h = bert.hidden
+    biases = 24 * 9 * h + h  # of three, one, four and one matrix in a layer; and the pooler's
+    norms = 24 * 4 * h + 2 * h
+    assert shapes_of(bert).others == [(30522, h), (512, h), (2, h), (h, h), (biases + norms,)]
+    square = [shape for shape in shapes_of(chinchilla).matrices if shape == (8192, 8192)]
+    assert len(square) == 80 * 5  # query, key, value, output, and of the positions
+    assert shapes_of(chinchilla).others[:-1] == [(32000, 8192)]
+
+
+def test_an_update_reads_the_state_of_its_rank_and_writes_it():
+    for rank, state in ((3, 4 * 3 * (40 + 2 * 130)), (64, 8 * 40 * 130)):
+        assert state_bytes("galore", [(40, 130)], rank) == state
+        assert update_bytes("galore", [(40, 130)], rank) == 12 * 40 * 130 + 2 * state
+    assert state_bytes("galore", [(400, 130)]) == 4 * 128 * (130 + 2 * 400)
+    assert update_bytes("galore", [(400, 130)]) == 12 * 400 * 130 + 8 * 128 * (130 + 2 * 400)
 
 
 def test_every_matrix_of_llama_2_7b_is_factored_to_megabytes_and_projected_apart():
@@ -386,15 +416,20 @@ def test_adafactor_knows_a_matrix_of_rank_one_exactly():
 
 def test_an_optimizer_takes_groups_a_closure_and_leaves_what_has_no_gradient():
     a, b, c = parameters([(2,), (3,), (4,)])
-    optimizer = SGD([{"params": [a], "lr": 1.0}, {"params": [b, c]}], lr=0.0)
+    optimizer = SGD([{"params": [c, a], "lr": 1.0}, {"params": [b]}], lr=0.0)
     a.grad, b.grad = torch.ones(2), torch.ones(3)
     before = [x.detach().clone() for x in (a, b, c)]
-    assert optimizer.step(lambda: 7.0) == 7.0
+    assert optimizer.step() is None
+    a.data += 1
+    assert optimizer.step(lambda: (7.0, torch.is_grad_enabled())) == (7.0, True)
     assert torch.equal(a, before[0] - 1)
     assert torch.equal(b, before[1])
     assert torch.equal(c, before[2])
     a.grad = torch.ones(2).to_sparse()
-    with pytest.raises(ValueError, match="A gradient is sparse"):
+    with pytest.raises(
+        ValueError,
+        match=r"is sparse; it must be dense: an Embedding with sparse=False gives one\.$",
+    ):
         optimizer.step()
 
 

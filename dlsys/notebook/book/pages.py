@@ -17,6 +17,9 @@ from dlsys.notebook.book.cache import read_chapter
 # A reference as MyST writes it, {term}`text <target>` or {doc}`target`; other readers show it raw.
 ROLE = re.compile(r"\{(?:term|doc|ref)\}`([^`<]*?)(?:\s*<[^`>]*>)?`")
 
+# A link to a section of another page, which a notebook that is downloaded has not beside it.
+SECTION = re.compile(r"\[([^\]]*)\]\(\w+\.md#[^)]*\)")
+
 # Browsers show a notebook as raw JSON where the page is a file, so there it says where they lie.
 ON_DISK = """<script>
 if (location.protocol === "file:") {
@@ -74,6 +77,11 @@ def _notebooks(app: Sphinx) -> Iterator[str]:
     yield from (page for page in app.env.all_docs if page.startswith("exercises/"))
 
 
+def plain(text: str) -> str:
+    """Return `text` with words where it refers to terms, pages and sections of the book."""
+    return SECTION.sub(r"\1", ROLE.sub(r"\1", text))
+
+
 def write_notebooks(app: Sphinx, failure: Exception | None) -> None:
     """Write beside each page the notebook that it offers, without outputs (build-finished)."""
     if failure or app.builder.format != "html":
@@ -88,6 +96,6 @@ def write_notebooks(app: Sphinx, failure: Exception | None) -> None:
         for number, cell in enumerate(notebook.cells):
             cell.id = f"cell-{number}"
             if cell.cell_type == "markdown":
-                cell.source = ROLE.sub(r"\1", references.written_out(app, page, cell.source))
+                cell.source = plain(references.written_out(app, page, cell.source))
         notebook.metadata = {"kernelspec": notebook.metadata.get("kernelspec", {})}
         target.write_text(jupytext.writes(notebook, fmt="ipynb"), encoding="utf-8")
