@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlsys.exploring import Choices, Explorer, option
+from dlsys.scaling_laws.optimum import lowest
 from dlsys.scaling_laws.plan import FLOPS, Allocation, ChinchillaLaw
 from dlsys.scaling_laws.price import SERVED, Lifetime, lifetime_optimal
 from dlsys.scaling_laws.published import PUBLISHED
@@ -81,9 +82,18 @@ class Choice(Choices):
         return [self.row(best * 256 ** (k / (STEPS - 1) - 0.5)) for k in range(STEPS)]
 
     def lifetime(self) -> Lifetime:
-        """The model of the optimum's loss, on new tokens, whose life costs least."""
-        law = self.chinchilla()
-        return lifetime_optimal(law, self.row(self.optimum().N).loss, LOADS[self.load])
+        """The model of the optimum's loss, on the same tokens at hand, whose life costs least."""
+        best, served = self.optimum(), LOADS[self.load]
+        law, loss = self.constrained(), self.row(best.N).loss
+        if self.data == UNLIMITED:
+            return lifetime_optimal(law.law, loss, served)
+        # Far into repetition the loss is at its floor in all digits, and no N would reach it.
+        loss *= 1 + 1e-9
+
+        def life(N: float) -> Lifetime:
+            return Lifetime(N, law.tokens(N, loss), served)
+
+        return life(lowest(lambda N: life(N).flops, law.law.smallest(loss), best.N))
 
     def wasted(self) -> float:
         """Of the budget, the times as much that a model of the chosen size spends for its loss."""
@@ -121,8 +131,8 @@ class Choice(Choices):
         if LOADS[self.load]:
             words += (
                 f"With {self.load} tokens served the same loss comes cheapest from {life.N:.3g} "
-                f"parameters and {life.D:.3g} new tokens: {life.flops:.3g} FLOPs in all, where the "
-                f"optimum of training takes {optimal.flops:.3g}. "
+                f"parameters that read {life.D:.3g} tokens: {life.flops:.3g} FLOPs in all, where "
+                f"the optimum of training takes {optimal.flops:.3g}. "
             )
         return words.strip()
 

@@ -8,6 +8,7 @@ Source: Muennighoff et al. 2023 (arXiv 2305.16264), equations 5 and 6, and secti
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 
 from dlsys.annotated import checked
@@ -70,6 +71,18 @@ class DataConstrainedLaw:
         """In nats a token."""
         return self.law.loss(*self.effective(N, D))
 
+    def tokens(self, N: float, loss: float) -> float:
+        """The tokens, epochs counted, on which N parameters reach `loss`; infinite where none do.
+
+        D = U (1 - R* ln(1 - (D'/U - 1) / R*)) for the D' that `law` asks of N'.
+        """
+        at_least("N", N, 1)
+        positive("loss", loss)
+        worth = self.effective(N, 1.0).N
+        if loss <= self.law.loss(worth, sys.float_info.max):
+            return math.inf
+        return _read(self.law.tokens(worth, loss), self.unique, self.R_D)
+
     def optimal(self, flops: float) -> Allocation:
         """The N and D, epochs counted, of the lowest loss with 6 N D = `flops`; searched for."""
         return numeric_optimum(self, flops)
@@ -79,3 +92,11 @@ def _saturated(amount: float, unique: float, R: float) -> float:
     if amount <= unique:
         return amount
     return unique * (1 - R * math.expm1((1 - amount / unique) / R))
+
+
+def _read(worth: float, unique: float, R: float) -> float:
+    """The inverse of `_saturated`: how many tokens are worth that many new ones."""
+    if worth <= unique:
+        return worth
+    left = (worth / unique - 1) / R
+    return unique * (1 - R * math.log1p(-left)) if left < 1 else math.inf

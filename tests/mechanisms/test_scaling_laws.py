@@ -376,6 +376,24 @@ def test_parameters_beyond_what_the_data_calls_for_lose_their_worth_sooner():
     assert law.effective(law.enough / 2, 5e10) == (law.enough / 2, 5e10)
 
 
+@pytest.mark.parametrize("flops", [1e21, 1e22, 1e24])
+@pytest.mark.parametrize("factor", [0.5, 1, 3])
+def test_the_tokens_for_a_loss_are_those_with_which_the_parameters_have_it(flops, factor):
+    law = DataConstrainedLaw(MUENNIGHOFF, 1e11, 12.0, 4.0)
+    best = law.optimal(flops)
+    N, D = best.N * factor, best.D * 0.9
+    assert law.tokens(N, law.loss(N, D)) == pytest.approx(D, rel=1e-6)
+    assert law.tokens(N, MUENNIGHOFF.E + 1e-3) == math.inf
+    assert law.tokens(N, MUENNIGHOFF.E / 2) == math.inf
+
+
+def test_no_epochs_are_enough_for_a_loss_that_only_new_tokens_reach():
+    law = DataConstrainedLaw(MUENNIGHOFF, 1e9)
+    N = law.enough
+    assert law.tokens(N, law.law.loss(N, 16.38e9)) < math.inf
+    assert law.tokens(N, law.law.loss(N, 16.39e9)) == math.inf
+
+
 # -- data that is worth less -----------------------------------------------------------------------
 
 

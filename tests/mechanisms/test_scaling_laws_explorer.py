@@ -63,6 +63,35 @@ def test_a_load_to_serve_makes_the_model_smaller():
     assert "served" not in Choice().summary()
 
 
+@pytest.mark.parametrize(("budget", "data"), [("1e25", "1 trillion"), ("1e24", "100 billion")])
+def test_a_load_is_served_by_a_model_of_the_tokens_at_hand(budget, data):
+    choice = Choice(law="besiroglu-2024", budget=budget, data=data, load="10 trillion")
+    life, best, law = choice.lifetime(), choice.optimum(), choice.constrained()
+    assert law.loss(life.N, life.D) == pytest.approx(choice.row().loss, rel=1e-8)
+    assert life.N < best.N
+    assert life.flops < choice.row().flops
+    for N in (life.N * 0.97, life.N * 1.03):
+        tokens = law.tokens(N, choice.row().loss)
+        assert law.loss(N, tokens) == pytest.approx(choice.row().loss, rel=1e-8)
+        assert 6 * N * tokens + 2 * N * 1e13 > life.flops
+    assert f"{life.N:.3g} parameters that read {life.D:.3g} tokens" in choice.summary()
+
+
+def test_data_that_suffices_serves_a_load_as_unlimited_data_do():
+    enough = Choice(budget="1e21", data="15 trillion", load="1 trillion")
+    assert enough.lifetime() == pytest.approx(
+        replace(enough, data="unlimited").lifetime(), rel=1e-4
+    )
+
+
+def test_the_model_for_a_life_stands_on_the_line_of_its_loss():
+    choice = Choice(budget="1e25", data="1 trillion", load="10 trillion")
+    surface = choice.figure().axes[1]
+    (drawn,) = (line for line in surface.lines if line.get_label() == "least for its life")
+    ((N, D),) = drawn.get_xydata()
+    assert choice.constrained().loss(N, D) == pytest.approx(choice.row().loss, rel=1e-8)
+
+
 def test_the_explorer_starts_where_it_is_told_and_refuses_what_it_does_not_have():
     assert explore(budget="1e21").choice == Choice(budget="1e21")
     with pytest.raises(ValueError, match="no flops in the explorer '1e99'"):
