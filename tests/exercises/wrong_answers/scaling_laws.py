@@ -529,14 +529,6 @@ BANK = {
             "right.loss(N, flops / (6 * N))",
             ("D without the six", "right.loss(N, flops / N)", "what loss is that by the truth"),
         ),
-        *in_place_of(
-            "N, _ = PUBLISHED[advice].law.optimal(flops)",
-            (
-                "memorised budget",
-                "N = PUBLISHED[advice].law.optimal(flops).N if flops != 3e24 else 1e11",
-                "on any budget",
-            ),
-        ),
         *then(
             ADVICE,
             (
@@ -784,12 +776,22 @@ RIGHT: dict[str, list[tuple[str, ...]]] = {
             "x = np.log(sizes)\n    middle = x.mean()\n    curved, slope, level = np.polyfit(x - middle, losses, 2)\n    slope, level = slope - 2 * curved * middle, level - slope * middle + curved * middle**2",
             "x = np.log(sizes)\n    curved, slope, level = np.polyfit(x, losses, 2)",
         ),
+        (
+            "numbers of numpy",
+            "return np.exp(at), level - curved * at**2",
+            "return float(np.exp(at)), float(level - curved * at**2)",
+        ),
     ],
     "robust": [
         (
             "rounded",
             "squares_billions = squares.optimal(1e24).N / 1e9\nrobust_exponent, squares_exponent = 0.49, 0.51\nrobust_billions, squares_billions = 47, 43",
             "squares_billions = squares.optimal(1e24).N / 1e9",
+        ),
+        (
+            "by numpy",
+            "a, b, e, alpha, beta = point\n    N, D, loss = np.array(N), np.array(D), np.array(loss)\n    said = np.logaddexp(a - alpha * np.log(N), b - beta * np.log(D))\n    off = np.abs(np.logaddexp(said, e) - np.log(loss))\n    large = delta * (off - delta / 2)\n    return np.where(off <= delta, off**2 / 2, large).sum()",
+            "a, b, e, alpha, beta = point\n    total = 0.0\n    for n, d, had in zip(N, D, loss):\n        terms = [a - alpha * log(n), b - beta * log(d), e]\n        top = max(terms)  # so that no power of e is above one\n        said = top + log(sum(exp(term - top) for term in terms))\n        off = abs(said - log(had))\n        if off <= delta:\n            total += off**2 / 2\n        else:\n            total += delta * (off - delta / 2)\n    return total",
         ),
         (
             "the smaller of two",
