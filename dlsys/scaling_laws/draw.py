@@ -54,6 +54,11 @@ def _surface(axes: Axes, law: ChinchillaLaw | DataConstrainedLaw, budgets: Seque
         for level in MaxNLocator(14).tick_values(heights.min(), heights.max())
         if heights.min() < level < heights.max()
     ]
+    # Before the labels, whose gaps in the lines are cut where they lie on the axes by then.
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(sizes[0], sizes[-1])
+    axes.set_ylim(tokens[0], tokens[-1])
     lines = axes.contour(sizes, tokens, heights, levels=levels, colors=MUTED, linewidths=0.7)
     axes.clabel(lines, fontsize="x-small", fmt="%.2f")
     for budget in budgets:
@@ -62,10 +67,6 @@ def _surface(axes: Axes, law: ChinchillaLaw | DataConstrainedLaw, budgets: Seque
     axes.plot([], [], color="#0072B2", linestyle="--", label="equal FLOPs")
     style: dict[str, Any] = {"color": "#D55E00", "marker": "o", "markersize": 5}
     axes.plot([b.N for b in best], [b.D for b in best], label="optimum", **style)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(sizes[0], sizes[-1])
-    axes.set_ylim(tokens[0], tokens[-1])
     axes.set_xlabel("parameters N")
     axes.set_ylabel("tokens D")
 
