@@ -61,10 +61,8 @@ class DataConstrainedLaw:
     def effective(self, N: float, D: float) -> Allocation:
         """N' and D': what the parameters and the tokens are worth."""
         sized(N, D)
-        return Allocation(
-            max(1.0, _saturated(N, max(1.0, self.enough), self.R_N)),
-            _saturated(D, self.unique, self.R_D),
-        )
+        enough = max(1.0, self.enough)
+        return Allocation(_saturated(N, enough, self.R_N), _saturated(D, self.unique, self.R_D))
 
     def loss(self, N: float, D: float) -> float:
         """In nats a token."""
