@@ -34,7 +34,7 @@ def numeric_optimum(law: Law, flops: float) -> Allocation:
     most = flops / FLOPS
     if most <= 1:
         refuse("flops", flops, f"above {FLOPS}, which one parameter takes on one token")
-    size = lowest(lambda N: law.loss(N, most / N if most > N else 1.0), 1.0, most)
+    size = lowest(lambda N: law.loss(N, max(1.0, most / N)), 1.0, most)
     return Allocation(size, most / size)
 
 

@@ -76,8 +76,7 @@ def fit_quality(
     Raises ValueError where all of it is clean, or worth no less than clean data.
     """
     some("N", N)
-    named = {"N": N, "D": D, "clean": clean, "loss": loss}
-    for name, column in named.items():
+    for name, column in {"D": D, "clean": clean, "loss": loss}.items():
         if len(column) != len(N):
             refuse_what(name, f"of {len(column)} runs", f"of as many as N, {len(N)}")
     for share in clean:

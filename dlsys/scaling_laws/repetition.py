@@ -74,6 +74,5 @@ class DataConstrainedLaw:
 
 
 def _saturated(amount: float, unique: float, R: float) -> float:
-    if amount <= unique:
-        return amount
-    return unique * (1 - R * math.expm1((1 - amount / unique) / R))
+    repetitions = max(0.0, amount / unique - 1)
+    return min(amount, unique) * (1 - R * math.expm1(-repetitions / R))

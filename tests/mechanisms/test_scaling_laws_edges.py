@@ -168,6 +168,7 @@ def test_the_least_and_the_most_that_may_be_are_taken():
     assert apparent_exponent(law(), 1, 100, 0, 2) == pytest.approx(0.5)
     assert apparent_exponent(law(), 1, 100, 0, 10_000) == pytest.approx(0.5)
     assert QualityLaw(law(), 1).loss(1, 1e6, 1e-6) == pytest.approx(2)
+    assert QualityLaw(law(), 1).loss(1, 4) == 1.25, "all of it is clean where nothing is said"
     assert effective_tokens(1, 1) == effective_tokens(1, 1e9) == 1
     assert DataConstrainedLaw(law(), 1).loss(1, 1) == 2
 
@@ -179,6 +180,11 @@ def test_a_budget_of_few_tokens_is_split_as_evenly_as_one_of_many():
         assert pytest.approx(product) == numeric_optimum(law(B=1e-9), 6 * product).N
         assert pytest.approx(1) == numeric_optimum(law(A=1e-9), 6 * product).N
     assert numeric_optimum(law(), 6.6) == pytest.approx((math.sqrt(1.1),) * 2)
+
+
+def test_kaplans_optimum_is_where_its_slope_along_the_budget_is_nothing():
+    """Along N D = 18 the square of loss is 16 / N^2 + N / 2, with a slope of -32 / N^3 + 1 / 2."""
+    assert KaplanLaw(4, 9, 1, 0.5).optimal(6 * 18) == pytest.approx((4, 4.5))
 
 
 def test_far_off_the_optimum_one_term_is_all_of_the_waste():
@@ -233,7 +239,21 @@ def test_the_search_looks_nowhere_but_between_its_ends_and_then_round_the_lowest
     place = min(range(201), key=lambda k: abs(math.log(scan[k] / 30)))
     assert scan[place - 1] < min(rest)
     assert max(rest) < scan[place + 1]
-    assert len(rest) < 2 * 45, "each step leaves 0.618 of what it had"
+
+
+@pytest.mark.parametrize(("off", "steep"), [(-0.95, -100), (0.95, 100)])
+def test_the_search_stays_in_its_valley_wherever_the_wall_of_this_is_steep(off, steep):
+    """The lowest of the scan is the 100th, and the bottom of the valley close to a neighbour."""
+    seen: list[float] = []
+
+    def valley(x: float) -> float:
+        seen.append(math.log10(x) * 50)
+        beyond = seen[-1] - (100 + off)
+        return abs(beyond) * (100 if beyond * steep > 0 else 1)
+
+    assert 50 * math.log10(lowest(valley, 1, 1e4)) == pytest.approx(100 + off, abs=1e-6)
+    assert min(seen[201:]) > 99
+    assert max(seen[201:]) < 101
 
 
 def test_of_places_alike_the_search_keeps_the_first():
