@@ -165,12 +165,16 @@ def test_the_least_and_the_most_that_may_be_are_taken():
     assert KaplanLaw(1, 1, 1, 1).loss(1, 1) == pytest.approx(2)
     assert with_embeddings(1, 0) == 1
     assert with_embeddings(1, 5) == 6
-    assert apparent_exponent(law(), 1, 100, 0, 2) == pytest.approx(0.5)
-    assert apparent_exponent(law(), 1, 100, 0, 10_000) == pytest.approx(0.5)
     assert QualityLaw(law(), 1).loss(1, 1e6, 1e-6) == pytest.approx(2)
     assert QualityLaw(law(), 1).loss(1, 4) == 1.25, "all of it is clean where nothing is said"
     assert effective_tokens(1, 1) == effective_tokens(1, 1e9) == 1
     assert DataConstrainedLaw(law(), 1).loss(1, 1) == 2
+
+
+def test_with_all_parameters_counted_the_optimum_is_where_both_terms_cost_alike():
+    assert optimum_without_embeddings(law(A=4, B=9), 8, 0) == pytest.approx((8, 18))
+    for points in (2, 10_000):
+        assert apparent_exponent(law(), 1, 100, 0, points) == pytest.approx(0.5)
 
 
 def test_a_budget_of_few_tokens_is_split_as_evenly_as_one_of_many():
