@@ -8,10 +8,11 @@ itself: all parameters are N + omega N^(1/3). Source: Pearce and Song 2024 (arXi
 from __future__ import annotations
 
 import math
+from statistics import linear_regression
 
 from dlsys.annotated import checked
 from dlsys.checks import at_least, count, positive, refuse
-from dlsys.scaling_laws.plan import FLOPS, Allocation, ChinchillaLaw
+from dlsys.scaling_laws.plan import Allocation, ChinchillaLaw, from_log
 
 OMEGA = 47491.0
 """Fitted there to the models of Hoffmann et al. 2022 (a vocabulary of 32,000)."""
@@ -33,11 +34,9 @@ def optimum_without_embeddings(law: ChinchillaLaw, N: float, omega: float = OMEG
     """
     total = with_embeddings(N, omega)
     slope = (N + omega / 3 * N ** (1 / 3)) / total
-    share = law.alpha * law.A * total**-law.alpha * slope
-    exponent = (math.log(law.beta * law.B) - math.log(share)) / law.beta if share else math.inf
-    if not -700 < exponent < 700:
-        refuse("N", N, "one whose optimal tokens are a number that can be held")
-    return Allocation(N, math.exp(exponent))
+    share = math.log(law.alpha * slope) + math.log(law.A) - law.alpha * math.log(total)
+    tokens = (math.log(law.beta) + math.log(law.B) - share) / law.beta
+    return Allocation(N, from_log("N", N, tokens))
 
 
 @checked
@@ -49,17 +48,14 @@ def apparent_exponent(
     The slope of a line through ln N over ln(6 N D) of optimal runs, N in equal ratios.
     """
     points = count("points", points, 2, 10_000)
-    positive("smallest", smallest)
+    at_least("smallest", smallest, 1)
     positive("largest", largest)
     if largest <= smallest:
         refuse("largest", largest, f"above smallest, {smallest:.6g}")
     ratio = (largest / smallest) ** (1 / (points - 1))
-    sizes = [max(1.0, smallest) * ratio**k for k in range(points)]
-    runs = [optimum_without_embeddings(law, size, omega) for size in sizes]
-    x = [math.log(FLOPS) + math.log(run.N) + math.log(run.D) for run in runs]
-    y = [math.log(run.N) for run in runs]
-    middle = sum(x) / points
-    spread = sum((each - middle) ** 2 for each in x)
-    if not spread > 1e-12:
+    runs = [optimum_without_embeddings(law, smallest * ratio**k, omega) for k in range(points)]
+    sizes = [math.log(run.N) for run in runs]
+    budgets = [math.log(run.N) + math.log(run.D) for run in runs]  # of C / 6: the slope is C's
+    if math.isclose(min(budgets), max(budgets)):
         refuse("largest", largest, "further above smallest, for a slope between them")
-    return sum((each - middle) * size for each, size in zip(x, y, strict=True)) / spread
+    return linear_regression(budgets, sizes).slope

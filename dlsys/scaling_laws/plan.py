@@ -94,11 +94,11 @@ class ChinchillaLaw:
         share = self._excess(loss) / (1 / self.alpha + 1 / self.beta)
         size = math.log(self.alpha * self.A / share) / self.alpha
         tokens = math.log(self.beta * self.B / share) / self.beta
-        return _from_log("loss", loss, math.log(FLOPS) + size + tokens)
+        return from_log("loss", loss, math.log(FLOPS) + size + tokens)
 
     def smallest(self, loss: float) -> float:
         """(A / (L - E))^(1 / alpha): with fewer parameters no data suffices for this loss."""
-        return _from_log("loss", loss, math.log(self.A / self._excess(loss)) / self.alpha)
+        return from_log("loss", loss, math.log(self.A / self._excess(loss)) / self.alpha)
 
     def tokens(self, N: float, loss: float) -> float:
         """The tokens on which N parameters reach `loss`: (B / (L - E - A / N^alpha))^(1 / beta).
@@ -111,7 +111,7 @@ class ChinchillaLaw:
         if left <= 0:
             least = self.E + self.A * math.pow(N, -self.alpha)
             refuse("loss", loss, f"above {least:.6g}, which {N:.4g} parameters never reach")
-        return _from_log("loss", loss, math.log(self.B / left) / self.beta)
+        return from_log("loss", loss, math.log(self.B / left) / self.beta)
 
     def _excess(self, loss: float) -> float:
         positive("loss", loss)
@@ -149,7 +149,7 @@ class KaplanLaw:
         data = self.alpha_D * (math.log(self.D_c) - math.log(D))
         low, high = sorted((size, data))
         more = math.log1p(math.exp((low - high) / self.alpha_D))
-        return _from_log("N", N, high + self.alpha_D * more)
+        return from_log("N", N, high + self.alpha_D * more)
 
     @property
     def exponent(self) -> float:
@@ -201,11 +201,12 @@ def sized(N: float, D: float) -> None:
 
 def allocation(log_size: float, flops: float) -> Allocation:
     """e^`log_size` parameters, and the tokens that 6 N D = `flops` leaves."""
-    size = _from_log("flops", flops, log_size)
-    return Allocation(size, _from_log("flops", flops, math.log(flops / FLOPS) - log_size))
+    size = from_log("flops", flops, log_size)
+    return Allocation(size, from_log("flops", flops, math.log(flops / FLOPS) - log_size))
 
 
-def _from_log(name: str, value: float, log: float) -> float:
+def from_log(name: str, value: float, log: float) -> float:
+    """e^`log`, unless no float holds it: then the sentence says so of `value`, given as `name`."""
     if not -700 < log < 700:
         refuse(name, value, f"one whose result, e^({log:.4g}), is a number that can be held")
     return math.exp(log)

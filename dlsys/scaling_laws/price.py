@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from dlsys.annotated import checked
 from dlsys.checks import at_least, count, positive, refuse
 from dlsys.scaling_laws.optimum import lowest
-from dlsys.scaling_laws.plan import FLOPS, Allocation, ChinchillaLaw
+from dlsys.scaling_laws.plan import FLOPS, Allocation, ChinchillaLaw, from_log
 from dlsys.units import HOUR
 
 SERVED = 2
@@ -34,7 +34,7 @@ def numeric_optimum(law: Law, flops: float) -> Allocation:
     most = flops / FLOPS
     if most <= 1:
         refuse("flops", flops, f"above {FLOPS}, which one parameter takes on one token")
-    size = lowest(lambda N: law.loss(N, most / N if most > N else 1.0), 1.0, most)
+    size = lowest(lambda N: law.loss(N, max(1.0, most / N)), 1.0, most)
     return Allocation(size, most / size)
 
 
@@ -50,23 +50,16 @@ def compute_wasted(law: ChinchillaLaw, factor: float) -> float:
     """
     positive("factor", factor)
     a, b, log = law.alpha, law.beta, math.log(factor)
-    if max(-a * log, b * log) > 300:
-        refuse("factor", factor, "nearer to 1, for this law has no number for its cost")
-    worse = (b * math.exp(-a * log) + a * math.exp(b * log)) / (a + b)
-    exponent = (a + b) / (a * b) * math.log(worse)
-    if exponent > 700:
-        refuse("factor", factor, "nearer to 1, for this law has no number for its cost")
-    return math.exp(exponent)
+    most = max(-a * log, b * log)  # taken out, for its power may be beyond every float
+    worse = (b * math.exp(-a * log - most) + a * math.exp(b * log - most)) / (a + b)
+    return from_log("factor", factor, (a + b) / (a * b) * (most + math.log(worse)))
 
 
 @checked
 def compute_wasted_near(law: ChinchillaLaw, factor: float) -> float:
     """`compute_wasted` near the optimum: exp((alpha + beta) / 2 ln^2 k), the same both ways."""
     positive("factor", factor)
-    exponent = (law.alpha + law.beta) / 2 * math.log(factor) ** 2
-    if exponent > 700:
-        refuse("factor", factor, "nearer to 1, where this approximation holds")
-    return math.exp(exponent)
+    return from_log("factor", factor, (law.alpha + law.beta) / 2 * math.log(factor) ** 2)
 
 
 class Overtraining(NamedTuple):
@@ -85,22 +78,24 @@ def overtraining(law: ChinchillaLaw, factor: float) -> Overtraining:
     ValueError where no data suffices, which is below `least_factor`.
     """
     positive("factor", factor)
-    share = factor**-law.alpha if factor > 1e-30 else math.inf
-    left = 1 + law.beta / law.alpha * (1 - share)
-    if left <= 0:
+    above = math.log(factor) - _log_least_factor(law)
+    if above <= 0:
         least = f"above {least_factor(law):.4g}, below which no data suffices"
         refuse("factor", factor, least)
-    exponent = -math.log(left) / law.beta
-    if exponent > 600:
-        refuse("factor", factor, "larger, for the tokens that it needs have no number")
-    tokens = math.exp(exponent)
+    # The same sum by its zero, the least factor: it stays exact there, and has no large power.
+    left = -(1 + law.beta / law.alpha) * math.expm1(-law.alpha * above)
+    tokens = from_log("factor", factor, -math.log(left) / law.beta)
     return Overtraining(factor, tokens, factor * tokens)
 
 
 @checked
 def least_factor(law: ChinchillaLaw) -> float:
     """(1 + alpha / beta)^(-1 / alpha) of the optimal size: smaller models never reach its loss."""
-    return math.exp(-math.log1p(law.alpha / law.beta) / law.alpha)
+    return math.exp(_log_least_factor(law))
+
+
+def _log_least_factor(law: ChinchillaLaw) -> float:
+    return -math.log1p(law.alpha / law.beta) / law.alpha
 
 
 # -- a life of inference ---------------------------------------------------------------------------
@@ -139,7 +134,7 @@ def lifetime_optimal(law: ChinchillaLaw, loss: float, served: float) -> Lifetime
     """
     at_least("served", served, 0)
     best = law.optimal(law.flops_for(loss))
-    if min(best) < 1 or law.smallest(loss) < 1:
+    if min(law.smallest(loss), best.D) < 1:
         refuse("loss", loss, "lower: one parameter on one token has it already")
     high = math.log(best.N)
     low = math.log(law.smallest(loss))
@@ -160,7 +155,7 @@ def _too_large(law: ChinchillaLaw, loss: float, served: float, N: float) -> bool
     if left <= 0:
         return False
     tokens = (math.log(law.B) - math.log(left)) / law.beta
-    saved = SERVED / FLOPS * served * math.exp(-tokens) if tokens < 700 else 0.0
+    saved = SERVED / FLOPS * served * math.exp(-tokens)
     return law.alpha * size < law.beta * left * (1 + saved)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from operator import mul
 
 from dlsys.annotated import checked
 from dlsys.checks import fraction, positive, refuse, refuse_what, some
@@ -32,10 +34,11 @@ def mixture_tokens(tokens: Sequence[float], worths: Sequence[float]) -> float:
     some("tokens", tokens)
     if len(worths) != len(tokens):
         refuse_what("worths", f"of {len(worths)} sources", f"of as many as tokens, {len(tokens)}")
-    for each, worth in zip(tokens, worths, strict=True):
+    for each in tokens:
         positive("tokens", each)
+    for worth in worths:
         positive("worths", worth)
-    return math.fsum(each * worth for each, worth in zip(tokens, worths, strict=True))
+    return math.fsum(map(mul, tokens, worths))
 
 
 @checked
@@ -73,8 +76,7 @@ def fit_quality(
     Raises ValueError where all of it is clean, or worth no less than clean data.
     """
     some("N", N)
-    named = {"N": N, "D": D, "clean": clean, "loss": loss}
-    for name, column in named.items():
+    for name, column in {"D": D, "clean": clean, "loss": loss}.items():
         if len(column) != len(N):
             refuse_what(name, f"of {len(column)} runs", f"of as many as N, {len(N)}")
     for share in clean:
@@ -82,9 +84,8 @@ def fit_quality(
     x = [math.log(share) for share in clean]
     if not any(x):
         refuse_what("clean", "1 in all runs", "less in one of them")
-    rows = zip(N, D, loss, strict=True)
-    y = [math.log(tokens_worth(law, *row)) for row in rows]
-    k = math.fsum(a * b for a, b in zip(x, y, strict=True)) / math.fsum(a * a for a in x)
+    y = [math.log(worth) for worth in map(tokens_worth, repeat(law), N, D, loss)]
+    k = math.fsum(map(mul, x, y)) / math.fsum(map(mul, x, x))
     if k <= 0:
         refuse_what("loss", "no higher on spoilt data", "higher, for it to be worth less")
     return QualityLaw(law, k)

@@ -61,10 +61,8 @@ class DataConstrainedLaw:
     def effective(self, N: float, D: float) -> Allocation:
         """N' and D': what the parameters and the tokens are worth."""
         sized(N, D)
-        return Allocation(
-            max(1.0, _saturated(N, max(1.0, self.enough), self.R_N)),
-            _saturated(D, self.unique, self.R_D),
-        )
+        enough = max(1.0, self.enough)
+        return Allocation(_saturated(N, enough, self.R_N), _saturated(D, self.unique, self.R_D))
 
     def loss(self, N: float, D: float) -> float:
         """In nats a token."""
@@ -89,6 +87,5 @@ class DataConstrainedLaw:
 
 
 def _saturated(amount: float, unique: float, R: float) -> float:
-    if amount <= unique:
-        return amount
-    return unique * (1 - R * math.expm1((1 - amount / unique) / R))
+    repetitions = max(0.0, amount / unique - 1)
+    return min(amount, unique) * (1 - R * math.expm1(-repetitions / R))

@@ -297,3 +297,41 @@ def test_noise_has_the_deviation_that_was_asked_for():
     off = [math.log(loss / HOFFMANN.loss(n, d)) for n, d, loss in zip(*runs, strict=True)]
     assert np.std(off) == pytest.approx(0.01, rel=0.1)
     assert abs(np.mean(off)) < 1e-3
+
+
+def test_of_hoffmanns_runs_the_good_lie_in_figure_4_and_the_bad_8_to_24_percent_above_the_law():
+    runs = hoffmann_like(HOFFMANN, bad=3, noise=0)
+    assert [len(column) for column in (*runs, runs.flops)] == [243] * 4
+    rows = list(zip(*runs, runs.flops, strict=True))
+    for N, D, loss, flops in rows[:240]:
+        assert 44e6 <= N <= 16e9
+        assert 6e18 <= flops <= 3e21
+        assert 1 <= D / N <= 400
+        assert loss == HOFFMANN.loss(N, D)
+    for (N, D, loss, _), above in zip(rows[240:], (1.08, 1.16, 1.24), strict=True):
+        assert 1e9 <= N <= 8e9
+        assert pytest.approx(N / 10) == D
+        assert loss / HOFFMANN.loss(N, D) == pytest.approx(above)
+
+
+def test_curves_are_read_in_equal_ratios_of_tokens():
+    runs = curve_runs(HOFFMANN, [1e8, 1e9], 1e9, 1e11, 3)
+    assert runs.N == (1e8,) * 3 + (1e9,) * 3
+    assert pytest.approx([1e9, 1e10, 1e11] * 2) == runs.D
+
+
+def test_a_parabola_and_a_power_law_by_hand():
+    found = fit_parabola([1, 2, 4, 5], [11, 5, 5, 11])
+    assert found == pytest.approx((3, 3, 2))
+    assert found(6) == pytest.approx(21)
+    assert fit_power_law([1, 2, 4], [3, 12, 48]) == pytest.approx((3, 2))
+
+
+@pytest.mark.parametrize("name", ["flops", "loss"])
+@pytest.mark.parametrize("read", [isoflop, envelope])
+def test_columns_of_different_lengths_are_told_by_name(read, name):
+    columns = {column: [1.0] * 6 for column in ("N", "flops", "loss")} | {name: [1.0] * 7}
+    with pytest.raises(
+        ValueError, match=rf"^{name} is of 7 runs; it must be of as many as N, 6\.$"
+    ):
+        read(**columns)
