@@ -34,6 +34,7 @@ from dlsys import (
     recomputation,
     resilience,
     roofline,
+    scaling_laws,
     tensor_parallel,
     training_loop,
     world,
@@ -54,6 +55,7 @@ ENERGY = memory_wall.energy(3600.0, 8, 500.0, pue=1.1)
 UNITS = {"a": 8, "b": 16}
 MODEL = GPT(TINY)
 STEPS = zero.step_plan(3, UNITS, 4)
+SHORT = scaling_laws.Run(1, 8, 128, 0.01, 128)
 CHAIN, SEGMENTS = recomputation.uniform(4), recomputation.segments(4, 2)
 ALONE = pipeline_parallel.gpipe(1, 2)
 TOKENS = torch.zeros(2, 4, dtype=torch.long)
@@ -928,6 +930,50 @@ ATTENDING: dict[str, dict[str, Any]] = {
     },
 }
 ARGUMENTS |= ATTENDING
+LAW = scaling_laws.PUBLISHED["hoffmann-2022"].law
+RUNS = scaling_laws.isoflop_runs(LAW, [1e19, 1e20], 4)
+SCALING: dict[str, dict[str, Any]] = {
+    "scaling_laws.*": {
+        **{"law": LAW, "N": 1e9, "D": 2e10, "flops": 1e22, "loss": 2.5, "unique": 1e10},
+        **{"A": 400.0, "B": 400.0, "E": 1.7, "alpha": 0.34, "beta": 0.3},
+        **{"dollars": 1e6, "dollars_per_hour": 2.0, "peak_flops": 1e15, "utilization": 0.4},
+        **{"factor": 2.0, "served": 1e12, "budgets": [1e19, 1e20], "smallest": 1e6},
+        **{"largest": 1e9, "x": [1.0, 2.0, 3.0], "y": [2.0, 1.0, 2.0], "k": 2.0},
+        **{"shortest": 1e9, "longest": 1e10, "tokens": [1e9], "worths": [0.5]},
+        **{"function": lambda x: (x - 2) ** 2, "low": 1.0, "high": 3.0, "values": [1.0, 2.0]},
+    },
+    "scaling_laws.Run": {"layers": 1, "tokens": 128, "learning_rate": 0.01, "unique": 128},
+    "scaling_laws.Row": {
+        **{"kind": "seed", "run": SHORT, "parameters": 20, "non_embedding": 10, "flops": 99},
+    },
+    "scaling_laws.Sweep*": {"tokens": 128, "rows": [], "held_out": 64, "sha256": "0"},
+    "scaling_laws.Sweep.of": {"kind": "seed"},
+    "scaling_laws.initialized": {"run": SHORT},
+    "scaling_laws.train": {"run": SHORT},
+    "scaling_laws.DataConstrainedLaw": {"unique": 1e10, "law": LAW},
+    "scaling_laws.Frontier": {"coefficient": 0.1, "exponent": 0.5},
+    "scaling_laws.KaplanLaw": {"N_c": 6e13, "D_c": 2e13, "alpha_N": 0.08, "alpha_D": 0.1},
+    "scaling_laws.bootstrap": {**RUNS._asdict(), "resamples": 2},
+    "scaling_laws.cost": RUNS._asdict(),
+    "scaling_laws.curve_runs": {"sizes": [1e8, 1e9]},
+    "scaling_laws.draw_constants": {"groups": {"one": [LAW]}},
+    "scaling_laws.draw_isoflop": {"N": RUNS.N, "flops": RUNS.flops, "loss": RUNS.loss},
+    "scaling_laws.draw_frontiers": {
+        **{"laws": {"one": scaling_laws.PUBLISHED["hoffmann-2022"]}, "low": 1e20, "high": 1e24}
+    },
+    "scaling_laws.draw_predicted": {"groups": {"all": tuple(RUNS)}},
+    "scaling_laws.draw_rates": {"panels": {"standard": {"16": {0.01: 2.0, 0.02: 1.9}}}},
+    "scaling_laws.draw_wasted": {"laws": {"one": LAW}},
+    "scaling_laws.envelope": {
+        name: [*column]
+        for runs in [scaling_laws.curve_runs(LAW, [1e8, 3e8, 1e9, 3e9], 1e9, 1e12, 8)]
+        for name, column in (("N", runs.N), ("flops", runs.flops), ("loss", runs.loss))
+    },
+    "scaling_laws.fit": RUNS._asdict(),
+    "scaling_laws.fit_quality": {"N": [1e9], "D": [2e10], "clean": [0.5], "loss": [2.7]},
+    "scaling_laws.isoflop": {"N": RUNS.N, "flops": RUNS.flops, "loss": RUNS.loss},
+}
+ARGUMENTS |= SCALING
 # What is called in another way than by its name.
 INSTEAD: dict[str, Callable[..., Any]] = {
     f"world.{name}": unlaunched(getattr(world, name))
@@ -969,6 +1015,7 @@ OBJECTS: dict[str, Any] = {
     "attention.Tiling": TABLE,
     "data_parallel.NoiseMeter": METER,
     "collectives.Plan": collectives.ring_all_reduce(1),
+    "scaling_laws.Sweep": scaling_laws.tiny_sweep(),
     "data_parallel.BatchTradeoff": data_parallel.BatchTradeoff(1e3, 1e6),
     "data_parallel.BucketPlan": BUCKETS,
     "data_parallel.Int8": data_parallel.Int8(),
@@ -1027,6 +1074,12 @@ OBJECTS: dict[str, Any] = {
     "roofline.Step": roofline.Step((WORK,)),
     "roofline.Timed": roofline.Timed(WORK, 1.0),
     "roofline.Trace": TRACE,
+    "scaling_laws.ChinchillaLaw": LAW,
+    "scaling_laws.DataConstrainedLaw": scaling_laws.DataConstrainedLaw(LAW, 1e10),
+    "scaling_laws.Frontier": scaling_laws.Frontier(0.1, 0.5),
+    "scaling_laws.KaplanLaw": scaling_laws.PUBLISHED["kaplan-2020"].law,
+    "scaling_laws.Purchase": scaling_laws.purchase(LAW, 1e6, 2.0, 1e15, 0.4),
+    "scaling_laws.QualityLaw": scaling_laws.QualityLaw(LAW, 2.0),
     "transformer.TransformerSpec": TINY,
     "pipeline_parallel.PipeDream": of_part(pipeline_parallel.PipeDream),
     "pipeline_parallel.Pipeline": of_part(pipeline_parallel.Pipeline),
@@ -1107,6 +1160,9 @@ NOT_CALLED = {
             *("attention.Cost", "attention.Kernel", "attention.Summary"),
             *("roofline.Event", "roofline.Tile"),
             *("roofline.Measurements", "roofline.Rung", "roofline.Timed"),
+            *("scaling_laws.Allocation", "scaling_laws.Approach", "scaling_laws.Lifetime"),
+            *("scaling_laws.Overtraining", "scaling_laws.Parabola", "scaling_laws.Published"),
+            *("scaling_laws.Purchase", "scaling_laws.Runs", "scaling_laws.TableRow"),
             *("training_loop.Extremes", "training_loop.Record"),
             *("world.CallRecord", "world.Fit", "world.Message", "world.Run", "world.Span"),
             *("world.Timeline", "world.TorchCommunicator", "world.Traffic"),
@@ -1163,6 +1219,7 @@ FREE = {
     "attention.draw_curves.x",
     "attention.draw_curves.y",
     "units.Catalogue.kind",
+    "scaling_laws.Sweep.sha256",
     "training_loop.byte_tokens.text",
     "training_loop.draw_losses.up",
     "training_loop.learn_text.text",

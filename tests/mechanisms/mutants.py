@@ -49,10 +49,15 @@ MORE = {  # what else has formulas, by slug
     "recomputation": ("chain.py", "fitting.py", "keeping.py", "lifetimes.py", "scaling.py"),
     "resilience": ("boxes.py", "failures.py", "scaling.py"),
     "roofline": ("diagnosis.py", "kernels.py", "scaling.py", "tiles.py", "utilization.py"),
+    "scaling_laws": ("counting.py", "optimum.py", "quality.py", "repetition.py"),
     "training_loop": ("noise.py", "scaling.py", "schedules.py", "update_rule.py"),
     "zero": ("flat.py", "scaling.py"),
 }
-READ = ("LICENSE", "chapters/memory_wall.md", "bench/h100.py")  # what tests read
+# What tests read.
+READ = (
+    *("LICENSE", "_toc.yml", "chapters/memory_wall.md"),
+    *("bench/h100.py", "bench/scaling_sweep.py"),
+)
 QUICK = "MUTANTS_QUICK"  # set in the first round, which most mutants do not outlive
 NOTICED = {"killed", "timeout"}  # one that never ends is noticed, too
 SETTINGS = """
