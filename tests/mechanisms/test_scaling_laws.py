@@ -383,7 +383,7 @@ def test_the_tokens_for_a_loss_are_those_with_which_the_parameters_have_it(flops
     best = law.optimal(flops)
     N, D = best.N * factor, best.D * 0.9
     assert law.tokens(N, law.loss(N, D)) == pytest.approx(D, rel=1e-6)
-    with pytest.raises(ValueError, match="loss is 1.871"):
+    with pytest.raises(ValueError, match=r"loss is 1.871"):
         law.tokens(N, MUENNIGHOFF.E + 1e-3)
 
 
@@ -391,7 +391,7 @@ def test_no_epochs_are_enough_for_a_loss_that_only_new_tokens_reach():
     law = DataConstrainedLaw(MUENNIGHOFF, 1e9)
     N = law.enough
     assert 100e9 < law.tokens(N, law.law.loss(N, 16.38e9)) < math.inf
-    with pytest.raises(ValueError, match="never reach it on 1e.09 unique tokens"):
+    with pytest.raises(ValueError, match=r"never reach it on 1e.09 unique tokens"):
         law.tokens(N, law.law.loss(N, 16.39e9))
 
 
