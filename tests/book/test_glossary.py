@@ -26,16 +26,17 @@ FUNCTION_WORDS = """
 """
 # Pairs that pages share, and that mean what their words mean: a new pair is put here, or explained.
 PLAIN = """
-    billion parameters; bit weights; count bytes; data parallel; data sheets; drift apart; first layer; first
-    stage; first step; gantt chart; gpt small; larger batch; line chart; logarithmic axis; matrix products;
-    page prints; plain gradient; products wait; random numbers; rank adds; real processes; simulated ranks;
-    small gpt; square root; tensor parallel; training run; true gradient; twelve stages; upper left
+    billion parameters; billion token; bit weights; count bytes; data parallel; data sheets; drift apart; first
+    layer; first rank; first stage; first step; flash attention; forward bar; gantt chart; gpt small; held back;
+    hundred times; large model; larger batch; line chart; linear layer; logarithmic axis; loss falls; matrix
+    products; new token; page prints; plain gradient; products wait; random numbers; rank adds; real processes;
+    simulated ranks; small gpt; square root; tensor parallel; thousand times; training run; trillion tokens; true
+    gradient; twelve stages; upper left
 """
 # The same of pairs that hold a function word, in names: `share_of_step`.
 PLAIN_IN_NAMES = """
-    a device; add to; as one; device at; end of; every layer; in order; of step; of two; per rank; per second; power
-    of;
-    ring all; shape of; share of; state bytes
+    a device; add to; as one; device at; end of; every layer; flop for; in order; is cut; of step; of two; on any;
+    per rank; per second; power of; ring all; shape of; share of; state bytes; step to; two levels
 """
 EMPHASIS = """
     additive; composition; every; first by columns, then by rows; gradients; linear; many devices; one;
