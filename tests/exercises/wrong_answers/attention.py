@@ -26,7 +26,7 @@ LENGTH = "third_at = {}\nfraction = {}\nequal_in_training = {}\nthird_without_gr
 LENGTH_RIGHT = [13312, 0.381, 45600, 14800]
 BINDS = "tokens = {}\nplain_times = {}\ndecode_us = {}\ntwice_times = {}\ntokens_fp8 = {}\n"
 HELPS = 'helps = dict(A="{}", B="{}", C="{}", D="{}")'
-BINDS_RIGHT = [48, 5.91, 134, 1.48, 48]
+BINDS_RIGHT = [48, 5.91, 134, 1.48, 32]
 HELPS_RIGHT = ["bandwidth", "rate", "bandwidth", "bandwidth"]
 FAULTS = 'faults = dict(A="{}", B="{}", C="{}", D="{}")'
 FAULTS_RIGHT = ["corner", "sums", "tiles", "dropout"]
@@ -65,10 +65,16 @@ BANK = {
             ("the second maximum", "top = other[0]", "The first may hold a larger score"),
             ("the smaller maximum", "top = torch.minimum(one[0], other[0])", "may overflow"),
             ("both maxima", "top = one[0] + other[0]", "in one of the parts"),
+            ("starts at 0, if anything is seen",
+             f"{TOP}\n    top = torch.where(top == -torch.inf, top, top.clamp(min=0.0))",
+             "The largest of negative scores is negative"),
+            ("starts at 0", f"{TOP}.clamp(min=0.0)", "that of none is minus infinity"),
         ),
         *in_place_of(
             BASE,
             ("nothing hidden", "base = top", "is minus infinity taken off there"),
+            ("beside 0 at least", "base = top.clamp(min=0.0)", "Beside which number is the largest"),
+            ("one maximum", "base = top.max().expand_as(top)", "Each query has its own"),
         ),
         *in_place_of(
             SHRINK,
@@ -87,7 +93,12 @@ BANK = {
             ("as if sorted", "a, b = torch.ones_like(top), (other[0] - one[0]).exp()",
              "right where the first part has the larger maximum"),
             ("without a maximum", "a, b = one[0].exp() / base.exp(), other[0].exp() / base.exp()",
-             "is minus infinity taken off there"),
+             "Beside which maximum is no exponent above zero"),
+            ("without a maximum, in 64 bits",
+             "c = base.double().exp()\n"
+             "    a, b = ((each[0].double().exp() / c).float() for each in (one, other))",
+             "Beside which maximum is no exponent above zero"),
+            ("base 2", "a, b = (one[0] - base).exp2(), (other[0] - base).exp2()", "to the base e"),
         ),
         *in_place_of(
             MERGED,
@@ -131,6 +142,8 @@ BANK = {
         *in_place_of(
             SCORES,
             ("not masked", "x = scale * q @ k.T", "Their weight is 0"),
+            ("masked by a number", "x = (scale * q @ k.T).masked_fill(~allowed, -20.0)",
+             "Which score has the weight 0 beside any"),
             ("no scale in scores", "x = (q @ k.T).masked_fill(~allowed, -torch.inf)",
              "not those that `lse` is of"),
         ),
@@ -140,6 +153,11 @@ BANK = {
             ("the sum for its logarithm", "y = x.exp() / lse[:, None]", "Make the weights"),
             ("struck out afterwards",
              "y = (scale * q @ k.T - lse[:, None]).exp() * allowed", "before it is struck out"),
+            ("struck out for scores alone",
+             "w = (scale * q @ k.T - lse[:, None]).exp()\n"
+             "    y, dv = w.where(allowed, 0.0), (w * allowed).T @ dz\n"
+             "    dx = y * (dz @ v.T - delta[:, None])\n"
+             "    return scale * dx @ k, scale * dx.T @ q, dv", "before it is struck out"),
         ),
         *in_place_of(
             SCORED,
@@ -199,6 +217,15 @@ BANK = {
             ("no log-sum-exp", "written += rows * (d if last[i] == at else d + 2)",
              "one number a query beside the result"),
             ("sums at last", "written += rows * (d + 2)", "Go through the visits"),
+        ),
+        *in_place_of(
+            "last = {i: at for at, (i, _) in enumerate(visits)}",
+            ("as many visits as tiles of keys",
+             "tiles = len({j for _, j in visits})\n"
+             "    last = {i: -1 for i, _ in visits}\n"
+             "    for at, (i, _) in enumerate(visits):\n"
+             "        if [v[0] for v in visits[: at + 1]].count(i) == tiles:\n"
+             "            last[i] = at", "A mask leaves pairs out here"),
         ),
         *in_place_of(
             MOVED,
@@ -268,6 +295,10 @@ BANK = {
             ("keys always", "if False:", "it costs less to bring tiles of the other side"),
             ("the wrong side", "if 6 * columns * d > rows * (4 * d + 2):",
              "it costs less to bring tiles of the other side"),
+            ("more rows than columns", "if columns < rows:", "count all that crosses"),
+            ("as if no tile came back", "if 4 * columns * d < rows * (3 * d + 2):",
+             "count all that crosses"),
+            ("vectors alone", "if 3 * columns < 2 * rows:", "that does not grow with the head"),
         ),
         *in_place_of(
             TURNED,
@@ -302,12 +333,18 @@ BANK = {
             ("its inverse", 0.464, "Its inverse"),
             ("of backward", 2.39, "So it is for backward"),
             ("both", 2.345, "both passes together"),
+            ("both, rounded", 2.35, "both passes together"),
+            ("as the tile grows", 2.4, "But what any order has to move stays"),
+            ("a little more", 2.25, "how many tokens fit now"),
+            ("a little more, rounded", 2.3, "how many tokens fit now"),
         ),
         *one_wrong(
             DESIGN, DESIGN_RIGHT, 5,
             ("by the law", 2, "By the law"),
             ("its inverse", 0.418, "Its inverse"),
             ("of forward", 2.15, "So it is for forward"),
+            ("both", 2.345, "both passes together"),
+            ("a little less", 2.3, "how many keys fit now"),
         ),
         *one_wrong(
             DESIGN, DESIGN_RIGHT, 6,
@@ -327,6 +364,8 @@ BANK = {
             ("a plain layer", 12288, "plain layer of 12 h^2"),
             ("no groups", 14848, "8 heads of them"),
             ("two matrices", 9728, "three matrices"),
+            ("half, with a mask", 53248, "the kernel skips masked tiles"),
+            ("one FLOP a product", 53248, "two FLOPs for each product"),
         ),
         *one_wrong(
             LENGTH, LENGTH_RIGHT, 1,
@@ -387,10 +426,14 @@ BANK = {
         ),
         *one_wrong(
             BINDS + HELPS.format(*HELPS_RIGHT), BINDS_RIGHT, 4,
-            ("the rate alone", 95, "one byte"),
-            ("the bytes alone", 24, "twice the rate"),
-            ("rounded down", 47, "tokens come whole"),
-            ("rows", 379, "How many rows does a token bring"),
+            ("no change", 48, "one of the two products still runs at the old rate"),
+            ("no change, rounded down", 47, "And tokens come whole"),
+            ("the bytes alone", 24, "if neither product is faster"),
+            ("the rate alone", 95, "half the bytes come"),
+            ("the products alone", 64, "one byte a number"),
+            ("the mean of rates", 36, "it is times that add up"),
+            ("rounded down", 31, "tokens come whole"),
+            ("rows", 252, "How many rows does a token bring"),
         ),
         *(
             Wrong(name, BINDS.format(*BINDS_RIGHT) + HELPS.format(*words), hint)
@@ -418,7 +461,34 @@ BANK = {
             ("places from the tile's number", "places = start // tile + torch.arange(len(keys))",
              "counted from the beginning of a tile"),
             ("places by whole tiles", "places = start + tile + torch.arange(len(keys)) - 1",
-             "counted from the beginning of a tile"),
+             "Which keys may query i see"),
+            ("a key too few", "places = start + 1 + torch.arange(len(keys))", "one key too few"),
+            ("a key too many", "places = start - 1 + torch.arange(len(keys))", "one key too many"),
+        ),
+        *in_place_of(
+            "x = x.masked_fill(places > rows[:, None] + offset, -torch.inf)",
+            ("offset forgotten", "x = x.masked_fill(places > rows[:, None], -torch.inf)",
+             "Which is the last key that query i may see"),
+            ("offset taken off", "x = x.masked_fill(places > rows[:, None] - offset, -torch.inf)",
+             "more keys with a larger one, or fewer"),
+            ("from the last key",
+             "x = x.masked_fill(places > rows[:, None] + len(k) - len(q), -torch.inf)",
+             "counted from the last key"),
+            ("from the last key, and offset",
+             "x = x.masked_fill(places > rows[:, None] + offset + len(k) - len(q), -torch.inf)",
+             "counted from the last key"),
+            ("the last key hidden", "x = x.masked_fill(places >= rows[:, None] + offset, -torch.inf)",
+             "one key too few"),
+            ("no mask", "pass", "without a mask"),
+        ),
+        *in_place_of(
+            "for start in range(0, len(k), tile):",
+            ("whole tiles alone", "for start in range(0, len(k) - tile + 1, tile):",
+             "without the last tile of keys"),
+        ),
+        *in_place_of(
+            "top = torch.full((len(q),), -1e30)",
+            ("starts at 0", "top = torch.zeros(len(q))", "From what does the maximum start"),
         ),
         *in_place_of(
             "sums = sums * shrink[:, None] + weights @ values",
@@ -444,6 +514,11 @@ BANK = {
         *in_place_of(
             "rows, scale = torch.arange(len(q)), q.shape[1] ** -0.5",
             ("nothing is mended", "return faulty(q, k, v, tile, offset)", "Two faults are left"),
+            ("the plain form", "return plain(q, k, v, offset)", "That is the plain form"),
+            ("a factor of heads 4 wide", "rows, scale = torch.arange(len(q)), 0.5",
+             "On what does it depend"),
+            ("by the width", "rows, scale = torch.arange(len(q)), 1 / q.shape[1]", "which power"),
+            ("not scaled", "rows, scale = torch.arange(len(q)), 1.0", "which power"),
         ),
     ],
 }  # fmt: skip
@@ -483,6 +558,8 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
          "neither 'rate' nor 'bandwidth'"),
     ],
     "fault": [
+        ("a word of another list", FAULTS.format(" corner", "sums", "rate", "dropout"),
+         "none of the words", NAMED),
         ("the result alone", "return sums / total[:, None]", "What the pass returns", MENDED),
         ("a column", "return sums / total[:, None], (top + total.log())[:, None]",
          "of shape (16,); (16, 1) came", MENDED),
@@ -526,5 +603,10 @@ RIGHT = {
     ],
     "tiles": [("two digits", DESIGN.format(80, 32, 16, 128, 2.2, 2.4, 0.15))],
     "length": [("two digits", LENGTH.format(13000, 0.38, 46000, 15000))],
-    "binds": [("two digits", BINDS.format(48, 5.9, 130, 1.5, 48) + HELPS.format(*HELPS_RIGHT))],
+    "fault": [
+        ("words with blanks", FAULTS.format(" Corner", "sums ", "TILES", "dropout"), NAMED),
+        ("keys turned once", "rows, scale, turned = torch.arange(len(q)), q.shape[1] ** -0.5, k.T * 1.0",
+         "rows, scale = torch.arange(len(q)), q.shape[1] ** -0.5"),
+    ],
+    "binds": [("two digits", BINDS.format(48, 5.9, 130, 1.5, 32) + HELPS.format(*HELPS_RIGHT))],
 }  # fmt: skip
