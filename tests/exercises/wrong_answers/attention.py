@@ -514,7 +514,6 @@ BANK = {
         *in_place_of(
             "rows, scale = torch.arange(len(q)), q.shape[1] ** -0.5",
             ("nothing is mended", "return faulty(q, k, v, tile, offset)", "Two faults are left"),
-            ("the plain form", "return plain(q, k, v, offset)", "That is the plain form"),
             ("a factor of heads 4 wide", "rows, scale = torch.arange(len(q)), 0.5",
              "On what does it depend"),
             ("by the width", "rows, scale = torch.arange(len(q)), 1 / q.shape[1]", "which power"),
