@@ -131,7 +131,7 @@ def naive_pays(length: int, head_size: int, memory: int, passes: Passes = "forwa
     n, d = count("length", length, most=MOST_TILES), count("head_size", head_size)
     room, lead = count("memory", memory), 0
     if passes != "backward":
-        if room < forward_resident(tiling(1, 1, 1, 1), d):
+        if room < forward_resident(tiling(1), d):
             return True
         tiles = best_tiling(n, n, d, room)
         lead += forward_cost(tiles, d).elements - naive_forward_cost(n, n, d).elements
@@ -139,6 +139,6 @@ def naive_pays(length: int, head_size: int, memory: int, passes: Passes = "forwa
         keys = (room - (3 * d + 2)) // (4 * d + 2)
         if keys < 1:
             return True
-        tiles = tiling(n, n, 1, min(n, keys))
+        tiles = tiling(n, query_tile=1, key_tile=min(n, keys))
         lead += backward_cost(tiles, d).elements - naive_backward_cost(n, n, d).elements
     return lead > 0
