@@ -20,7 +20,7 @@ def check(schedule: Schedule) -> None:
     """
     tiling, outer = schedule.tiling, 0 if schedule.outer == QUERIES else 1
     seen: set[Step] = set()
-    left: set[int] = set()
+    left: set[int | None] = set()
     last: int | None = None
     for number, step in enumerate(schedule.steps):
         at = f"Step {number} visits queries {step[0]} and keys {step[1]}"
@@ -31,7 +31,7 @@ def check(schedule: Schedule) -> None:
         if step[outer] != last:
             if step[outer] in left:
                 raise ValueError(f"{at}, but {schedule.outer} {step[outer]} had left fast memory.")
-            left |= {last} if last is not None else set()
+            left.add(last)
             last = step[outer]
     # Each side is counted in its own loop, so a tile that one of them skips shows.
     for i in range(tiling.query_tiles):

@@ -19,6 +19,7 @@ from dlsys.transformer import TransformerSpec
 Passes = Literal["forward", "backward", "both"]
 TABLES = {"forward": (4, 4), "backward": (16, 7), "both": (20, 11)}
 """What a pair moves by the laws: tiled in units of d^2 / M, and plain in elements."""
+OF_PAIRS = {"scores", "position_scores", "weighted_sum"}
 
 
 def forward_law(queries: int, keys: int, head_size: int, memory: int) -> float:
@@ -111,10 +112,11 @@ def overtaking_length(spec: TransformerSpec, is_causal: bool = False) -> float:
     """Tokens of a sequence from which scores and weighted sum take more FLOPs than a layer's
     weights: 6h for a plain layer of 12 h^2 weights, twice that where a mask's half is left out.
 
-    The layer is the last one. Weights take FLOPs in proportion to tokens, pairs to their square.
+    The layer is the last one. Weights take FLOPs in proportion to tokens, pairs to their square;
+    where positions are relative, their scores belong to the pairs.
     """
     flops = replace(spec, sequence=1).operations(1, spec.layers - 1)
-    pairs = flops["scores"] + flops["weighted_sum"]
+    pairs = sum(flops[name] for name in flops.keys() & OF_PAIRS)
     weights = sum(flops.values()) - pairs
     return (2 if is_causal else 1) * weights / pairs
 
@@ -129,7 +131,7 @@ def naive_pays(length: int, head_size: int, memory: int, passes: Passes = "forwa
     n, d = count("length", length, most=MOST_TILES), count("head_size", head_size)
     room, lead = count("memory", memory), 0
     if passes != "backward":
-        if room < forward_resident(tiling(1, 1, 1, 1), d):
+        if room < forward_resident(tiling(1), d):
             return True
         tiles = best_tiling(n, n, d, room)
         lead += forward_cost(tiles, d).elements - naive_forward_cost(n, n, d).elements
@@ -137,6 +139,6 @@ def naive_pays(length: int, head_size: int, memory: int, passes: Passes = "forwa
         keys = (room - (3 * d + 2)) // (4 * d + 2)
         if keys < 1:
             return True
-        tiles = tiling(n, n, 1, min(n, keys))
+        tiles = tiling(n, query_tile=1, key_tile=min(n, keys))
         lead += backward_cost(tiles, d).elements - naive_backward_cost(n, n, d).elements
     return lead > 0

@@ -364,15 +364,25 @@ def test_a_multiprocessor_of_an_h100_saves_nothing_backward_with_heads_of_256():
     assert not naive_pays(8192, 256, room, "both")
 
 
-@pytest.mark.parametrize("name", ["gpt2-xl", "gpt3-175b", "llama3-8b"])
-def test_the_length_at_which_pairs_overtake_weights_is_that_of_the_counted_flops(name):
+def spec_of(name):
+    """Where only the first layers are dense, cut after the first that is not."""
     spec = CATALOGUE[name]
+    return replace(spec, layers=spec.moe.dense_layers + 1) if spec.moe else spec
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt2-xl", "gpt3-175b", "llama3-8b", "chinchilla-70b", "deepseek-v3"]
+)
+def test_the_length_at_which_pairs_overtake_weights_is_that_of_the_counted_flops(name):
+    """Those of pairs are the ones that grow by four when the sequence doubles."""
+    spec = spec_of(name)
     at = round(overtaking_length(spec))
 
     def lead(length):
-        flops = replace(spec, sequence=length).operations(1, 0)
-        pairs = flops["scores"] + flops["weighted_sum"]
-        return 2 * pairs - sum(flops.values())
+        flops, more = (
+            replace(spec, sequence=n).operations(1, spec.layers - 1) for n in (length, 2 * length)
+        )
+        return sum(n if more[name] == 4 * n else -n for name, n in flops.items())
 
     assert lead(at - 1) < 0 < lead(at + 1)
     assert overtaking_length(spec, is_causal=True) == 2 * overtaking_length(spec)
