@@ -66,18 +66,23 @@ BANK = {
             ("none", "with_eight = 1", "The budget buys less of N D than before"),
             (
                 "the law to take away",
-                "wasted = 1.62",
+                "wasted = 2.16",
                 "This is the law to take away, and a little too high so",
             ),
             (
-                "three times",
-                "wasted = 3",
-                "The model is three times as large, and not for nothing:",
+                "the law to take away, rounded",
+                "wasted = 2.2",
+                "This is the law to take away, and a little too high so",
             ),
-            ("at a third", "wasted = 1.65", "This is for a third of the best size"),
-            ("the part above", "wasted = 0.549", "By so much more"),
-            ("the excess", "wasted = 1.09", "By so much the loss above E is larger"),
-            ("inverse", "wasted = 0.646", "The other way round: how much was spent, over what was"),
+            (
+                "four times",
+                "wasted = 4",
+                "The model is four times as large, and not for nothing:",
+            ),
+            ("at a quarter", "wasted = 2.23", "This is for a quarter of the best size"),
+            ("the part above", "wasted = 0.963", "By so much more"),
+            ("the excess", "wasted = 1.29", "By so much the loss above E is larger"),
+            ("inverse", "wasted = 0.509", "The other way round: how much was spent, over what was"),
             ("as much compute", "tokens = 1.67", "That many tokens take the same compute"),
             ("flops", "tokens = 1.14", "By so much the FLOPs grow"),
             ("exponents swapped", "tokens = 1.91", "The exponents have changed places"),
@@ -756,7 +761,7 @@ RIGHT: dict[str, list[tuple[str, ...]]] = {
     "optimum": [
         (
             "rounded",
-            "tokens = (1 + b / a * (1 - 0.6**-a)) ** (-1 / b)\ngrows, with_eight, wasted, tokens = 5.6, 0.9, 1.5, 1.9",
+            "tokens = (1 + b / a * (1 - 0.6**-a)) ** (-1 / b)\ngrows, with_eight, wasted, tokens = 5.6, 0.9, 2.0, 1.9",
             "tokens = (1 + b / a * (1 - 0.6**-a)) ** (-1 / b)",
         ),
         (
