@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from dlsys.annotated import checked
-from dlsys.tensors import address, storage_bytes
+from dlsys.tensors import Alive, address, storage_bytes
 
 
 @checked
@@ -22,7 +21,7 @@ def peak_bytes(step: Callable[[], Any]) -> int:
     Results and buffers count, each storage once and whole; what an operation uses inside it, and
     what was there before, does not.
     """
-    watch = _Alive()
+    watch = _Watch()
     with watch:
         step()
     return watch.peak
@@ -44,31 +43,20 @@ def saved_bytes(function: Callable[[], Any]) -> int:
     return nbytes
 
 
-class _Alive(TorchDispatchMode):
+class _Watch(TorchDispatchMode):
     """Counts storages from the operation that makes them until nobody holds them."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.nbytes = self.peak = 0
-        self.known: dict[int, weakref.ref[Any]] = {}
+        self.peak, self.alive = 0, Alive(self._changed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = {address(x) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
         result = func(*args, **kwargs or {})
         for x in tree_leaves(result):
             if isinstance(x, Tensor) and address(x) not in given:  # a view makes none
-                self.see(x)
+                self.alive.see(x)
         return result
 
-    def see(self, x: Tensor) -> None:
-        storage, key = x.untyped_storage(), address(x)
-        if key in self.known:
-            return
-        size = storage.nbytes()
-        self.known[key] = weakref.ref(storage, lambda _: self.gone(key, size))
-        self.nbytes += size
-        self.peak = max(self.peak, self.nbytes)
-
-    def gone(self, key: int, size: int) -> None:
-        del self.known[key]
-        self.nbytes -= size
+    def _changed(self) -> None:
+        self.peak = max(self.peak, self.alive.nbytes)

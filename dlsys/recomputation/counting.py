@@ -1,9 +1,7 @@
-"""What is counted while operations run: storages, as long as anybody holds them, and FLOPs."""
+"""What is counted of an operation: the storages of its result, and FLOPs."""
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,34 +16,6 @@ def storages(result: Any) -> list[Tensor]:
     """A tensor for each storage of what an operation gave."""
     tensors = (each for each in tree_leaves(result) if isinstance(each, Tensor))
     return [*{address(each): each for each in reversed([*tensors])}.values()][::-1]
-
-
-class Alive:
-    """Bytes of all storages that it has seen and somebody still holds, each once and whole.
-
-    changed: what is called after each change of `nbytes`.
-    """
-
-    def __init__(self, changed: Callable[[], Any] | None = None) -> None:
-        self.nbytes, self._changed = 0, changed
-        self._seen: dict[int, weakref.ref[Any]] = {}
-
-    def see(self, tensor: Tensor) -> None:
-        """Count the storage of this tensor until it is freed."""
-        storage, key = tensor.untyped_storage(), address(tensor)
-        if key not in self._seen:
-            nbytes = storage.nbytes()
-            self._seen[key] = weakref.ref(storage, lambda _: self._gone(key, nbytes))
-            self._add(nbytes)
-
-    def _gone(self, key: int, nbytes: int) -> None:
-        del self._seen[key]  # another storage may come to lie there
-        self._add(-nbytes)
-
-    def _add(self, nbytes: int) -> None:
-        self.nbytes += nbytes
-        if nbytes and self._changed:
-            self._changed()
 
 
 def flops_of(function: Any, args: Any, kwargs: Any, result: Any) -> int:

@@ -18,9 +18,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from dlsys.annotated import checked
-from dlsys.recomputation.counting import Alive, flops_of
+from dlsys.recomputation.counting import flops_of
 from dlsys.recomputation.price import BACKWARD, FORWARD, REBUILD
-from dlsys.tensors import address
+from dlsys.tensors import Alive, address
 
 
 class Instant(NamedTuple):

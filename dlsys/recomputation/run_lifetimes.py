@@ -13,10 +13,10 @@ from torch.utils._pytree import tree_leaves
 
 from dlsys.annotated import checked
 from dlsys.checks import refuse, unknown
-from dlsys.recomputation.counting import Alive, storages
+from dlsys.recomputation.counting import storages
 from dlsys.recomputation.graph import Graph, Operation
 from dlsys.recomputation.lifetimes import lifetimes
-from dlsys.tensors import address, of_shape, strided
+from dlsys.tensors import Alive, address, of_shape, strided
 
 
 @dataclass(frozen=True)
