@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dlsys.annotated import checked
-from dlsys.attention.price import Cost, Kernel, lanes
+from dlsys.attention.price import Cost, Kernel, sizes
 from dlsys.checks import count
 
 
@@ -22,8 +22,7 @@ def naive_forward_cost(
     operands and result. Each kernel reads its operands once, which flatters it where they do not
     fit in fast memory. Keys are read once for a group of query heads.
     """
-    d, (number, g) = count("head_size", head_size), lanes(heads, kv_heads, batch)
-    rows, columns = g * count("queries", queries), count("keys", keys)
+    number, rows, columns, d = sizes(queries, keys, head_size, heads, kv_heads, batch)
     table, q, k = rows * columns, rows * d, columns * d
     return Cost(
         (
@@ -47,8 +46,7 @@ def naive_backward_cost(
 
     7 elements a pair: weights for dV, dP written, both read and dS written, dS for dQ and for dK.
     """
-    d, (number, g) = count("head_size", head_size), lanes(heads, kv_heads, batch)
-    rows, columns = g * count("queries", queries), count("keys", keys)
+    number, rows, columns, d = sizes(queries, keys, head_size, heads, kv_heads, batch)
     table, q, k = rows * columns, rows * d, columns * d
     kernels = (
         ("dV", table + q, k),
@@ -76,8 +74,7 @@ def naive_saved_bytes(
     itemsize: int = 4,
 ) -> int:
     """Bytes that plain attention keeps for backward: q, k, v, and a weight for each pair."""
-    d, (number, g) = count("head_size", head_size), lanes(heads, kv_heads, batch)
-    rows, columns = g * count("queries", queries), count("keys", keys)
+    number, rows, columns, d = sizes(queries, keys, head_size, heads, kv_heads, batch)
     return number * count("itemsize", itemsize) * ((rows + 2 * columns) * d + rows * columns)
 
 

@@ -84,6 +84,14 @@ def lanes(heads: int, kv_heads: int | None, batch: int) -> _Lanes:
     return _Lanes(shared * count("batch", batch), heads // shared)
 
 
+def sizes(
+    queries: int, keys: int, head_size: int, heads: int, kv_heads: int | None, batch: int
+) -> tuple[int, int, int, int]:
+    """Lanes; and of each: rows of queries, all its heads' one below the other, keys, head size."""
+    d, (number, g) = count("head_size", head_size), lanes(heads, kv_heads, batch)
+    return number, g * count("queries", queries), count("keys", keys), d
+
+
 @checked
 def forward_cost(
     tiling: Tiling,
@@ -213,7 +221,6 @@ def tiled_saved_bytes(
 
     The log-sum-exp has at least 4 bytes, whatever the rest has.
     """
-    d, (number, g) = count("head_size", head_size), lanes(heads, kv_heads, batch)
-    rows, columns = g * count("queries", queries), count("keys", keys)
+    number, rows, columns, d = sizes(queries, keys, head_size, heads, kv_heads, batch)
     size = count("itemsize", itemsize)
     return number * (2 * size * (rows + columns) * d + max(size, 4) * rows)
