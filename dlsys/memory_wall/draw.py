@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dlsys.annotated import checked
-from dlsys.checks import positive, some
+from dlsys.checks import count, positive, some
 from dlsys.hardware import Device
 from dlsys.memory_wall.plan import RECIPES, Recipe, model_state
 from dlsys.memory_wall.price import training_seconds
@@ -177,7 +177,7 @@ def draw_activations(
         f"model state over {n}" if n > 1 else "model state": model_state(
             spec.parameters(), recipe, zero_stage=3, data_parallel=n
         ).total
-        for n in shares
+        for n in (count("Each of shares", share) for share in shares)
     }
     longer = [dataclasses.replace(spec, sequence=s) for s in sequences]
     lines = {
