@@ -28,7 +28,7 @@ FUNCTION_WORDS = """
 """
 # Pairs that pages share, and that mean what their words mean: a new pair is put here, or explained.
 PLAIN = """
-    billion parameters; billion token; bit weights; count bytes; cut matrice; data parallel; data sheets; drift apart; first
+    billion parameters; billion token; bit numbers; bit weights; count bytes; cut matrice; data parallel; data sheets; drift apart; first
     layer; first rank; first stage; first step; flash attention; forward bar; gantt chart; gpt small; held back;
     hundred times; large model; larger batch; line chart; linear layer; logarithmic axis; loss falls; matrix
     products; new token; page prints; plain gradient; products wait; random numbers; rank adds; real processes;
