@@ -1,8 +1,10 @@
-"""The plan that the chapter gives to PyTorch for a model of one's own, run beside one device."""
+"""What the chapter says of PyTorch: its plan beside one device, and what the compiler keeps."""
 
+import functools
 import re
 
 import torch
+from functorch.compile import aot_function, make_boxed_func, min_cut_rematerialization_partition
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -13,7 +15,7 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
     parallelize_module,
 )
-from torch.nn.functional import silu
+from torch.nn.functional import rms_norm, silu
 
 from dlsys import world
 from tests.contents import ROOT
@@ -73,3 +75,29 @@ def test_the_chapters_plan_for_pytorch_makes_another_result_or_gradient_than_one
         return tuple(layer.ffn.up.weight.to_local().shape)
 
     assert world.launch(program, 2).results == [(8, 8)] * 2
+
+
+def test_the_compiler_keeps_more_of_a_branch_than_what_products_read_and_the_gate():
+    kept: list[int] = []
+    tokens, h, f = 30, 64, 224
+
+    def branch(x, scale, gate, up, down):
+        n = rms_norm(x, (h,), scale)
+        return x + (silu(n @ gate) * (n @ up)) @ down
+
+    def forward(graph, _):
+        (outputs,) = next(node for node in graph.graph.nodes if node.op == "output").args
+        kept.extend(node.meta["val"].numel() for node in outputs[1:])  # the first is the result
+        return make_boxed_func(graph.forward)
+
+    compiled = aot_function(
+        branch,
+        fw_compiler=forward,
+        bw_compiler=lambda graph, _: make_boxed_func(graph.forward),
+        partition_fn=functools.partial(min_cut_rematerialization_partition, compiler="inductor"),
+    )
+    shapes = (2, tokens // 2, h), (h,), (h, f), (h, f), (f, h)
+    compiled(*(torch.randn(shape, requires_grad=True) for shape in shapes)).sum().backward()
+    activations = sorted(size for size in kept if size not in (h, h * f))
+    # A length for each token, x, the norm's output; the outputs of gate and up, and the product's.
+    assert activations == [tokens, *[tokens * h] * 2, *[tokens * f] * 3]
