@@ -32,10 +32,6 @@ from tests.exercises.notebooks import (
 )
 from tests.exercises.wrong_answers import Wrong, bank, module, right_answers
 
-# Answers for which a wrong one may be right when it is rounded to two digits, each with the reason.
-ROUND_ALIKE: dict[str, str] = {}
-ROUND_ALIKE |= dict.fromkeys(("data_parallel r_of_one", "pipeline_parallel micro_batches"), "is to change")  # fmt: skip
-
 
 class Form:
     """How a notebook is built, solved and released."""
@@ -228,7 +224,7 @@ class WrongAnswers:
         assert wrong.hint in message, message
 
     def test_a_wrong_answer_rounded_to_two_digits_is_still_refused(self, slug: str) -> None:
-        accepted = {name: told for name, told in round_alike(slug) if name not in ROUND_ALIKE}
+        accepted = dict(round_alike(slug))
         assert not accepted, "choose other numbers, or ask for a whole number exactly"
 
     def test_a_right_answer_that_is_not_the_solutions_is_accepted(self, slug: str) -> None:
