@@ -1,80 +1,67 @@
 """What the chapter says of PyTorch: its plan beside one device, and what the compiler keeps."""
 
 import functools
-import re
 
+import jupytext
 import torch
 from functorch.compile import aot_function, make_boxed_func, min_cut_rematerialization_partition
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    PrepareModuleInput,
-    RowwiseParallel,
-    SequenceParallel,
-    parallelize_module,
-)
-from torch.nn.functional import rms_norm, silu
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import loss_parallel
+from torch.nn.functional import cross_entropy, rms_norm, silu
 
 from dlsys import world
+from dlsys.model import GPT
+from dlsys.transformer import TransformerSpec
 from tests.contents import ROOT
 
-PAGE = (ROOT / "chapters" / "tensor_parallel.md").read_text("utf-8")
-STYLES = {
-    style.__name__: style
-    for style in (ColwiseParallel, PrepareModuleInput, Replicate, RowwiseParallel, SequenceParallel)
-} | {"Shard": Shard, "parallelize_module": parallelize_module}
-
-
-class Gated(nn.Module):
-    """A gated feed-forward network."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate, self.up, self.down = nn.Linear(8, 16), nn.Linear(8, 16), nn.Linear(16, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(silu(self.gate(x)) * self.up(x))
-
-
-class Branch(nn.Module):
-    """A norm, the network, and the residual stream."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.ffn = nn.LayerNorm(8), Gated()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.ffn(self.norm(x))
+PAGE = ROOT / "chapters" / "tensor_parallel.md"
+LLAMA = TransformerSpec(
+    layers=2,
+    hidden=16,
+    heads=4,
+    kv_heads=2,
+    vocab=34,
+    sequence=8,
+    ffn_hidden=48,
+    gated=True,
+    norm="rms",
+    positions="rotary",
+    bias=False,
+    tied=False,
+)
 
 
 def whole(x: Tensor | DTensor) -> Tensor:
     return x.full_tensor() if isinstance(x, DTensor) else x
 
 
-def test_the_chapters_plan_for_pytorch_makes_another_result_or_gradient_than_one_device():
-    (plan,) = re.findall(r"```python\n(plan = .*?)```", PAGE, re.S)
+def test_the_chapters_plan_for_pytorch_makes_another_loss_or_gradient_than_one_device():
+    cells = [cell.source for cell in jupytext.read(PAGE).cells if cell.cell_type == "code"]
+    plan = "\n".join(source for source in cells if "parallelize_module" in source)
 
     def program(comm):
-        torch.manual_seed(0)
-        one, layer = Branch(), Branch()
-        layer.load_state_dict(one.state_dict())
+        one, model = GPT(LLAMA, flash=True), GPT(LLAMA, flash=True)
         mesh = init_device_mesh("cpu", (comm.size,), mesh_dim_names=("tp",))
-        exec(plan, {**STYLES, "layer": layer, "mesh": mesh})
-        x = torch.randn(2, 6, 8)
-        expected, tokens = one(x), layer(x.chunk(comm.size, 1)[comm.rank])
-        for result in (expected, tokens):
-            result.square().sum().backward()
-        mine = expected.chunk(comm.size, 1)[comm.rank]
-        torch.testing.assert_close(
-            tokens.to_local() if isinstance(tokens, DTensor) else tokens, mine
-        )
-        for (name, cut), parameter in zip(layer.named_parameters(), one.parameters(), strict=True):
+        names: dict = {}
+        exec(plan, names)
+        names["cut_ends"](model, mesh)
+        for layer in model.layers:
+            names["cut_layer"](layer, mesh)
+        tokens = torch.arange(16).view(2, 8) * 7 % 34
+        targets = tokens.roll(-1, 1)
+        (expected := one(tokens, targets)).backward()
+        with loss_parallel():
+            loss = cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+            loss.backward()
+        torch.testing.assert_close(whole(loss), expected)
+        for (name, cut), parameter in zip(model.named_parameters(), one.parameters(), strict=True):
             torch.testing.assert_close(whole(cut.grad), parameter.grad, msg=name)
-        return tuple(layer.ffn.up.weight.to_local().shape)
+        ends, ffn = (model.embedding, model.head), model.layers[0].ffn
+        return [tuple(each.weight.to_local().shape) for each in (*ends, ffn.up, ffn.down)]
 
-    assert world.launch(program, 2).results == [(8, 8)] * 2
+    assert world.launch(program, 2).results == [[(17, 16), (17, 16), (24, 16), (16, 24)]] * 2
 
 
 def test_the_compiler_keeps_more_of_a_branch_than_what_products_read_and_the_gate():
