@@ -710,7 +710,8 @@ def test_schedules_are_compared_at_two_networks_each_in_a_row_beside_what_it_hol
     idle, memory = draw_comparison(plans, transfer=0.2, quick=0.02).axes
     names = [label.get_text() for label in idle.get_yticklabels()]
     held = [bar.get_width() for bar in memory.patches]
-    assert held == sorted(held) and memory.get_ylim() == idle.get_ylim()
+    assert held == sorted(held)
+    assert memory.get_ylim() == idle.get_ylim()
     assert [bar.get_y() + bar.get_height() / 2 for bar in memory.patches] == [*range(len(plans))]
     assert [float(text.get_text()) for text in memory.texts] == held
     assert dict(zip(names, held, strict=True)) == {
