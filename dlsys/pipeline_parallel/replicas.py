@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-
 from dlsys.annotated import checked
 from dlsys.checks import at_least
 from dlsys.pipeline_parallel.price import Price, Span
@@ -29,32 +27,27 @@ def exposed_seconds(price: Price, reduce: float, gather: float = 0.0) -> float:
     at_least("gather", gather, 0)
     late = (_after(spans, price.makespan, reduce) for spans in price.spans if spans)
     early = (_before(spans, gather) for spans in price.spans if spans)
-    return max(late, default=0.0) + max(early, default=0.0)
+    return max(0.0, *late) + max(0.0, *early)
 
 
 def _after(spans: tuple[Span, ...], end: float, seconds: float) -> float:
-    """How long after `end` a rank's gradients have been sent."""
+    """How long after `end` a rank's gradients have been sent: `_wait`, read backward in time."""
     kind = "W" if any(span.action.kind == "W" for span in spans) else "B"
     last = {span.action.stage: span for span in spans if span.action.kind == kind}
-    mirrored = sorted((end - span.end, end - span.start) for span in last.values())
-    return _wait(mirrored, seconds)
+    return _wait([end - span.start for span in last.values()], seconds)
 
 
 def _before(spans: tuple[Span, ...], seconds: float) -> float:
     """How long a rank's forward passes wait for weights that are sent from second 0 on."""
     first = {span.action.stage: span for span in reversed(spans) if span.action.kind == "F"}
-    return _wait(sorted((span.start, span.end) for span in first.values()), seconds)
+    return _wait([span.end for span in first.values()], seconds)
 
 
-def _wait(needs: list[tuple[float, float]], seconds: float) -> float:
+def _wait(ends: list[float], seconds: float) -> float:
     """The delay after which equal parts of `seconds`, in a row from 0 on, all come in time.
 
-    needs: for each part from when to when it is used, evenly. What comes evenly in an interval is
-    short, if ever, at its start or at its end.
+    ends: when the pass that uses a part ends, one pass after another. Each uses its part evenly, so
+    it waits longest at its end, or at its start, which is no sooner than the end of the one before.
     """
-    part = seconds / len(needs) if needs else 0.0
-    sent = list(accumulate([part] * len(needs), initial=0.0))
-    delays = [0.0]
-    for index, (start, end) in enumerate(needs):
-        delays += [sent[index] - start, sent[index + 1] - end]
-    return max(delays)
+    sent = (seconds * part / len(ends) for part in range(1, len(ends) + 1))
+    return max((all_of - end for all_of, end in zip(sent, sorted(ends), strict=True)), default=0.0)
