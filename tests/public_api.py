@@ -372,6 +372,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "ranks": [[("F", 0, 0), ("B", 0, 0)]],
     },
     "pipeline_parallel.draw_comparison": {"plans": [ALONE]},
+    "pipeline_parallel.exposed_seconds": {"price": ALONE.price(1, 2), "reduce": 1.0},
     "pipeline_parallel.message_bytes": {},
     "pipeline_parallel.numbered": {"script": [("F", 0), ("B", 0)]},
     "pipeline_parallel.partition": {"costs": [1.0, 2.0, 3.0]},

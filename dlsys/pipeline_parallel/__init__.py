@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         min_microbatches,
         step_seconds,
     )
+    from dlsys.pipeline_parallel.replicas import exposed_seconds
     from dlsys.pipeline_parallel.run import Pipeline
     from dlsys.pipeline_parallel.scaling import (
         best_micro_batch,

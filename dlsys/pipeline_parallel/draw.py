@@ -89,12 +89,12 @@ def draw_comparison(
     *,
     quick: float = 0.0,
 ) -> Figure:
-    """The idle shares of schedules, a row for each, that which holds least at the top.
+    """What schedules leave idle and what they hold, a row for each, the smallest memory on top.
 
-    A filled point is the share at `transfer` seconds, a hollow one that at `quick`, where they
-    differ. Behind the name stands the peak memory: activations of a rank's share of the model for
-    one micro-batch, on the rank that holds most, which is (stage, micro-batch) pairs divided by
-    stages per rank.
+    On the left, a filled point is the idle share at `transfer` seconds, a hollow one that at
+    `quick`, where they differ. On the right, a bar is the peak memory: activations of a rank's
+    share of the model for one micro-batch, on the rank that holds most, which is (stage,
+    micro-batch) pairs divided by stages per rank.
     """
     named = plans if isinstance(plans, Mapping) else {plan.name: plan for plan in plans}
     some("plans", named)
@@ -106,29 +106,38 @@ def draw_comparison(
     held = {name: max(plan.peak_in_flight) / plan.v for name, plan in named.items()}
     slow = {name: share(plan, transfer) for name, plan in named.items()}
     rows = sorted(named, key=lambda name: (held[name], slow[name]))
-    figure, (axes,) = _figure((7, 1.2 + 0.3 * len(rows)))
+    figure, (idle, memory) = _figure((8, 1.2 + 0.3 * len(rows)), beside=True)
     color, _, marker = LINES[0]
     for row, name in enumerate(rows):
         if transfer != quick:
             fast = share(named[name], quick)
-            axes.plot([fast, slow[name]], [row, row], color=color, linewidth=1)
-            axes.plot(fast, row, marker, color=color, fillstyle="none", markersize=7)
-        axes.plot(slow[name], row, marker, color=color, markersize=7)
-    axes.set_yticks(range(len(rows)), [f"{name}: holds {held[name]:g}" for name in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlim(left=0)
-    axes.set_xlabel("idle share of the step (%)")
-    axes.grid(color=GRID)
+            idle.plot([fast, slow[name]], [row, row], color=color, linewidth=1)
+            idle.plot(fast, row, marker, color=color, fillstyle="none", markersize=7)
+        idle.plot(slow[name], row, marker, color=color, markersize=7)
+    bars = memory.barh(range(len(rows)), [held[name] for name in rows], 0.6, color=LINES[1][0])
+    memory.bar_label(bars, [f"{held[name]:g}" for name in rows], padding=2, fontsize=8)
+    idle.set_yticks(range(len(rows)), rows)
+    idle.set_ylim(len(rows) - 0.5, -0.5)
+    idle.set_xlabel("idle share of the step (%)")
+    memory.set_xlabel("micro-batches held, at most")
+    memory.margins(x=0.15)
+    for axes in (idle, memory):
+        axes.set_xlim(left=0)
+        axes.set_axisbelow(True)
+        axes.grid(color=GRID)
     return figure
 
 
 def _figure(
-    size: tuple[float, float], heights: Sequence[float] = (1.0,)
+    size: tuple[float, float], heights: Sequence[float] = (1.0,), beside: bool = False
 ) -> tuple[Figure, list[Axes]]:
+    """Panels of these heights on one axis of time, or two of one height `beside` each other."""
     figure = plt.figure(figsize=size, layout="constrained")
     plt.close(figure)  # shown where it is returned, not a second time at the end of the cell
-    grid: Any = figure.subplots(
-        len(heights), 1, squeeze=False, sharex=True, gridspec_kw={"height_ratios": heights}
+    grid: Any = (
+        figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
+        if beside
+        else figure.subplots(len(heights), 1, squeeze=False, sharex=True, height_ratios=heights)
     )
     return figure, list(grid.flat)
 

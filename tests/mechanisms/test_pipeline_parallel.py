@@ -180,6 +180,27 @@ def test_a_pipeline_is_gradient_accumulation_to_the_last_bit(schedule):
         assert all(map(torch.equal, found[name], values)), name
 
 
+def test_losses_that_are_not_divided_give_gradients_m_times_too_large():
+    model = GPT(LLAMA)
+    for pair in zip(*(x.chunk(3) for x in batch(LLAMA)), strict=True):
+        model(*pair).backward()
+    (_, expected) = one_device(LLAMA, steps=1)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, 3 * expected[name][0])
+
+
+def test_the_squares_of_the_norms_of_stages_add_up_to_that_of_the_whole_and_are_unlike():
+    plan = SCHEDULES["1f1b"](3, 4)
+    parts = [found for _, found, _ in world.simulate(pipelined, 3, args=(plan, LLAMA, 1)).results]
+    norms = torch.stack(
+        [torch.stack([grad.norm() for grad, _ in part.values()]).norm() for part in parts]
+    )
+    (_, expected) = one_device(LLAMA, steps=1)
+    whole = torch.stack([grad.norm() for grad, _ in expected.values()]).norm()
+    torch.testing.assert_close(norms.norm(), whole)
+    assert max(norms) > 1.2 * min(norms)  # each would be scaled by another factor
+
+
 def test_means_of_micro_batches_with_unequal_tokens_are_not_the_mean_of_the_batch():
     tokens, targets = batch(LLAMA)
     targets = targets.clone()

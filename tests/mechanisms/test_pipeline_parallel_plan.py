@@ -704,20 +704,23 @@ def test_every_schedule_can_be_drawn():
     assert len(without.axes[0].lines) == 2  # nothing hollow
 
 
-def test_schedules_are_compared_at_two_networks_each_in_a_row_that_names_what_it_holds():
+def test_schedules_are_compared_at_two_networks_each_in_a_row_beside_what_it_holds():
     plans = [build(4, 8) for build in (gpipe, one_f_one_b, eager_1f1b, zero_bubble, zero_bubble_h2)]
     plans += [breadth_first(4, 8, 2), interleaved(4, 8, 2), zero_bubble_v(4, 8)]
-    (axes,) = draw_comparison(plans, transfer=0.2, quick=0.02).axes
-    labels = [label.get_text().split(": holds ") for label in axes.get_yticklabels()]
-    held = [float(number) for _, number in labels]
+    idle, memory = draw_comparison(plans, transfer=0.2, quick=0.02).axes
+    names = [label.get_text() for label in idle.get_yticklabels()]
+    held = [bar.get_width() for bar in memory.patches]
     assert held == sorted(held)
-    assert dict(zip((name for name, _ in labels), held, strict=True)) == {
+    assert memory.get_ylim() == idle.get_ylim()
+    assert [bar.get_y() + bar.get_height() / 2 for bar in memory.patches] == [*range(len(plans))]
+    assert [float(text.get_text()) for text in memory.texts] == held
+    assert dict(zip(names, held, strict=True)) == {
         plan.name: max(plan.peak_in_flight) / plan.v for plan in plans
     }
-    points = [line for line in axes.lines if line.get_marker() != "None"]
+    points = [line for line in idle.lines if line.get_marker() != "None"]
     for seconds, style in ((0.2, "full"), (0.02, "none")):
         shares = {
-            labels[int(line.get_ydata()[0])][0]: line.get_xdata()[0]
+            names[int(line.get_ydata()[0])]: line.get_xdata()[0]
             for line in points
             if line.get_fillstyle() == style
         }

@@ -12,6 +12,7 @@ from dlsys.pipeline_parallel import (
     best_micro_batch,
     breadth_first,
     bubble_fraction,
+    exposed_seconds,
     fixed_sequences,
     gpipe,
     interleaved,
@@ -92,6 +93,63 @@ def test_by_their_count_the_interleaved_bubble_is_the_published_one():
     plan, work = interleaved(8, 24, 3), 24 * (f + b + w)
     assert round(1 - work / as_qi_et_al_count(plan, f, b + w, t), 4) == 0.1055
     assert round(plan.price(f, b, t, w).bubble_of_span, 4) == 0.1090
+
+
+# Messages between replicas
+
+BUCKETS = 200
+
+
+def sent_in_buckets(passes, seconds, stages):
+    """When a link that sends one bucket after another is done; each is ready as its part has run."""
+    free, part = 0.0, seconds / stages / BUCKETS
+    for start, end in passes:
+        for bucket in range(BUCKETS):
+            ready = start + (end - start) * bucket / BUCKETS
+            free = max(free, ready) + part
+    return free
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 2.0, 7.0, 30.0])
+@pytest.mark.parametrize(
+    "plan",
+    [gpipe(3, 4), one_f_one_b(4, 8), interleaved(4, 8, 3), zero_bubble(3, 5), zero_bubble_v(3, 5)],
+    ids=str,
+)
+def test_gradients_are_exposed_for_as_long_as_a_link_sends_them_after_the_step(plan, seconds):
+    cost = plan.price(1, 2, transfer=0.1)
+    kind = "W" if plan.splits_backward else "B"
+    late = 0.0
+    for spans in cost.spans:
+        last = {a.stage: (start, end) for a, start, end in spans if a.kind == kind}
+        done = sent_in_buckets(sorted(last.values()), seconds, len(last))
+        late = max(late, done - cost.makespan)
+    assert exposed_seconds(cost, seconds) == pytest.approx(late, abs=1.5 * 2 / BUCKETS)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 2.0, 7.0, 30.0])
+@pytest.mark.parametrize(
+    "plan", [gpipe(3, 4), one_f_one_b(4, 8), interleaved(4, 8, 3), zero_bubble_v(3, 5)], ids=str
+)
+def test_forward_passes_that_begin_as_late_as_is_said_find_their_weights(plan, seconds):
+    cost = plan.price(1, 2, transfer=0.1)
+    delay, latest = exposed_seconds(cost, 0, seconds), float("-inf")
+    for spans in cost.spans:
+        first = {a.stage: (s, e) for a, s, e in reversed(spans) if a.kind == "F"}
+        part = seconds / len(first) / BUCKETS
+        for place, (start, end) in enumerate(sorted(first.values())):
+            for bucket in range(1, BUCKETS + 1):
+                sent = part * (place * BUCKETS + bucket)
+                latest = max(latest, sent - start - (end - start) * bucket / BUCKETS)
+                latest = max(latest, sent - part - start - (end - start) * (bucket - 1) / BUCKETS)
+    assert delay == pytest.approx(max(0, latest))
+
+
+def test_all_but_one_micro_batchs_passes_of_the_messages_between_replicas_are_exposed():
+    for m in (8, 80):
+        cost = one_f_one_b(4, m).price(1, 2)
+        assert exposed_seconds(cost, 7, 5) == (7 - 2) + (5 - 1)
+        assert exposed_seconds(cost, 2, 1) == 0
 
 
 def test_gpipe_takes_the_time_that_llm_training_puzzles_prints():
