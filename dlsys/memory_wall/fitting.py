@@ -111,8 +111,10 @@ def fits(
       head. Under 1F1B the first holds p micro-batches of its layers, as many activations as one
       device had; the last holds one. The fuller of the two is told.
 
-    `reserve`: bytes of the device kept for a framework, buffers and fragmentation. Gathered weights
-    of stage 3 and other buffers are not counted. Raises ValueError for what cannot be split so.
+    `reserve`: bytes of the device kept for a framework, buffers and fragmentation. Not counted are
+    gathered weights of stage 3, the two more arrays of logits that torch's loss makes as backward
+    begins, what the optimizer holds during an update, and other buffers. Raises ValueError for what
+    cannot be split so.
     """
     at_least("reserve", reserve, 0)
     how = _Run(spec, batch, recipe, recompute, flash, dropout)
