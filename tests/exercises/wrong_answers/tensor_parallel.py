@@ -27,26 +27,34 @@ losses = whole.logsumexp(1) - whole[tokens, targets]
 return losses, grad[:, first : first + logits.shape[1]]
 """
 
+# Repairs that call the faulty step.
+STEP = "found = step(comm, x, grad_y, scale, up, down, bias)\n"
+SCALE_SUMMED = STEP + 'return found | {"scale": comm.all_reduce(found["scale"])}'
+SCALE_OVER_X = STEP + 'return found | {"scale": (found["x"] / scale * x).sum(dim=0)}'
+SCALE_TIMES = STEP + 'return found | {"scale": comm.size * found["scale"]}'
 EVERYTHING_SUMMED = """
 names = ("scale", "up", "down", "bias")
-    return found | {name: comm.all_reduce(found[name]) for name in names}
+return found | {name: comm.all_reduce(found[name]) for name in names}
+""".strip()
+BOTH_SUMMED = 'return found | {n: comm.all_reduce(found[n]) for n in ("scale", "bias")}'
+GRADIENT_AGAIN = """
+grad_normed = comm.all_reduce(grad_y @ down.T * ((x * scale) @ up > 0) @ up.T)
+return found | {"scale": (grad_normed * x).sum(dim=0)}
 """.strip()
 
-TOKENS_GATHERED = """
-grad_y_all, x_all = comm.all_gather(grad_y), comm.all_gather(x)
-    whole = comm.all_reduce(found["scale"])
-    return found | {"scale": whole}
-""".strip()
-
-KEPT = "return between / (t if sequence_parallel else 1) + inside / t"
+KEPT = "return between + inside / t + keys_values / min(t, kv_heads)"
 
 
-def message(one: str, of_micro_batch: str = "80 * 4 * all_reduce_bytes") -> str:
-    return f"all_reduce_bytes = {one}\nmicro_batch_bytes = {of_micro_batch}"
+BODY = "normed = x * scale\n"
 
 
-def micro_batch(source: str) -> str:
-    return message(f"2 * 7 / 8 * {S}", source)
+def instead(source: str) -> str:
+    """A body that returns before the solution's begins."""
+    return source.replace("\n", "\n    ") + "\n"
+
+
+def message(one: str) -> str:
+    return f"all_reduce_bytes = {one}\nsent = {{}}"
 
 
 def design(tp: int, sequence_parallel: bool, recompute: str) -> str:
@@ -66,19 +74,51 @@ BANK = {
         Wrong("sum over all ranks", message(f"2 * 7 * {S}"), "sum over all ranks"),
         Wrong("one token", message("2 * 7 / 8 * 10240 * 2"), "This is one token"),
         Wrong("megabytes", message("146.80064"), "not in MB"),
-        Wrong(
-            "h squared in the sum", micro_batch("320 * 2 * 7 / 8 * 10240**2 * 2"), "if b s were h"
+        *in_place_of(
+            '"kept": 4,',
+            ("forward alone", '"kept": 2,', "How many branches has a layer"),
+            ("each matrix", '"kept": 8,', "Each branch, not each"),
         ),
-        Wrong(
-            "forward alone", micro_batch("80 * 2 * all_reduce_bytes"), "This is two for each layer"
+        *in_place_of(
+            '"scores": 4,',
+            ("a sum for softmax", '"scores": 5,', "between the two cuts"),
+            ("forward sums again", '"scores": 6,', "whom does it need"),
         ),
-        Wrong("one for each layer", micro_batch("80 * all_reduce_bytes"), "for each layer"),
-        Wrong("six", micro_batch("80 * 6 * all_reduce_bytes"), "with full recomputation, which"),
-        Wrong("three", micro_batch("80 * 3 * all_reduce_bytes"), "as many all-reduces as forward"),
-        Wrong("each matrix", micro_batch("80 * 8 * all_reduce_bytes"), "Each branch, not each"),
-        Wrong("the sum of buffers", micro_batch(f"80 * 4 * {S}"), "sum of the buffers"),
-        Wrong("one layer", micro_batch("4 * all_reduce_bytes"), "This is one layer"),
-        Wrong("gigabytes", micro_batch("46.9762048"), "not in GB"),
+        *in_place_of(
+            '"layer": 5,',
+            ("all of forward again", '"layer": 6,', "the last ones too"),
+            ("no sum again", '"layer": 4,', "Something is sent again"),
+            ("everything twice", '"layer": 8,', "What is computed again is forward"),
+        ),
+        *in_place_of(
+            '"branches": 4,',
+            ("both sums again", '"branches": 6,', "Its last step is the sum"),
+            ("as for the layer", '"branches": 5,', "input of the second branch is kept, too"),
+        ),
+        *in_place_of(
+            '"sp kept": [6, 4],',
+            ("two halves for each whole", '"sp kept": [4, 4],', "which gradient needs all"),
+            ("sp: forward alone", '"sp kept": [2, 2],', "This is forward alone"),
+            ("gathered again at both ends", '"sp kept": [8, 4],', "how often in a layer"),
+        ),
+        *in_place_of(
+            '"sp layer": [8, 5],',
+            ("sp: all of forward again", '"sp layer": [8, 6],', "reads the layer's last result"),
+            ("sp: gathered once for both", '"sp layer": [6, 5],', "is not kept either"),
+            ("sp: nothing again", '"sp layer": [6, 4],', "without recomputation"),
+            ("sp: everything twice", '"sp layer": [12, 8],', "then forward again as far as"),
+        ),
+        *in_place_of(
+            '"sp branches": [8, 4],',
+            ("sp: both branches whole", '"sp branches": [8, 6],', "ends with its reduce-scatter"),
+            ("sp: as for the layer", '"sp branches": [8, 5],', "ends with its reduce-scatter"),
+            ("sp: free, as without it", '"sp branches": [6, 4],', "of a rank's own tokens"),
+        ),
+        *in_place_of(
+            '"sp frozen": [4, 4],',
+            ("sp: gathered for nobody", '"sp frozen": [6, 4],', "Is that needed here"),
+            ("sp: no way back", '"sp frozen": [2, 2],', "still has to pass"),
+        ),
     ],
     "chain": [
         *in_place_of(
@@ -292,18 +332,13 @@ BANK = {
     "fault": [
         *in_place_of(
             'wrong_gradient = "scale"',
-            ("bias", 'wrong_gradient = "bias"', "it is whole"),
+            ("bias", 'wrong_gradient = "bias"', "is whole there"),
             ("up", 'wrong_gradient = "up"', "its own columns of up"),
             ("down", 'wrong_gradient = "down"', "its own rows of down"),
             ("x", 'wrong_gradient = "x"', "It is right"),
-            ("the tensor's name", 'wrong_gradient = "grad_scale"', "but its key in the dictionary"),
+            ("what it is made of", 'wrong_gradient = "grad_normed"', "one rank's addend"),
+            ("the tensor's name", 'wrong_gradient = "grad_scale"', "its key in the dictionary"),
             ("y", 'wrong_gradient = "y"', "what all ranks have a copy of"),
-        ),
-        *in_place_of(
-            "fraction = 1 / 4",
-            ("too large", "fraction = 4", "larger or smaller"),
-            ("what is missing", "fraction = 3 / 4", "what is missing"),
-            ("all of it", "fraction = 1.0", "only its own tokens"),
         ),
         Wrong(
             "copies stay copies",
@@ -312,32 +347,31 @@ BANK = {
             "copies_stay_equal = False",
         ),
         *in_place_of(
-            'return found | {"scale": comm.all_reduce(found["scale"])}',
-            ("not repaired", "return found", "Unchanged"),
-            ("everything summed", EVERYTHING_SUMMED, "those that are cut are complete"),
-            (
-                "bias summed twice",
-                'return found | {n: comm.all_reduce(found[n]) for n in ("scale", "bias")}',
-                "bias added up all tokens already",
-            ),
-            (
-                "times the number of ranks",
-                'return found | {"scale": comm.size * found["scale"]}',
-                "only if all tokens are equal",
-            ),
-            (
-                "step run twice",
-                "step(comm, x, grad_y, scale, up, down, bias)\n    "
-                'return found | {"scale": comm.all_reduce(found["scale"])}',
-                "`step` is run twice",
-            ),
-            ("tokens gathered, too", TOKENS_GATHERED, "one all-reduce of 4 numbers more"),
+            BODY,
+            ("not repaired", instead(STEP + "return found"), "that of the rank's own neurons"),
+            ("its gradient summed by itself", instead(SCALE_SUMMED), "made of one tensor: which"),
+            ("x's gradient over scale", instead(SCALE_OVER_X), "may be 0"),
+            ("times the number of ranks", instead(SCALE_TIMES), "neurons do the same"),
+            ("everything summed", instead(STEP + EVERYTHING_SUMMED), "those that are cut are"),
+            ("bias summed, too", instead(STEP + BOTH_SUMMED), "bias was whole already"),
+            ("one more sum of all tokens", instead(STEP + GRADIENT_AGAIN), "Two of them are made"),
         ),
-        Wrong(
-            "the mean, as in data parallelism",
-            'comm.all_reduce(found["scale"], op="mean")',
-            "This is a mean",
-            'comm.all_reduce(found["scale"])',
+        *in_place_of(
+            "comm.all_reduce(grad_neurons @ up.T)",
+            ("a mean", 'comm.all_reduce(grad_neurons @ up.T, op="mean")', "what came says"),
+            ("not summed", "grad_neurons @ up.T", "what came says what each"),
+        ),
+        *in_place_of(
+            '"x": grad_normed * scale',
+            ("summed twice", '"x": comm.all_reduce(grad_normed * scale)', "a second time"),
+        ),
+        *in_place_of(
+            '"scale": (grad_normed * x).sum(dim=0)',
+            (
+                "the mean of the ranks' parts",
+                '"scale": (grad_normed * x).sum(dim=0) / comm.size',
+                "This is a mean",
+            ),
         ),
     ],
     "heads": [
@@ -408,20 +442,24 @@ BANK = {
             KEPT,
             (
                 "everything divided by t",
-                "return (between + inside) / t",
+                "n = t if sequence_parallel else 1\n    return (n * between + inside + keys_values) / t",
                 "This divides everything by t",
             ),
             (
                 "sequence parallelism forgotten",
-                "return between + inside / t",
+                "n = t if sequence_parallel else 1\n    " + KEPT.replace("between", "n * between"),
                 "between the branches are divided, too",
             ),
             (
                 "tokens divided inside as well",
-                "n = t if sequence_parallel else 1\n    return (between + inside / t) / n",
+                "n = t if sequence_parallel else 1\n    return between + (inside + keys_values) / t / n",
                 "Nothing is divided by t twice",
             ),
-            ("nothing divided", "return between + inside", "Heads and neurons are divided"),
+            (
+                "nothing divided",
+                "return between + inside + keys_values",
+                "Heads and neurons are divided",
+            ),
             (
                 "inputs of branches taken as inside",
                 "between, inside = between / 2, inside + between / 2\n    " + KEPT,
@@ -444,7 +482,7 @@ BANK = {
             ),
             (
                 "keys and values not divided",
-                "inside += (t - 1) * keys_values\n    " + KEPT,
+                "return between + inside / t + keys_values",
                 "Keys and values are cut by heads, too",
             ),
             (
@@ -453,6 +491,11 @@ BANK = {
                 "comes from the rank's own heads only",
             ),
             ("one byte", KEPT.replace("return ", "return 0.5 * (") + ")", "has two bytes"),
+            (
+                "parts of heads",
+                "return between + (inside + keys_values) / t",
+                "no further than into heads",
+            ),
         ),
         *in_place_of(
             "scores = 2 * batch",
@@ -484,15 +527,20 @@ BANK = {
         Wrong("full and divided", design(4, True, "full"), "repeats a third of all work"),
         Wrong("a node and selective", design(8, False, "selective"), "more than it needs"),
         *in_place_of(
-            'given_up_first = "sequence_parallel"\n',
-            ("scores kept first", 'given_up_first = "recompute"\n', "needs the larger device"),
+            'changes_first = "sequence_parallel"\n',
+            ("scores kept first", 'changes_first = "recompute"\n', "needs the larger device"),
+            ("smaller groups first", 'changes_first = "tp"\n', "No group of another size"),
         ),
         *in_place_of(
-            "from_gb = memory_bytes(larger) / 1e9 + 5",
-            ("none free", "from_gb = memory_bytes(larger) / 1e9", "that are to be free"),
-            ("the other remedy", "from_gb = 99.4 + 5", "tokens still divided"),
-            ("both remedies", "from_gb = 112 + 5", "without either remedy"),
-            ("the present design", "from_gb = memory_bytes(design) / 1e9 + 5", "another one fit"),
+            "from_gb = -int(-memory_bytes(larger) // 1e9) + 5",
+            ("none free", "from_gb = 80", "that are to be free"),
+            ("none free, in a part of a GB", "from_gb = 79.237", "a whole number of GB is asked"),
+            ("rounded down", "from_gb = 84", "a little more than 84"),
+            ("what is needed", "from_gb = memory_bytes(larger) / 1e9 + 5", "that holds it"),
+            ("what is needed, in few digits", "from_gb = 84.2", "that holds it"),
+            ("the other remedy", "from_gb = 105", "tokens still divided"),
+            ("both remedies", "from_gb = 117", "without either remedy"),
+            ("the present design", "from_gb = 72", "another one fit"),
         ),
     ],
 }
@@ -501,10 +549,13 @@ BANK = {
 # Answers of another structure: what came, its source, words of the sentence, what of the solution it replaces.
 MLP = "return y, grad_x, grad_up, grad_down"
 LOSS = "return losses, powers / total[:, None] - is_target.float()"
-SCALE = 'return found | {"scale": comm.all_reduce(found["scale"])}'
 
 OTHERWISE: dict[str, list[tuple[str, ...]]] = {
-    "bytes": [("a list", "all_reduce_bytes = [146800640.0]", "take them off")],
+    "bytes": [
+        ("a list", "all_reduce_bytes = [146800640.0]", "take them off"),
+        ("a number for two", '"sp kept": 10,', "in it, ['sp kept'] is the number 10", '"sp kept": [6, 4],'),
+        ("two numbers for one", '"kept": [2, 2],', "in it, ['kept'] is a list of 2", '"kept": 4,'),
+    ],
     "chain": [
         ("a list", 'after = [["none", "all_reduce"]]', "a dictionary with the keys 'column, row'"),
         ("one word", '"all_reduce"', "is the text 'all_reduce'", '["none", "all_reduce"]'),
@@ -524,17 +575,16 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
         ("the loss alone", "return losses", "it is an array or tensor of shape (12,)", LOSS),
     ],
     "fault": [
-        ("a tuple", "return tuple(found.values())", "it is a tuple of 6", SCALE),
-        ("scale alone", 'return comm.all_reduce(found["scale"])', "shape (4,)", SCALE),
+        ("a tuple", instead(STEP + "return tuple(found.values())"), "it is a tuple of 6", BODY),
+        ("scale alone", instead(STEP + 'return comm.all_reduce(found["scale"])'), "shape (4,)", BODY),
         ("a list for text", 'wrong_gradient = ["scale"]', "take them off", 'wrong_gradient = "scale"'),
-        ("a fraction in quotes", 'fraction = "1/4"', "write it without quotes", "fraction = 1 / 4"),
         ("a truth in quotes", '"False"', "write it without quotes", "False"),
     ],
     "heads": [
         ("a list", "return [[4, 5, 6, 7], [2, 3], [1]]", "A dictionary is wanted"),
         ("a number for a list", '"summed_over": rank,', "In its part ['summed_over']: A list of 1", '"summed_over": list(range(first, first + copies)),'),
     ],
-    "kept": [("parts", "return between, inside, scores", "a list of 3 came", "return between / (t if sequence_parallel else 1) + inside / t")],
+    "kept": [("parts", "return between, inside, scores", "a list of 3 came", KEPT)],
     "design": [
         ("a tuple", 'design = (4, True, "selective")', "it is a tuple of 3"),
         ("text for a truth", 'design = {"tp": 4, "sequence_parallel": "yes", "recompute": "none"}', "take one of False, True"),
@@ -597,29 +647,19 @@ whole, losses = comm.all_gather(torch.stack([whole, whole - target.sum(dim=0)], 
 return losses, (logits - whole[:, None]).exp() - is_target.float()
 """
 
-# x and grad_y are gathered together, and y and the gradient of x are summed together. With them
-# goes a part of the gradient of scale, whose sum is then gathered.
-THREE_ROUNDS = """
-n, h = comm.size, len(scale)
-both = torch.cat([x, grad_y], dim=1)
-x_all, grad_out = torch.cat(exchange([both] * n, [both] * n)).split(h, dim=1)
-normed = x_all * scale
+# y and the gradient of the norm's output are summed together.
+TOGETHER = """
+normed = x * scale
 neurons = (normed @ up).relu()
-grad_neurons = grad_out @ down.T * (neurons > 0)
-grad_normed = grad_neurons @ up.T  # an addend, of all tokens
-
-grad_scale = torch.cat([(grad_normed * x_all).sum(dim=0), torch.zeros(-h % n)]).view(n, -1)
-rows = torch.cat([neurons @ down, grad_normed], dim=1).reshape(n, -1)
-outs = list(torch.cat([rows, grad_scale], dim=1))
-mine = sum(exchange(outs, outs))
-own, part = mine[:rows.shape[1]].view(-1, 2 * h), mine[rows.shape[1]:].clone()
-scales = torch.cat(exchange([part] * n, [part] * n))
-return {"y": own[:, :h] + bias, "x": own[:, h:] * scale, "scale": scales[:h],
-        "up": normed.T @ grad_neurons, "down": neurons.T @ grad_out, "bias": grad_out.sum(dim=0)}
+grad_neurons = grad_y @ down.T * (neurons > 0)
+addends = torch.stack([neurons @ down, grad_neurons @ up.T])
+y, grad_normed = direct(addends.reshape(-1)).view(2, *x.shape)
+return {"y": y + bias, "x": grad_normed * scale, "scale": (grad_normed * x).sum(dim=0),
+        "up": normed.T @ grad_neurons, "down": neurons.T @ grad_y, "bias": grad_y.sum(dim=0)}
 """
 
 RIGHT = {
-    "bytes": [("rounded", "all_reduce_bytes = 150e6\nmicro_batch_bytes = 4.7e10")],
+    "bytes": [("rounded", "all_reduce_bytes = 150e6", f"all_reduce_bytes = 2 * 7 / 8 * ({S})")],
     "mlp": [
         ("one message for both sums", STACKED.format(summed="comm.all_reduce(addends)")),
         (
@@ -640,8 +680,8 @@ RIGHT = {
     "fault": [
         (
             "the best known",
-            (DIRECT + THREE_ROUNDS).strip().replace("\n", "\n    "),
-            f"found = step(comm, x, grad_y, scale, up, down, bias)\n    {SCALE}",
+            instead((DIRECT + TOGETHER).strip()),
+            BODY,
         )
     ],
 }
