@@ -55,7 +55,7 @@ MORE = {  # what else has formulas, by slug
 }
 # What tests read.
 READ = (
-    *("LICENSE", "_toc.yml", "chapters/memory_wall.md"),
+    *("LICENSE", "_toc.yml", "chapters/collectives.md", "chapters/memory_wall.md"),
     *("bench/h100.py", "bench/scaling_sweep.py"),
 )
 QUICK = "MUTANTS_QUICK"  # set in the first round, which most mutants do not outlive
