@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -45,6 +46,7 @@ from dlsys.data_parallel import (
 from dlsys.data_parallel.price import all_reduce_seconds, equal_buckets
 from dlsys.data_parallel.run import GradientBucket
 from dlsys.hardware import DEVICES, LINKS, Link, dgx_h100
+from dlsys.memory_wall import gpu_hours
 from dlsys.model import GPT
 from dlsys.transformer import TransformerSpec
 
@@ -111,6 +113,27 @@ def test_accumulation_of_published_examples():
         said = f"A batch of {batch} samples does not divide by 8 ranks with micro-batches of 16"
         with pytest.raises(ValueError, match=f"^{said}; the nearest that work: {nearest}.$"):
             accumulation_steps(batch, 16, 8)
+
+
+def test_accumulating_4_micro_batches_instead_of_using_32_ranks_saves_a_tenth_and_not_75_percent():
+    """Published: 512 samples, 16 at once, send 75 % less on 8 ranks that synchronize every 4th."""
+
+    def step(comm, every=False):
+        model = DataParallel(nn.Linear(32, 8, bias=False), comm)
+        parts = torch.ones(512 // comm.size, 32).split(16)
+        for i, samples in enumerate(parts, start=1):
+            with nullcontext() if every or i == len(parts) else model.no_sync():
+                model(samples).sum().backward()
+        return len(parts)
+
+    seldom, wide = world.simulate(step, 8), world.simulate(step, 32)
+    assert (seldom.results, wide.results) == ([4] * 8, [1] * 32)
+    assert [run.traffic.count("all_reduce", rank=0) for run in (seldom, wide)] == [1, 1]
+    sent = [run.traffic.by_kind()["all_reduce"] / len(run.results) for run in (seldom, wide)]
+    assert 1 - sent[0] / sent[1] == pytest.approx(0.1, abs=0.005)
+    # The 75 % are saved against ranks that reduce each micro-batch by itself, which none has to.
+    often = world.simulate(step, 8, args=(True,)).traffic.by_kind()["all_reduce"] / 8
+    assert 1 - sent[0] / often == 0.75
 
 
 # -- overlap -------------------------------------------------------------------------------------
@@ -318,6 +341,23 @@ def train_steps(comm, seconds, nbytes, shared, steps):
     for _ in range(steps):
         comm.compute(seconds / comm.size if shared else seconds)
         comm.all_reduce(torch.zeros(nbytes // 4))
+
+
+@pytest.mark.parametrize(("waiting", "speedup", "device_hours"), [(0.5, 4.0, 48), (0.3, 5.6, 34.3)])
+def test_24_hours_on_one_device_are_the_cheaper_way_and_not_the_faster_one(
+    waiting, speedup, device_hours
+):
+    """Published: 24 hours on one device outperform 6 on eight, which wait for half of each step."""
+    nbytes, talking = 4 * 240, 3600 / 8 * waiting / (1 - waiting)
+    link = Link("as slow as that", 0.0, step_bytes(nbytes, 8) / talking)
+    one, eight = (
+        world.simulate(train_steps, n, link=link, args=(3600, nbytes, True, 24)) for n in (1, 8)
+    )
+    assert eight.timeline.seconds(0, "communication") / eight.seconds == pytest.approx(waiting)
+    assert one.seconds == 24 * 3600
+    assert one.seconds / eight.seconds == pytest.approx(speedup)
+    assert gpu_hours(one.seconds, 1) == 24
+    assert gpu_hours(eight.seconds, 8) == pytest.approx(device_hours, abs=0.05)
 
 
 @pytest.mark.parametrize(("scaling", "shared"), [(weak_scaling, False), (strong_scaling, True)])
