@@ -18,6 +18,8 @@ Everything is written in _build/mutants, where `mutmut browse` looks further int
 import argparse
 import ast
 import contextlib
+import functools
+import gc
 import json
 import os
 import shutil
@@ -28,6 +30,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -55,9 +58,12 @@ MORE = {  # what else has formulas, by slug
 }
 # What tests read.
 READ = (
-    *("LICENSE", "_toc.yml", "chapters/collectives.md", "chapters/memory_wall.md"),
-    *("bench/h100.py", "bench/scaling_sweep.py"),
+    *("LICENSE", "_toc.yml", "bench/h100.py", "bench/scaling_sweep.py"),
+    *(f"chapters/{name}.md" for name in ("collectives", "data_parallel", "memory_wall")),
+    "chapters/tensor_parallel_more.md",
 )
+KEEPS = type(functools.cache(int))
+CACHES: list[Any] = []  # of the package, in the tests' process
 QUICK = "MUTANTS_QUICK"  # set in the first round, which most mutants do not outlive
 NOTICED = {"killed", "timeout"}  # one that never ends is noticed, too
 SETTINGS = """
@@ -118,6 +124,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: seconds.get(item.nodeid, 0.0))
     if QUICK in os.environ and seconds:
         items[:] = [item for item in items if seconds.get(item.nodeid, 0.0) < 0.2]
+    CACHES[:] = [each for each in gc.get_objects() if isinstance(each, KEEPS) and _ours(each)]
+
+
+def _ours(cached: Any) -> bool:
+    return str(cached.__module__).startswith("dlsys.") and cached.__module__ != "dlsys.annotated"
+
+
+def pytest_runtest_setup() -> None:
+    """Forget what functions gave in earlier tests: mutmut tries a mutant with those tests alone
+    that called its function, and a test that is given an old plan calls no builder."""
+    for cached in CACHES:
+        cached.cache_clear()
 
 
 # --- the command ----------------------------------------------------------------------------------
