@@ -480,7 +480,7 @@ def test_the_best_of_some_is_one_of_them_and_of_equals_the_first():
     for name in among:
         assert best("all_reduce", 1e3, link, among={name: among[name]}) is among[name]
     assert best("all_reduce", 0, link, among=among) is among["ring"]  # nothing is sent
-    with pytest.raises(ValueError, match="^among is"):
+    with pytest.raises(ValueError, match=r"^among is"):
         best("all_reduce", 1e3, link, among={})
 
 
