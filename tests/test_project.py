@@ -128,7 +128,9 @@ def not_loaded() -> tuple[list[str], str]:
 
 
 @pytest.mark.parametrize("module", standard_library_only())
-def test_plans_prices_and_facts_load_and_explorers_answer_without_any_installed_package(module, not_loaded):
+def test_plans_prices_and_facts_load_and_explorers_answer_without_any_installed_package(
+    module, not_loaded
+):
     assert module not in not_loaded[0], not_loaded[1]
 
 

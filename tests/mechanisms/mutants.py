@@ -42,6 +42,8 @@ LISTED = MECHANISMS / "mutants.toml"
 FILES = ("plan.py", "check.py", "price.py")
 MORE = {  # what else has formulas, by slug
     "attention": ("plain_price.py", "scaling.py"),
+    "collectives": ("choose.py", "halving.py", "hierarchical.py", "naive.py", "ring.py", "tree.py"),
+    "data_parallel": ("comparison.py", "compression.py", "local_sgd.py", "noise.py", "scaling.py"),
     "input_pipeline": (
         *("dealing.py", "ordering.py", "packing.py", "scaling.py", "shuffling.py"),
         *("simulation.py", "timeline.py"),
@@ -53,6 +55,7 @@ MORE = {  # what else has formulas, by slug
     "resilience": ("boxes.py", "failures.py", "scaling.py"),
     "roofline": ("diagnosis.py", "kernels.py", "scaling.py", "tiles.py", "utilization.py"),
     "scaling_laws": ("counting.py", "optimum.py", "quality.py", "repetition.py"),
+    "tensor_parallel": ("pieces.py", "scaling.py"),
     "training_loop": ("noise.py", "scaling.py", "schedules.py", "update_rule.py"),
     "zero": ("flat.py", "scaling.py"),
 }

@@ -230,6 +230,19 @@ def test_rings_and_hierarchical_plans_have_an_exact_closed_form_on_a_cluster():
     assert not same_both_ways(hierarchical_all_reduce(4, 4), 1e8, cluster(4, 4, intra, inter, 2))
 
 
+@pytest.mark.parametrize("kind", ["broadcast", "reduce", "scatter", "gather"])
+def test_from_any_root_a_closed_form_is_what_the_messages_take(kind):
+    intra, inter = LINKS["nvlink4"], LINKS["infiniband-ndr"]
+    for n in range(2, 10):
+        for root in range(n):
+            assert same_both_ways(plan_for(kind, n, "tree", root=root), 1e8, intra)
+    for nodes, devices in ((2, 4), (4, 2), (3, 3)):
+        where = cluster(nodes, devices, intra, inter)
+        for root in range(where.size):
+            same_both_ways(plan_for(kind, where.size, "tree", root=root), 1e8, where)
+            assert same_both_ways(TWO_LEVEL[kind](nodes, devices, root=root), 1e8, where)
+
+
 def test_a_thousand_ranks_are_priced_without_looking_at_a_single_message():
     def build(index):
         raise AssertionError(f"round {index} was built")
