@@ -196,8 +196,8 @@ def node_boundary(nbytes: float = 16e9, small: float = 8) -> list[Boundary]:
     - predicted_busbw: the best plan of the chooser for `nbytes`, its phases one after the other.
     - overlapped_busbw: the bound if phases inside and between nodes overlapped perfectly, in which
       case only the slower level counts.
-    - predicted_latency: the best plan for `small` bytes, from link latencies alone; measured ones
-      also contain the start of the kernels.
+    - predicted_latency: the best plan for `small` bytes, from link latencies alone, which are those
+      of NCCL's quickest protocol; measured ones grow faster with the nodes, as real hops cost more.
 
     Across nodes the measured bandwidth lies between the two predictions, since libraries cut a
     buffer up and overlap the levels in part. Inside, it exceeds NVLink's 450 GB/s each way, which

@@ -233,13 +233,12 @@ def draw_node_boundary(
     return figure
 
 
-def draw_choice(rows: Sequence[Any], algorithm: str, nbytes: int, cluster: Cluster) -> Figure:
-    """An explorer's rows: left, seconds by the size of the buffer; right, bus bandwidth.
+def draw_choice(rows: Sequence[Any], shown: Any, rounds: Sequence[tuple[float, float]]) -> Figure:
+    """An explorer's rows: left, seconds by the size of the buffer; right, bytes round by round.
 
-    rows: with `algorithm`, `nbytes`, `seconds` and `busbw`; one of them has the chosen `algorithm`
-    and `nbytes`, and is marked in both. Level lines are the links that messages take.
+    rows: with `algorithm`, `nbytes` and `seconds`; `shown` is one such, and is marked.
+    rounds: bytes that each round of it carries, (inside nodes, between them).
     """
-    (chosen,) = (row for row in rows if (row.algorithm, row.nbytes) == (algorithm, nbytes))
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     names = dict.fromkeys(row.algorithm for row in rows)
@@ -247,19 +246,17 @@ def draw_choice(rows: Sequence[Any], algorithm: str, nbytes: int, cluster: Clust
         mine = [row for row in rows if row.algorithm == name]
         xs, how = [row.nbytes for row in mine], {"color": color, "linestyle": style}
         left.plot(xs, [row.seconds for row in mine], marker=marker, label=name, markersize=4, **how)
-        right.plot(xs, [row.busbw / 1e9 for row in mine], marker=marker, markersize=4, **how)
-    ring = {"color": INK, "fillstyle": "none", "markersize": 11}
-    left.plot([nbytes], [chosen.seconds], "o", **ring)
-    right.plot([nbytes], [chosen.busbw / 1e9], "o", **ring)
-    for link in (cluster.intra, cluster.inter)[: cluster.nodes]:
-        right.axhline(link.bandwidth / 1e9, color=MUTED, linewidth=1)
-        right.annotate(link.name, (rows[0].nbytes, link.bandwidth / 1e9), va="bottom", fontsize=8)
+    left.plot([shown.nbytes], [shown.seconds], "o", color=INK, fillstyle="none", markersize=11)
     _log_log(left, "buffer (bytes)", "time (s)")
-    right.set_xscale("log")
-    right.set(xlabel="buffer (bytes)", ylabel="bus bandwidth (GB/s)")
-    right.set_ylim(bottom=0)
-    right.grid(color=GRID)
     left.legend(fontsize="small")
+    inside, between = ([part[i] / 1e9 for part in rounds] for i in range(2))
+    at = range(1, len(rounds) + 1)
+    right.bar(at, inside, color=LINES[0][0], label="inside nodes")
+    right.bar(at, between, bottom=inside, color=LINES[1][0], label="between nodes")
+    right.set(xlabel=f"round of {shown.algorithm}", ylabel="bytes of all ranks (GB)")
+    right.xaxis.get_major_locator().set_params(integer=True)
+    right.set_ylim(top=1.3 * right.dataLim.ymax)  # room for the legend
+    right.legend(fontsize="small", ncols=2, loc="upper center")
     return figure
 
 

@@ -1,16 +1,13 @@
-"""An explorer of the all-reduce: its algorithm, its buffer, and the cluster that it runs on."""
+"""An explorer of collectives: how fast each algorithm is, and what its rounds carry where."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dlsys.collectives.halving import halving_doubling_all_reduce, recursive_doubling_all_reduce
-from dlsys.collectives.hierarchical import hierarchical_all_reduce
-from dlsys.collectives.plan import Plan
-from dlsys.collectives.ring import ring_all_reduce
-from dlsys.collectives.tree import tree_all_reduce
+from dlsys.collectives.choose import FLAT, FOILS, candidates
+from dlsys.collectives.plan import KINDS, Plan
 from dlsys.exploring import Choices, Explorer, option
 from dlsys.hardware import DEVICES, LINKS, Cluster
 from dlsys.units import format_bandwidth, format_bytes, format_seconds
@@ -18,21 +15,16 @@ from dlsys.units import format_bandwidth, format_bytes, format_seconds
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Each takes a number of nodes and of devices in each.
-ALGORITHMS: dict[str, Callable[[int, int], Plan]] = {
-    "ring": lambda nodes, devices: ring_all_reduce(nodes * devices),
-    "tree": lambda nodes, devices: tree_all_reduce(nodes * devices),
-    "recursive doubling": lambda nodes, devices: recursive_doubling_all_reduce(nodes * devices),
-    "halving-doubling": lambda nodes, devices: halving_doubling_all_reduce(nodes * devices),
-    "hierarchical": hierarchical_all_reduce,
-}
+FASTEST = "the fastest"
+NAMES = dict.fromkeys(name for name in itertools.chain(*FLAT.values()) if name not in FOILS)
+ALGORITHMS = (FASTEST, *NAMES, "hierarchical")
 INSIDE = [name for name in LINKS if name.startswith(("nvlink", "pcie"))]
 BETWEEN = ["infiniband-hdr", "infiniband-ndr", "ethernet-100g"]
 SIZES = tuple(10**power for power in range(2, 11))
 
 
 class Row(NamedTuple):
-    """What an all-reduce costs: the bytes of its buffer, seconds, and bus bandwidth in bytes/s."""
+    """What one algorithm costs: the bytes of its buffer, seconds, and bus bandwidth in bytes/s."""
 
     algorithm: str
     nbytes: int
@@ -40,14 +32,23 @@ class Row(NamedTuple):
     busbw: float
 
 
+class Round(NamedTuple):
+    """The bytes that a round of the plan carries inside nodes and between them, of all ranks."""
+
+    inside: float
+    between: float
+
+
 @dataclasses.dataclass(frozen=True)
 class Choice(Choices):
-    """One setting: an algorithm, the bytes of its buffer, and a cluster with a card a device.
+    """One setting: a collective, its buffer, and a cluster with a network card for each device.
 
+    algorithm: what is shown round by round; the fastest, too, where the collective has no such one.
     Raises ValueError for what no option has.
     """
 
-    algorithm: str = option("Algorithm", ALGORITHMS, "ring")
+    kind: str = option("Collective", KINDS, "all_reduce")
+    algorithm: str = option("Algorithm", ALGORITHMS, FASTEST)
     nbytes: int = option("Bytes", SIZES, 10**9)
     nodes: int = option("Nodes", (1, 2, 3, 4, 6, 8, 12, 16), 2)
     devices: int = option("Devices a node", (2, 4, 6, 8), 8)
@@ -59,47 +60,79 @@ class Choice(Choices):
         links = LINKS[self.inside], LINKS[self.between]
         return Cluster(DEVICES["h100-sxm"], self.nodes, self.devices, *links)
 
-    def row(self) -> Row:
-        """The row of this very choice."""
-        plan = ALGORITHMS[self.algorithm](self.nodes, self.devices)
-        price = plan.price(self.nbytes, self.cluster())
-        return Row(self.algorithm, self.nbytes, price.seconds, price.busbw)
+    def plans(self) -> dict[str, Plan]:
+        """The plans of this collective on this cluster, by algorithm."""
+        return candidates(self.kind, self.cluster())
 
     def rows(self) -> list[Row]:
-        """A row for each algorithm and each size of the buffer, on the same cluster."""
+        """A row for each algorithm of the collective and each size of the buffer."""
         return [
-            dataclasses.replace(self, algorithm=algorithm, nbytes=nbytes).row()
-            for algorithm in ALGORITHMS
-            for nbytes in SIZES
+            row for name, plan in self.plans().items() for row in self._priced(name, plan, SIZES)
         ]
+
+    def _priced(self, name: str, plan: Plan, sizes: tuple[int, ...]) -> list[Row]:
+        prices = [(size, plan.price(size, self.cluster())) for size in sizes]
+        return [Row(name, size, price.seconds, price.busbw) for size, price in prices]
+
+    def ranking(self) -> list[Row]:
+        """The algorithms for this very buffer, the fastest first; of equals the simpler one."""
+        here = [self._priced(name, plan, (self.nbytes,))[0] for name, plan in self.plans().items()]
+        return sorted(here, key=lambda row: row.seconds)
+
+    def shown(self) -> Row:
+        """The algorithm that was chosen, where the collective has it, else the fastest."""
+        ranking = self.ranking()
+        return next((row for row in ranking if row.algorithm == self.algorithm), ranking[0])
+
+    def rounds(self) -> list[Round]:
+        """What each round of the shown plan carries."""
+        plan = self.plans()[self.shown().algorithm]
+        chunk, node = (
+            self.nbytes / plan.pieces,
+            [rank // self.devices for rank in range(plan.ranks)],
+        )
+        carried = []
+        for transfers in plan.rounds:
+            totals = [0, 0]
+            for t in transfers:
+                totals[node[t.src] != node[t.dst]] += t.stop - t.first
+            carried.append(Round(*(chunk * total for total in totals)))
+        return carried
 
     def summary(self) -> str:
         """What the figure shows, in a few sentences."""
-        mine, links = self.row(), [LINKS[self.inside], LINKS[self.between]][: self.nodes]
+        mine, rounds = self.shown(), self.rounds()
+        links = [LINKS[self.inside], LINKS[self.between]][: self.nodes]
         return (
-            f"An all-reduce of {format_bytes(self.nbytes)}, {self.algorithm}, on {self.nodes} "
+            f"{self.kind} of {format_bytes(self.nbytes)}, {mine.algorithm}, on {self.nodes} "
             f"node{'s' * (self.nodes > 1)} of {self.devices} devices takes "
             f"{format_seconds(mine.seconds)}, a bus bandwidth of {format_bandwidth(mine.busbw)}. "
             f"{' and '.join(f'{x.name} carries {format_bandwidth(x.bandwidth)}' for x in links)}, "
-            f"in one direction. {self._best(mine)}"
+            f"in one direction. Its {len(rounds)} round{'s' * (len(rounds) != 1)} carry "
+            f"{format_bytes(sum(r.inside for r in rounds))} inside nodes and "
+            f"{format_bytes(sum(r.between for r in rounds))} between them. {self._best(mine)}"
         )
 
     def _best(self, mine: Row) -> str:
-        """Whether another algorithm is faster for this buffer; the first of equals is named."""
-        ways = [dataclasses.replace(self, algorithm=algorithm).row() for algorithm in ALGORITHMS]
-        first = min(ways, key=lambda row: row.seconds)
-        gain = mine.seconds / first.seconds
-        if gain < 1.005:
+        """How the shown algorithm compares with the fastest one, or the fastest with the next."""
+        first, *others = self.ranking()
+        if mine.seconds > 1.005 * first.seconds:
+            gain = mine.seconds / first.seconds
+            return f"The fastest algorithm here is {first.algorithm}, {gain:.3g} times as fast."
+        if not others:
+            return "It is the only algorithm here."
+        loss = others[0].seconds / first.seconds
+        if loss < 1.005:
             return "No other algorithm here is faster by half a percent."
-        return f"The fastest algorithm here is {first.algorithm}, {gain:.3g} times as fast."
+        return f"The next, {others[0].algorithm}, takes {loss:.3g} times as long."
 
     def figure(self) -> Figure:
-        """Left, seconds by the size of the buffer; right, bus bandwidth, with that of the links."""
+        """Left, seconds by the size of the buffer; right, what the shown plan's rounds carry."""
         from dlsys.collectives.draw import draw_choice
 
-        return draw_choice(self.rows(), self.algorithm, self.nbytes, self.cluster())
+        return draw_choice(self.rows(), self.shown(), self.rounds())
 
 
 def explore(**choice: Any) -> Explorer:
-    """An explorer that starts at a Choice of these fields: `explore(algorithm="tree", nodes=8)`."""
+    """An explorer that starts at a Choice of these fields: `explore(kind="reduce", nodes=8)`."""
     return Explorer(Choice(**choice))

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dlsys.annotated import checked
-from dlsys.checks import positive, some
+from dlsys.checks import count, positive, some
 from dlsys.hardware import Device
 from dlsys.memory_wall.plan import RECIPES, Recipe, model_state
 from dlsys.memory_wall.price import training_seconds
@@ -29,6 +29,7 @@ STYLE: Mapping[str, dict[str, Any]] = {
     "activations": {"facecolor": "#009E73", "hatch": "xx"},
 }
 LINES = (("#0072B2", "-"), ("#009E73", "--"), ("#E69F00", "-."), ("#CC79A7", (0, (5, 1, 1, 1))))
+LEVELS = ("-", "--", ":")
 KEPT: Mapping[str, dict[str, Any]] = {
     "nothing recomputed": {},
     "attention recomputed, or flash": {"recompute": "selective"},
@@ -160,23 +161,31 @@ def draw_activations(
     recipe: Recipe | str = "mixed-adamw",
     device: Device | None = None,
     dropout: bool = True,
+    shares: Sequence[int] = (1,),
 ) -> Figure:
     """Activations of all layers against sequence length, by what is recomputed, on log axes.
 
     Drawn is what they keep between forward and backward; a layer that backward is rebuilding
-    (`Activations.recomputed`) comes on top. The model's state, which no sequence changes, and the
-    device's memory are level lines.
+    (`Activations.recomputed`) comes on top. Level lines are the device's memory and the model's
+    state, which no sequence changes: a line for each of `shares`, devices that ZeRO's stage 3
+    divides it over. Raises ValueError for shares that are no counts.
     """
     figure = plt.figure(figsize=(8, 4.2), layout="constrained")
     plt.close(figure)  # shown where it is returned, not a second time by its cell
-    state = model_state(spec.parameters(), recipe).total
+    some("shares", shares)
+    states = {
+        f"model state over {n}" if n > 1 else "model state": model_state(
+            spec.parameters(), recipe, zero_stage=3, data_parallel=n
+        ).total
+        for n in (count("Each of shares", share) for share in shares)
+    }
     longer = [dataclasses.replace(spec, sequence=s) for s in sequences]
     lines = {
         label: [activations(each, batch, dropout=dropout, **options).total for each in longer]
         for label, options in KEPT.items()
     }
     axes = figure.subplots()
-    draw_curves(axes, sequences, lines, state, device)
+    draw_curves(axes, sequences, lines, states, device)
     axes.set_ylabel("kept for backward (GB, 10⁹ bytes)")
     return figure
 
@@ -185,14 +194,15 @@ def draw_curves(
     axes: Axes,
     sequences: Sequence[int],
     lines: Mapping[str, Sequence[float]],
-    state: float,
+    states: Mapping[str, float],
     device: Device | None,
 ) -> None:
-    """Put labelled `lines` of bytes by sequence on `axes`, with model state of `state` bytes."""
+    """Put labelled `lines` of bytes by sequence on `axes`, and level lines of `states` bytes."""
     for (label, values), (color, dashes) in zip(lines.items(), LINES, strict=False):
         shown = [value / GIGA for value in values]
         axes.plot(sequences, shown, color=color, linestyle=dashes, label=label)
-    axes.axhline(state / GIGA, color=MUTED, linewidth=1, label="model state")
+    for (label, state), dashes in zip(states.items(), LEVELS, strict=False):
+        axes.axhline(state / GIGA, color=MUTED, linewidth=1, linestyle=dashes, label=label)
     if device:
         axes.axhline(device.memory / GIGA, **MEMORY, label=f"memory of one {device.name}")
     axes.set_xscale("log", base=2)
@@ -219,7 +229,7 @@ def draw_choice(rows: Sequence[Any], saving: str, sequence: int, device: Device)
     for row in rows:
         lines.setdefault(row.saving, []).append(row.activations)
     state = sum(chosen.buckets.values()) - chosen.activations
-    draw_curves(curves, sequences, lines, state, device)
+    draw_curves(curves, sequences, lines, {"model state": state}, device)
     here = chosen.activations / GIGA
     curves.plot([sequence], [here], "o", color=INK, fillstyle="none", markersize=10)
     return figure

@@ -71,7 +71,8 @@ def should_scale(
 
     - memory: model state, and one sequence with every layer recomputed, against the device's
     - time: 6 N D at `utilization` of the 16-bit peak, against `days`
-    - data: `dataset_bytes` (None: two bytes a token) against the 10 TB that a node may hold
+    - data: `dataset_bytes` (None: two bytes a token, or four where the vocabulary does not fit in
+      two) against the 10 TB that a node may hold
 
     `using`: the remedies in use; `batch`: sequences at once without accumulation. State is divided
     perfectly and activations are not, so `devices` is a lower bound. Raises ValueError for unknown
@@ -83,7 +84,7 @@ def should_scale(
     batch = count("batch", batch)
     positive("tokens", tokens)
     positive("days", days)
-    data = 2 * tokens if dataset_bytes is None else dataset_bytes
+    data = (2 if spec.vocab <= 2**16 else 4) * tokens if dataset_bytes is None else dataset_bytes
     positive("dataset_bytes", data)
     best = _needs(spec, device, tokens, tuple(REMEDIES), batch, utilization)
     now = _needs(spec, device, tokens, using, batch, utilization)

@@ -9,6 +9,8 @@ from functools import cache
 
 import pytest
 
+from dlsys.hardware import DEVICES
+from dlsys.transformer import CATALOGUE as MODELS
 from tests.book.test_chapters import CHAPTERS, WITH_MORE, cells, descriptions, glossary_terms, prose
 from tests.book.test_notation import MODULES, public
 from tests.contents import SLUGS
@@ -26,7 +28,7 @@ FUNCTION_WORDS = """
 """
 # Pairs that pages share, and that mean what their words mean: a new pair is put here, or explained.
 PLAIN = """
-    billion parameters; billion token; bit weights; count bytes; cut matrice; data parallel; data sheets; drift apart; first
+    billion parameters; billion token; bit numbers; bit weights; count bytes; cut matrice; data parallel; data sheets; drift apart; first
     layer; first rank; first stage; first step; flash attention; forward bar; gantt chart; gpt small; held back;
     hundred times; large model; larger batch; line chart; linear layer; logarithmic axis; loss falls; matrix
     products; new token; page prints; plain gradient; products wait; random numbers; rank adds; real processes;
@@ -38,6 +40,7 @@ PLAIN_IN_NAMES = """
     a device; add to; as one; device at; end of; every layer; flop for; in order; is cut; of step; of two; on any;
     per rank; per second; power of; ring all; shape of; share of; state bytes; step to; train on; two levels
 """
+UNITS = "GB MB KB TB PB TFLOP"
 EMPHASIS = """
     additive; composition; every; first by columns, then by rows; gradients; linear; many devices; one;
     hierarchical; one-rank; rows; samples need not meet in one pass; summed over the ranks; weights
@@ -64,7 +67,9 @@ def explained():
 @cache
 def spoken():
     """What is said on each page: prose, captions, alternative texts, and the table of notation."""
-    said = {path.stem: "\n\n".join([prose(path), *descriptions(path)]) for path in WITH_MORE}
+    others = [CHAPTERS / f"{name}.md" for name in ("intro", "cheat_sheet", "catalogue")]
+    pages = (*WITH_MORE, *others)
+    said = {path.stem: "\n\n".join([prose(path), *descriptions(path)]) for path in pages}
     return said | {"notation": (CHAPTERS / "notation.md").read_text("utf-8")}
 
 
@@ -121,16 +126,42 @@ def names():
             yield from (re.sub(r"(?<=[a-z])(?=[A-Z])", "_", part) for part in parts)
 
 
-def test_two_words_of_a_name_that_pages_share_are_in_the_glossary_or_plain():
-    """`peak_in_flight` holds "in flight": words that the code, too, takes for one."""
+@cache
+def spoken_pairs_of_names():
+    """Two words of a name that three pages say: `peak_in_flight` holds "in flight"."""
     pairs = {w[i : i + 2] for w in map(words, map(spaced, names())) for i in range(len(w) - 1)}
     flat = {page: f" {' '.join(words(text))} " for page, text in spoken().items()}
-    used = {p for p in pairs if sum(f" {' '.join(p)} " in text for text in flat.values()) > 2}
-    assert sorted(map(" ".join, used - explained() - listed(PLAIN) - listed(PLAIN_IN_NAMES))) == []
+    return {p for p in pairs if sum(f" {' '.join(p)} " in text for text in flat.values()) > 2}
 
 
 def spaced(name):
     return name.replace("_", " ")
+
+
+def test_two_words_of_a_name_that_pages_share_are_in_the_glossary_or_plain():
+    plain = listed(PLAIN) | listed(PLAIN_IN_NAMES)
+    assert sorted(map(" ".join, spoken_pairs_of_names() - explained() - plain)) == []
+
+
+def test_no_pair_is_called_plain_that_pages_share_no_more():
+    found = shared_pairs(spoken())
+    assert sorted(map(" ".join, listed(PLAIN) - found - spoken_pairs_of_names())) == []
+    assert sorted(map(" ".join, listed(PLAIN_IN_NAMES) - spoken_pairs_of_names())) == []
+
+
+def abbreviations(text):
+    """Words of capitals and digits: TP, HBM, E4M3; no unit, and no name of a device or a model."""
+    named = re.split(r"[^A-Z0-9]+", " ".join(["gpt", *DEVICES, *MODELS]).upper())
+    found = set(re.findall(r"(?<![\w-])[A-Z][A-Z0-9]+(?![\w-])", text))
+    return found - set(named) - set(UNITS.split())
+
+
+def test_an_abbreviation_that_pages_share_is_in_the_glossary():
+    pages = Counter(short for text in spoken().values() for short in abbreviations(text))
+    told = (CHAPTERS / "glossary.md").read_text("utf-8")
+    shared = {short for short, times in pages.items() if times > 1}
+    assert sorted(s for s in shared if not re.search(rf"\b{s}s?\b", told)) == []
+    assert abbreviations("An H100 reads 80 GB of HBM by TP-2, in FP8.") == {"HBM", "FP8"}
 
 
 def test_a_kind_of_parallelism_is_in_the_glossary():

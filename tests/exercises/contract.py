@@ -6,7 +6,7 @@ A class of a file runs by itself, so that several can run side by side.
 import ast
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from random import Random
 from typing import Any
@@ -223,6 +223,10 @@ class WrongAnswers:
         message = _said_of(slug, answer, wrong.cell)
         assert wrong.hint in message, message
 
+    def test_a_wrong_answer_rounded_to_two_digits_is_still_refused(self, slug: str) -> None:
+        accepted = dict(round_alike(slug))
+        assert not accepted, "choose other numbers, or ask for a whole number exactly"
+
     def test_a_right_answer_that_is_not_the_solutions_is_accepted(self, slug: str) -> None:
         for answer, several in right_answers(slug).items():
             for right in several:
@@ -285,6 +289,44 @@ def hidden_draws(slug: str) -> list[tuple[str, Check, list[Check]]]:
         (question, check, [drawn(check, Random(seed)) for seed in range(100 if check.vary else 0)])
         for question, check in hidden_checks(slug)
     ]
+
+
+def round_alike(slug: str) -> Iterator[tuple[str, str]]:
+    """The answers of which a wrong number is accepted once it is rounded, with what it was."""
+    sources = {cell.id: cell.source for cell in code_cells(load("solutions", slug))}
+    for answer, entries in bank(slug).items():
+        checks = checks_of(sources[f"{answer}-test"])
+        for wrong in entries:
+            for name, value in numbers_given(wrong.cell(sources[answer])):
+                own = [check for check in checks if check.expression == name]
+                short = type(value)(float(f"{value:.1e}"))
+                if own and not _is_accepted(value, own) and _is_accepted(short, own):
+                    yield f"{slug} {name}", f"{value:,} ({wrong.misconception}) as {short:,}"
+
+
+def numbers_given(source: str) -> Iterator[tuple[str, float]]:
+    """The names that are set to a number, or to a calculation with written numbers alone."""
+    written = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)
+    for node in ast.walk(ast.parse(source)):
+        for target, value in _pairs(node) if isinstance(node, ast.Assign) else ():
+            if isinstance(target, ast.Name) and all(
+                isinstance(x, written) for x in ast.walk(value)
+            ):
+                number = eval(ast.unparse(value))
+                if type(number) in (int, float):
+                    yield target.id, number
+
+
+def _pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
+    """What is assigned to what: `a, b = 1, 2` are two assignments."""
+    target, value = node.targets[0], node.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        return list(zip(target.elts, value.elts, strict=True))
+    return [(target, value)]
+
+
+def _is_accepted(value: float, checks: list[Check]) -> bool:
+    return not any(difference(value, check.expected, check.rtol, check.atol) for check in checks)
 
 
 def questions_with_a_best(slug: str) -> list[tuple[str, Check]]:

@@ -111,6 +111,14 @@ def test_the_best_tiles_are_the_best_of_all() -> None:
     assert answers["ROOM"] == 456 * 1024 // 4
 
 
+def test_without_a_mask_twice_the_memory_saves_what_a_hint_says() -> None:
+    moved = [
+        forward_cost(tiling(8192, 8192, queries, 32), 128, heads=32, kv_heads=8).elements
+        for queries in (80, 192)  # the best in the memory there is, and in twice as much
+    ]
+    assert moved[0] / moved[1] == pytest.approx(2.276, abs=5e-4)
+
+
 def test_the_lengths_are_those_of_the_package() -> None:
     answers, spec = solved("attention"), CATALOGUE["llama3-8b"]
     equal, alone = overtaking_length(spec), overtaking_length(replace(spec, kv_heads=32))

@@ -53,12 +53,12 @@ def table(text: str) -> dict[str, list[str]]:
 # -- feeding -------------------------------------------------------------------------------------
 
 
-def clips(storage: float = 600e6, workers: int = 12, prefetch: int = 3) -> InputPipeline:
+def clips(storage: float = 450e6, workers: int = 12, prefetch: int = 3) -> InputPipeline:
     """The pipeline of the first question."""
     nbytes = 16 * 112 * 112 * 3 * 4
     return InputPipeline(
         (
-            Stage("read", 2.4e6 / storage, prefetch=4),
+            Stage("read", 1.8e6 / storage, prefetch=4),
             Stage("decode", 0.045, workers=workers, prefetch=prefetch, sample_bytes=nbytes),
             Stage("transfer", nbytes / 0.8e9),
             Stage("step", 0.0, 0.110),
@@ -70,7 +70,7 @@ def clips(storage: float = 600e6, workers: int = 12, prefetch: int = 3) -> Input
 def test_the_numbers_of_the_first_question_are_what_a_simulation_counts() -> None:
     answers = solved("input_pipeline")
     rates = [
-        simulate(plan, 400).samples_per_second for plan in (clips(), clips(1.2e9), clips(1.2e9, 24))
+        simulate(plan, 400).samples_per_second for plan in (clips(), clips(900e6), clips(900e6, 24))
     ]
     assert answers["clips_per_second"] == pytest.approx(rates[0], rel=1e-3)
     assert answers["times_storage"] == pytest.approx(rates[1] / rates[0], rel=1e-3)

@@ -79,9 +79,9 @@ def test_the_numbers_of_the_first_question_are_those_of_the_package() -> None:
     assert answers["devices"] == pytest.approx(devices_at_waste(0.1, 45, yearly))
 
 
-def test_saves_every_two_hours_lose_what_the_exact_price_says_but_for_a_twentieth() -> None:
-    exact = shares(Cadence(7200, 45), mtbf(PARTS)).wasted
-    assert solved("resilience")["lost_two_hours"] == pytest.approx(exact, rel=0.05)
+def test_saves_every_hour_lose_what_the_exact_price_says_but_for_a_twentieth() -> None:
+    exact = shares(Cadence(3600, 45), mtbf(PARTS)).wasted
+    assert solved("resilience")["lost_hourly"] == pytest.approx(exact, rel=0.05)
 
 
 def test_the_exact_price_and_interval_that_hints_tell_apart_are_the_packages() -> None:

@@ -196,9 +196,9 @@ def test_what_a_smaller_sweep_says_changes_its_exponent_more_than_its_prediction
     # Of the sweep that the answers are about the fraction is below zero, above its E as well.
     assert too_low < 0 > a["above_E"]
     assert a["times_compute"] < a["times_tokens"] < 1
-    flops, N, D, had = a["HELD"]
+    _, N, D, had = a["HELD"]
     law = fit(*zip(*[run[1:] for run in a["ROWS"] if run[0] <= 5e10], strict=True))
-    best = law.optimal(a["times_compute"] * flops)
+    best = law.optimal(a["times_compute"] * 6 * N * D)
     assert law.loss(*best) == pytest.approx(had, rel=1e-4)
     assert law.loss(N, a["times_tokens"] * D) == pytest.approx(had, rel=1e-4)
 

@@ -202,13 +202,13 @@ def question(answer: str) -> str:
 
 
 SHAPES = [(2048, 2048)] * 28 * 4 + [(2048, 6144)] * 28 * 2
-TABLE = [(50_000, 2048)]
+TABLE = [(56_000, 2048)]
 
 
 def test_the_state_of_the_exercises_is_that_of_the_package() -> None:
     answers, text = solved("training_loop"), question("state")
     assert "28 layers, each with four matrices of 2048 by 2048 and two of 2048 by 6144" in text
-    assert "an embedding of 50000 by 2048" in text
+    assert "an embedding of 56000 by 2048" in text
     beside = state_bytes("adamw", TABLE)
     assert answers["muon"] == state_bytes("muon", SHAPES) + beside
     assert answers["galore"] == state_bytes("galore", SHAPES, rank=256) + beside

@@ -47,13 +47,13 @@ class TestStructure(contract.Structure): ...
 
 def test_the_bytes_of_the_first_question_are_those_of_plans() -> None:
     answers, units = solved("zero"), {"all": 22_000_000_000}
-    assert answers["held_1"] == pytest.approx(held(step_plan(1, units, 24)).at_rest)
+    assert answers["held_1"] == pytest.approx(held(step_plan(1, units, 11)).at_rest)
     fewest = next(n for n in range(1, 99) if held(step_plan(2, units, n)).at_rest <= 60e9)
     assert answers["devices_2"] == fewest
-    assert answers["sent_2"] == pytest.approx(price(2, 44e9, 24).bytes_per_rank)
-    naive = price(0, 44e9, 24).bytes_per_rank * 3 / 2  # an all-reduce, and half of one
+    assert answers["sent_2"] == pytest.approx(price(2, 44e9, 11).bytes_per_rank)
+    naive = price(0, 44e9, 11).bytes_per_rank * 3 / 2  # an all-reduce, and half of one
     assert answers["sent_twice"] == pytest.approx(naive)
-    last = step_plan(3, units, 24, micro_batches=6, reduce="last")
+    last = step_plan(3, units, 11, micro_batches=6, reduce="last")
     assert answers["sent_3"] == pytest.approx(sent(last))
 
 

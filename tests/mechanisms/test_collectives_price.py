@@ -19,10 +19,8 @@ from dlsys.collectives import (
     bidirectional_all_reduce,
     candidates,
     crossovers,
-    draw,
     draw_crossovers,
     draw_node_boundary,
-    explorer,
     halving_doubling_all_reduce,
     hierarchical_all_reduce,
     naive_all_reduce,
@@ -572,48 +570,3 @@ def test_the_figures_of_the_chooser_have_a_line_for_each_algorithm_and_cluster()
     figure = draw_node_boundary("all_reduce", [dgx_h100(1), dgx_h100(2)])
     names = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert names == ["1 node of 8", "2 nodes of 8"]
-
-
-# -- explored ------------------------------------------------------------------------------------
-
-
-def test_the_explorers_rows_are_the_prices_of_its_algorithms():
-    choice = explorer.Choice(nodes=3, devices=4, inside="nvlink3", between="infiniband-hdr")
-    where = cluster(3, 4, LINKS["nvlink3"], LINKS["infiniband-hdr"])
-    plans = candidates("all_reduce", where)
-    rows = choice.rows()
-    assert len(rows) == len(plans) * len(explorer.SIZES) == 5 * 9
-    for algorithm, nbytes, seconds, busbw in rows:
-        found = plans[algorithm.translate(str.maketrans(" -", "__"))].price(nbytes, where)
-        assert (seconds, busbw) == (found.seconds, found.busbw)
-    assert choice.row() in rows
-
-
-def test_the_explorer_says_what_binds_and_which_algorithm_is_faster():
-    # The ring of the default goes through one card of 50 GB/s; both others use all eight.
-    words = explorer.Choice().summary()
-    assert "1 GB, ring, on 2 nodes of 8 devices takes 37.6 ms" in words
-    assert "bus bandwidth of 49.9 GB/s" in words
-    assert "NVLink 4 carries 450 GB/s and InfiniBand NDR carries 50 GB/s" in words
-    assert words.endswith("is halving-doubling, 5.87 times as fast.")
-    words = explorer.Choice(nodes=1).summary()
-    assert "1 node of 8 devices" in words
-    assert "InfiniBand" not in words
-    assert words.endswith("No other algorithm here is faster by half a percent.")
-    with pytest.raises(ValueError, match="did you mean 'tree'"):
-        explorer.Choice(algorithm="trees")
-
-
-def test_the_explorer_draws_its_rows_and_marks_the_chosen_one():
-    choice = explorer.Choice(algorithm="tree", nbytes=10**6)
-    rows, mine = choice.rows(), choice.row()
-    left, right = draw.draw_choice(rows, "tree", 10**6, choice.cluster()).axes
-    for axes, field, scale in ((left, 2, 1), (right, 3, 1e9)):
-        for name, line in zip(explorer.ALGORITHMS, axes.lines, strict=False):
-            drawn = [row[field] / scale for row in rows if row.algorithm == name]
-            assert list(line.get_ydata()) == drawn
-        mark = axes.lines[len(explorer.ALGORITHMS)]
-        assert (*mark.get_xdata(), *mark.get_ydata()) == (10**6, mine[field] / scale)
-    assert [text.get_text() for text in left.get_legend().get_texts()] == list(explorer.ALGORITHMS)
-    assert [text.get_text() for text in right.texts] == ["NVLink 4", "InfiniBand NDR"]
-    assert {line.get_ydata()[0] for line in right.lines[-2:]} == {450, 50}

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,7 +17,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dlsys import world
-from dlsys.collectives import hierarchical_all_reduce, plan_for
+from dlsys.collectives import (
+    Plan,
+    Transfer,
+    hierarchical_all_reduce,
+    plan_for,
+    ring_all_reduce,
+)
 from dlsys.data_parallel import (
     BatchTradeoff,
     DataParallel,
@@ -108,6 +115,47 @@ def test_accumulating_with_no_sync_sends_once_a_step_and_without_it_once_a_micro
     for every_time, times in ((False, 1), (True, micro_batches)):
         run = world.simulate(program, ranks, args=(every_time,))
         assert run.traffic.by_kind()["all_reduce"] == ranks * step_bytes(96, ranks, times)
+
+
+def test_eight_turned_rings_take_what_one_ring_takes_on_a_link_of_eight_cards():
+    """The page prices nodes of eight cards as one link of eight times the bandwidth."""
+    nodes, n, nbytes = 4, 32, 1e9
+    ring = ring_all_reduce(n)
+
+    def turned(rank: int, k: int) -> int:
+        return rank - rank % 8 + (rank + k) % 8
+
+    rounds = [
+        [
+            Transfer(turned(t.src, k), turned(t.dst, k), t.first + k * n, t.stop + k * n, t.reduce)
+            for t in one
+            for k in range(8)
+        ]
+        for one in ring.rounds
+    ]
+    rings = Plan("all_reduce", "eight rings", n, 8 * n, rounds)
+    rings.check()
+    card = LINKS["infiniband-ndr"]
+    cards = replace(card, bandwidth=8 * card.bandwidth)
+    seconds = rings.price(nbytes, dgx_h100(nodes)).seconds
+    assert all_reduce_seconds(nbytes, n, cards) == pytest.approx(seconds, rel=1e-9)
+    assert all_reduce_seconds(nbytes, n, card) > 7 * seconds
+
+
+@pytest.mark.parametrize(("op", "times"), [("sum", 1), ("mean", 1 / 4)])
+def test_gradients_of_a_loss_that_is_a_sum_must_be_added_not_averaged(op, times):
+    x = torch.arange(8.0).reshape(8, 1)
+
+    def gradient(part):
+        weight = torch.ones(1, requires_grad=True)
+        (part @ weight).square().sum().backward()
+        return weight.grad
+
+    def program(comm):
+        return comm.all_reduce(gradient(x.chunk(4)[comm.rank]), op=op)
+
+    for mine in world.simulate(program, 4).results:
+        assert torch.equal(mine, times * gradient(x))
 
 
 def test_accumulation_of_published_examples():

@@ -48,7 +48,8 @@ def test_the_program_to_take_away_gives_on_two_processes_the_weights_of_one(tmp_
     (program,) = re.findall(r"^```python\n(# train\.py.*?)^```", page, re.S | re.M)
     (tmp_path / "train.py").write_text(program)
     (tmp_path / "mine.py").write_text(MINE)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    environment = {**os.environ, "BATCH": "32", "OMP_NUM_THREADS": "1"}
+    environment["GLOO_SOCKET_IFNAME"] = "lo"
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     launch += ["--local-addr", "127.0.0.1", "--nproc-per-node", "2", "train.py"]
     done = subprocess.run(

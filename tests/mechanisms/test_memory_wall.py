@@ -33,6 +33,7 @@ from dlsys.memory_wall import (
     measure_state,
     model_state,
 )
+from dlsys.memory_wall.steps import BUCKETS, draw_steps, measure_steps
 from dlsys.model import GPT, SMALL
 from dlsys.transformer import CATALOGUE, TransformerSpec
 from dlsys.units import DAY, GIGA, YEAR
@@ -1004,3 +1005,79 @@ def test_the_picture_of_a_layer_holds_every_term_and_its_ten_are_what_tensor_par
 def test_a_layer_with_other_operations_is_not_drawn_as_a_plain_one():
     with pytest.raises(ValueError, match=r"they differ in ffn.*ffn\.up_output"):
         layer.draw_layer(TINY_LLAMA)
+
+
+# --- memory over time -----------------------------------------------------------------------------
+
+
+def trained(steps=2, **options):
+    tokens = torch.randint(SMALL.vocab, (2, SMALL.sequence), generator=torch.Generator())
+    model = GPT(SMALL, dtype=torch.bfloat16, **options)
+    optimizer = MixedPrecision(model, torch.optim.AdamW)
+    return model, optimizer, tokens, measure_steps(model, optimizer, tokens, steps)
+
+
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.1}, {"flash": True}])
+def test_activations_climb_to_what_a_forward_pass_keeps_and_fall_to_nothing(options):
+    model, _, tokens, moments = trained(**options)
+    kept = measure_activations(model, tokens, tokens).everything
+    for step in (0, 1):
+        phases = {
+            phase: [m for m in moments if (m.step, m.phase) == (step, phase)]
+            for phase in ("forward", "backward", "update")
+        }
+        rising, falling = (
+            [m.activations for m in phases[phase]] for phase in ("forward", "backward")
+        )
+        assert max(rising) == falling[0] == kept
+        assert falling == sorted(falling, reverse=True)
+        assert falling[-1] == 0 == max(m.activations for m in phases["update"])
+
+
+def test_gradients_grow_in_backward_and_the_moments_are_there_from_the_first_update_on():
+    model, optimizer, _, moments = trained()
+    assert measure_state(model, optimizer.optimizer).gradients == 0
+    state = model_state(SMALL.parameters(), "mixed-adamw")
+    grown = [m.gradients for m in moments if m.step == 1 and m.phase == "backward"]
+    assert grown == sorted(grown)
+    assert (grown[0], grown[-1], moments[-1].gradients) == (0, state.gradients, 0)
+    assert {m.gradients for m in moments if m.phase == "forward"} == {0}
+    held = {step: {m.optimizer for m in moments if m.step == step} for step in (0, 1)}
+    assert held == {0: {state.master, state.optimizer}, 1: {state.optimizer}}
+    assert all(m.total == m.weights + m.optimizer + m.gradients + m.activations for m in moments)
+    assert not any(p._post_accumulate_grad_hooks for p in model.parameters())
+
+
+def test_counting_over_time_trains_as_without_it():
+    model, _, tokens, _ = trained(steps=3)
+    plain = GPT(SMALL, dtype=torch.bfloat16)
+    optimizer = MixedPrecision(plain, torch.optim.AdamW)
+    for _ in range(3):
+        plain(tokens, tokens).backward()
+        optimizer.step()
+        plain.zero_grad()
+    for counted, expected in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(counted, expected)
+
+
+def test_the_picture_of_steps_is_as_high_as_what_was_counted():
+    *_, moments = trained(steps=1)
+    (axes,) = draw_steps(moments).axes
+    tops = [max(area.get_paths()[0].vertices[:, 1]) for area in axes.collections]
+    assert max(tops) == pytest.approx(max(m.total for m in moments) / 1e6)
+    assert axes.get_legend_handles_labels()[1] == [*BUCKETS]
+    assert "MB" in axes.get_ylabel()
+
+
+def test_tokens_that_are_none_are_not_trained_on():
+    model = GPT(SMALL)
+    with pytest.raises(ValueError, match="whole numbers"):
+        measure_steps(model, MixedPrecision(model, torch.optim.AdamW), torch.zeros(2, 4))
+
+
+def test_level_lines_are_the_state_that_each_of_so_many_devices_holds():
+    spec = CATALOGUE["llama2-7b"]
+    (axes,) = draw.draw_activations(spec, 1, (512, 8192), shares=(1, 8)).axes
+    levels = [line.get_ydata()[0] * 1e9 for line in axes.lines[3:]]
+    state = model_state(spec.parameters()).total
+    assert levels == pytest.approx([state, state / 8])

@@ -455,6 +455,10 @@ def test_more_data_than_a_node_holds_is_streamed_whatever_the_model():
     assert (here.limits, there.limits) == ((), ("data",))
     assert (here.where, there.where) == ("one device", "one device, data streamed")
     assert should_scale(small, H100, 1e12).needs["data"] == 0.2  # two bytes a token
+    # A vocabulary of 128,256 words does not fit in two bytes, and one of 65,536 just does.
+    for vocab, share in ((2**16, 0.2), (2**16 + 1, 0.4)):
+        some = dataclasses.replace(small, vocab=vocab)
+        assert should_scale(some, H100, 1e12).needs["data"] == share
 
 
 def test_a_device_without_a_plain_rate_in_32_bits_is_asked_for_the_one_it_has():

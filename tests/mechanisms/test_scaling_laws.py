@@ -155,6 +155,13 @@ def test_hoffmanns_third_approach_gives_40_billion_on_chinchillas_budget_and_the
     assert 17 < best.tokens_per_parameter < 21
 
 
+def test_175_billion_parameters_are_optimal_for_ten_times_the_flops_of_hoffmanns_table_a3():
+    printed, tenfold = HOFFMANN.optimal(1.26e24), HOFFMANN.optimal(1.26e25)
+    assert printed.N < 0.5 * 175e9
+    assert pytest.approx(175e9, rel=0.1) == tenfold.N
+    assert pytest.approx(12e12, rel=0.1) == tenfold.D
+
+
 def test_rounding_the_exponents_moves_the_optimum_by_a_quarter():
     exact, rounded = HOFFMANN.optimal(1e26), ROUNDED.optimal(1e26)
     assert pytest.approx(0.78, abs=0.01) == rounded.N / exact.N

@@ -335,8 +335,9 @@ BANK = {
             ("both", 2.345, "both passes together"),
             ("both, rounded", 2.35, "both passes together"),
             ("as the tile grows", 2.4, "But what any order has to move stays"),
-            ("a little more", 2.25, "how many tokens fit now"),
-            ("a little more, rounded", 2.3, "how many tokens fit now"),
+            ("no mask", 2.276, "So it is without a mask"),
+            ("no mask, rounded", 2.28, "So it is without a mask"),
+            ("a little more", 2.3, "how many tokens fit now"),
         ),
         *one_wrong(
             DESIGN, DESIGN_RIGHT, 5,

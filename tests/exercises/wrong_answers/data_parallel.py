@@ -526,50 +526,54 @@ BANK = {
     ],
     "tax": [
         *(
-            Wrong(name, TAX.format(came, 46.7, 0.64, 115.2, "constant", "amdahl"), words)
+            Wrong(name, TAX.format(came, 13.7, 0.9, 81.92, "constant", "amdahl"), words)
             for name, came, words in (
-                ("10 % of the wrong step", 0.1, "a smaller part there"),
-                ("a tenth of compute", 0.1 / 8, "of the whole step of 8 ranks"),
-                ("against the rest", 1 / 72, "against the rest"),
-                ("eight times, not an eighth", 0.8, "not a larger one"),
-                ("percent", 1.37, "not a percentage"),
-                ("its inverse", 73, "Its inverse"),
+                ("36 % of the wrong step", 0.36, "a smaller part there"),
+                ("36 % of an eighth", 0.36 / 8, "of the whole step of 8 ranks"),
+                ("against the rest", 0.36 / 5.12, "against the rest"),
+                ("eight times, not an eighth", 2.88, "not a larger one"),
+                ("percent", 6.57, "not a percentage"),
+                ("its inverse", 15.2, "Its inverse"),
             )
         ),
         *(
-            Wrong(name, TAX.format(0.0137, came, 0.64, 115.2, "constant", "amdahl"), words)
+            Wrong(name, TAX.format(0.0657, came, 0.9, 81.92, "constant", "amdahl"), words)
             for name, came, words in (
-                ("10 % of the one-rank step", "128 / 13.7", "put your r_of_one in"),
-                ("the constant fraction for both", 115.2, "into the other"),
-                ("r of one in the constant fraction", "128 * (1 - 0.1 / 7.3)", "every rank's step"),
-                ("the limit of many ranks", 73, "limit"),
-                ("efficiency in percent", 36.5, "efficiency in percent"),
-                ("efficiency of Amdahl's", 0.365, "This is the efficiency. "),
+                ("36 % of the one-rank step", "128 / 46.72", "put your r_of_one in"),
+                ("the constant fraction for both", 81.92, "into the other"),
+                (
+                    "r of one in the constant fraction",
+                    "128 * (1 - 0.36 / 5.48)",
+                    "every rank's step",
+                ),
+                ("the limit of many ranks", 15.2, "limit"),
+                ("efficiency in percent", 10.7, "efficiency in percent"),
+                ("efficiency of Amdahl's", 0.107, "This is the efficiency. "),
             )
         ),
         *(
-            Wrong(name, TAX.format(0.0137, 46.7, came, 115.2, "constant", "amdahl"), words)
+            Wrong(name, TAX.format(0.0657, 13.7, came, 81.92, "constant", "amdahl"), words)
             for name, came, words in (
-                ("the part of one rank", "0.1 / 7.3", "128 times shorter"),
-                ("the part stays 10 %", 0.1, "16 times shorter"),
-                ("communication against compute", "128 / 72", "against compute"),
-                ("compute", 0.36, "what compute is"),
-                ("part in percent", 64, "not a percentage"),
-                ("the part of 10 % of one rank", 0.934, "are of the step of 8 ranks"),
-                ("128 times", "12.8 / 7.3", "More than the whole step?"),
+                ("the part of one rank", "0.36 / 5.48", "128 times shorter"),
+                ("the part stays 36 %", 0.36, "16 times shorter"),
+                ("communication against compute", 9, "against compute"),
+                ("compute", 0.1, "what compute is"),
+                ("part in percent", 90, "not a percentage"),
+                ("the part of 36 % of one rank", 0.986, "are of the step of 8 ranks"),
+                ("128 times", "128 * 0.36 / 5.48", "More than the whole step?"),
             )
         ),
         *(
-            Wrong(name, TAX.format(0.0137, 46.7, 0.64, came, "constant", "amdahl"), words)
+            Wrong(name, TAX.format(0.0657, 13.7, 0.9, came, "constant", "amdahl"), words)
             for name, came, words in (
-                ("Amdahl for the constant fraction", 46.7, "This is Amdahl's."),
-                ("Amdahl with the wrong r", "128 / 13.7", "with 10 % of the one-rank step"),
-                ("efficiency", 0.9, "times n"),
-                ("what is lost", 12.8, "what is lost"),
+                ("Amdahl for the constant fraction", 13.7, "This is Amdahl's."),
+                ("Amdahl with the wrong r", "128 / 46.72", "with 36 % of the one-rank step"),
+                ("efficiency", 0.64, "times n"),
+                ("what is lost", 46.1, "what is lost"),
             )
         ),
         *(
-            Wrong(name, TAX.format(0.0137, 46.7, 0.64, 115.2, *came), words)
+            Wrong(name, TAX.format(0.0657, 13.7, 0.9, 81.92, *came), words)
             for name, came, words in (
                 ("the other way round", ("amdahl", "constant"), "The other way round"),
                 ("Amdahl for both", ("amdahl", "amdahl"), "its compute stays"),
@@ -619,7 +623,7 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
         ("a list", "noise_scale = 2048\ndesign = [32, 4, 25e6]", "the keys 'ranks', 'micro_batches'"),
         ("a list for text", 'noise_scale = 2048\ndesign["network"] = ["ethernet-100g"]', "is no choice"),
     ],
-    "tax": [("the other way", 'r_of_one = 0.1 / 7.3\namdahl = "46.7"', "write it without quotes")],
+    "tax": [("the other way", 'r_of_one = 0.36 / 5.48\namdahl = "13.7"', "write it without quotes")],
 }  # fmt: skip
 
 # The programs that are asked for, by question.
@@ -688,7 +692,7 @@ RIGHT = {
     "tax": [
         (
             "rounded",
-            "r_of_one, amdahl, part_of_step, constant = 0.014, 47.0, 0.64, 120.0\n"
+            "r_of_one, amdahl, part_of_step, constant = 0.066, 14.0, 0.9, 82.0\n"
             'keeps_its_batch, shares_one_batch = "constant", "amdahl"',
         ),
         ("in capitals", 'shares_one_batch = "Amdahl"', 'shares_one_batch = "amdahl"'),

@@ -62,7 +62,7 @@ BANK = {
         Wrong("as many as before", BUBBLE.format(0.2, 0.25, 60), "keeps the number"),
         Wrong("fewer", BUBBLE.format(0.2, 0.25, 30), "the bubble would weigh more"),
         Wrong("the square", BUBBLE.format(0.2, 0.25, 960), "smaller than they were"),
-        Wrong("a count with a fraction", BUBBLE.format(0.2, 0.25, 120.5), "costs as much as"),
+        Wrong("the cube root of four times", BUBBLE.format(0.2, 0.25, 95.2), "costs as much as"),
         Wrong("in between", BUBBLE.format(0.2, 0.25, 150), "costs as much as"),
     ],
     "step": [

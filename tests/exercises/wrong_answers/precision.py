@@ -51,6 +51,7 @@ BANK = {
             ("three mantissa bits", 240, "Here there are five"),
             ("four mantissa bits", 248, "one mantissa bit too few"),
             ("the bias taken once too often", 126, "The exponent is one too small"),
+            ("rounded", 250, "This is rounded"),
         ),
         *one_wrong(
             FORMAT,
@@ -60,6 +61,7 @@ BANK = {
             ("infinities", 252, "one more exponent field holds"),
             ("the smallest with this exponent", 256, "What is the largest mantissa with it"),
             ("a power of two", 512, "if all ones are NaN"),
+            ("rounded", 500, "This is rounded"),
         ),
         *one_wrong(
             FORMAT,
@@ -719,7 +721,7 @@ PROGRAMS = {
 
 # Right answers of another kind: what came, its source, what of the solution it replaces.
 RIGHT = {
-    "format": [("rounded", FORMAT.format(250, 500, 4.9e-4, 2, 1.8, 2))],
+    "format": [("rounded", FORMAT.format(252, 496.0, 4.9e-4, 2, 1.8, 2))],
     "rounding": [
         (
             "the other half of random",

@@ -181,6 +181,7 @@ BANK: dict[str, list[Wrong]] = {
             (8e8, "These are the inputs of the recomputed segments"),
             (9.6e10, "So much is held if everything is kept"),
             (24.8, "The digits are right, but the answer is wanted in"),
+            ("25e9", "This is rounded"),
         ),
         *one_of(
             BYTES,
@@ -194,6 +195,7 @@ BANK: dict[str, list[Wrong]] = {
             (2.41e10, "This is held after the last segment's backward"),
             (9.6e10, "So much is held if everything is kept"),
             (33.7, "The digits are right, but the answer is wanted in"),
+            ("34e9", "This is rounded"),
         ),
         *one_of(
             BYTES,
@@ -1134,7 +1136,7 @@ return [list(segment) for segment in min(ends)[1]] if ends else None
 """
 # Right answers of another kind: what came, its source, what of the solution it replaces.
 RIGHT = {
-    "bytes": [("rounded", BYTES.format("25e9", "34e9", "290e12", "25", "0.38"))],
+    "bytes": [("rounded", BYTES.format("24_800_000_000", "33.7e9", "290e12", "25", "0.38"))],
     "checkpoint": [("by hooks", HOOKS), ("arguments of one attribute", NAMED)],
     "law": [
         (

@@ -3,7 +3,7 @@
 from tests.exercises.wrong_answers import Wrong, in_place_of
 
 INTERVAL = (
-    "mean_hours = {}\ninterval_minutes = {}\nlost_in_all = {}\nlost_two_hours = {}\ndevices = {}"
+    "mean_hours = {}\ninterval_minutes = {}\nlost_in_all = {}\nlost_hourly = {}\ndevices = {}"
 )
 RESUME = "trained_twice = {}\nnever_trained = {}"
 DESIGN = (
@@ -11,7 +11,7 @@ DESIGN = (
     'loosened, gained, gained_faster, gained_blocking = "money", 0.0194, 0.00622, 0.0358'
 )
 LEAST = DESIGN.format(0.1, "behind", 1, 16, 150) + "\n"
-RIGHT_INTERVAL = ["7.97", "26.8", "0.0727", "0.132", "19600"]
+RIGHT_INTERVAL = ["7.97", "26.8", "0.0727", "0.0753", "19600"]
 SAVED = "trained_twice = 800 * 640 * 4 - 830 * 512 * 4"
 LEFT_OUT = "never_trained = 830 * 800 * 4 - 800 * 640 * 4"
 WRITTEN = """done += [("write", f"{part}/{name}", text)]
@@ -81,17 +81,18 @@ BANK = {
         ),
         *one_of(
             3,
-            ("redoing alone", "0.1255", "Writing costs a little"),
-            ("writing alone", "0.00625", "This is writing"),
-            ("all of it", "0.257", "does not wait for the end"),
-            ("the best interval", "0.056", "Two hours are not that"),
-            ("with restarts", "0.148", "has restarts in it"),
+            ("redoing alone", "0.0628", "Writing costs a little"),
+            ("writing alone", "0.0125", "This is writing"),
+            ("all of it", "0.138", "does not wait for the end"),
+            ("the best interval", "0.056", "An hour is not that"),
+            ("with restarts", "0.092", "has restarts in it"),
         ),
         *one_of(
             4,
             ("in proportion", "10970", "does not grow as the devices do"),
             ("inverse", "1930", "The other way round"),
             ("with restarts", "11600", "has restarts in it"),
+            ("every hour", "8570", "the question is for the best interval"),
             ("times as many", "3.19", "So many times as many"),
             ("devices alone", "29200", "leaves out cards"),
         ),
@@ -411,10 +412,10 @@ BANK = {
         ),
         *in_place_of(
             YOUNG,
-            ("all of the interval is lost", "young_minutes = 17.98", "Half an interval is thrown away"),
-            ("seconds", "young_minutes = 1525", "not in seconds"),
-            ("restarts in the root", "young_minutes = 62.3", "does not move the best one"),
-            ("the exact one", "young_minutes = 24.76", "This is the best interval, exactly"),
+            ("all of the interval is lost", "young_minutes = 19.16", "Half an interval is thrown away"),
+            ("seconds", "young_minutes = 1626", "not in seconds"),
+            ("restarts in the root", "young_minutes = 66.4", "does not move the best one"),
+            ("the exact one", "young_minutes = 26.44", "This is the best interval, exactly"),
         ),
     ],
     "design": [
@@ -574,7 +575,7 @@ PROGRAMS = {
 
 # Right answers of another kind: what came, its source, what of the solution it replaces.
 RIGHT = {
-    "interval": [("rounded", INTERVAL.format("8.0", "27", "0.073", "0.13", "20000"))],
+    "interval": [("rounded", INTERVAL.format("8.0", "27", "0.073", "0.075", "20000"))],
     "save": [
         (
             "each kind by itself",

@@ -836,7 +836,6 @@ BANK = {
             ("a percentage", 19.4, "not a percentage"),
             ("milliseconds", 0.0747, "So many milliseconds"),
             ("from below", 0.241, "how much it was more before"),
-            ("of both", 0.1946, "loosens both limits"),
         ),
     ],
 }

@@ -10,7 +10,7 @@ EPOCHS = "epochs_for_four = 1 - rho * log(1 - 3 / rho)"
 LIFE = 'billions_once = min(once, key=cost)["billions"]'
 STUDIES = "left_out = (flops / (6 * D) - N) / 1e6"
 ADVICE = "same_size = ratio ** (1 / (laws[1].exponent - laws[0].exponent))"
-TRUST = "times_compute = small.flops_for(had) / flops"
+TRUST = "times_compute = small.flops_for(had) / (6 * N * D)  # its own are 6 N D"
 
 
 def then(last: str, *wrong: tuple[str, str, str]) -> list[Wrong]:
@@ -888,12 +888,12 @@ BANK = {
                 "By so much the excess is off, but the second term",
             ),
             ("by all", "times_compute = 0.365", "This is by the law of all runs"),
+            ("by all, by 6 N D", "times_compute = 0.358", "This is by the law of all runs"),
             ("by all, rounded", "times_compute = 0.36", "This is by the law of all runs"),
             ("up to 2.1e10", "times_compute = 0.803", "This is by the sweep up to 2.1e10"),
-            ("over 6 N D", "times_compute = 0.325", "This is over 6 N D of HELD"),
             (
                 "inverse",
-                "times_compute = 3.02",
+                "times_compute = 3.07",
                 "The other way round: how many times the compute of HELD?",
             ),
             ("FLOPs", "times_compute = 4.75e+11", "So many FLOPs"),
@@ -1089,8 +1089,9 @@ RIGHT: dict[str, list[tuple[str, ...]]] = {
     "trust": [
         (
             "rounded",
-            "times_compute = small.flops_for(had) / flops\nabove_E, times_tokens, times_compute = -0.016, 0.93, 0.33",
-            "times_compute = small.flops_for(had) / flops",
+            f"{TRUST}\nabove_E, times_tokens, times_compute = -0.016, 0.93, 0.33",
+            TRUST,
         ),
+        ("FLOPs counted", "times_compute = small.flops_for(had) / HELD[0]", TRUST),
     ],
 }

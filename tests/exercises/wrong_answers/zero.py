@@ -26,7 +26,7 @@ def one_of(
     ]
 
 
-RIGHT_BYTES = ["99e9", "20", "2 * 23 / 24 * 44e9", "126.5e9", "548e9"]
+RIGHT_BYTES = ["112e9", "20", "2 * 10 / 11 * 44e9", "120e9", "520e9"]
 RIGHT_TOKENS = ["350", "1475", "0.0221", "0.729", '["c", "e"]']
 RIGHT_REPORTS = ["6", "5", "2", "1", "4", "3", "3e9", "60e9"]
 RIGHT_KEEP = ["12.8e9", "0.4e9", "49.6e9"]
@@ -38,14 +38,14 @@ BANK = {
             RIGHT_BYTES,
             0,
             ("no sharding", "352e9", "without any sharding"),
-            ("stage 2", "22e9 * (2 + 14 / 24)", "keeps its gradients whole"),
-            ("stage 3", "352e9 / 24", "has all weights and all gradients"),
-            ("no master copy", "22e9 * (4 + 8 / 24)", "the master copy"),
-            ("weights are sharded", "22e9 * (12 + 4 / 24)", "is what is sharded"),
-            ("the shard alone", "11e9", "Weights and gradients are there, too"),
+            ("stage 2", "22e9 * (2 + 14 / 11)", "keeps its gradients whole"),
+            ("stage 3", "352e9 / 11", "has all weights and all gradients"),
+            ("no master copy", "22e9 * (4 + 8 / 11)", "the master copy"),
+            ("weights are sharded", "22e9 * (12 + 4 / 11)", "is what is sharded"),
+            ("the shard alone", "22e9 * 12 / 11", "Weights and gradients are there, too"),
             ("without state", "88e9", "a shard of the optimizer's state"),
-            ("without gradients", "22e9 * 2.5", "Gradients are there"),
-            ("gigabytes", "99", "in bytes, not in GB"),
+            ("without gradients", "22e9 * (2 + 12 / 11)", "Gradients are there"),
+            ("gigabytes", "112", "in bytes, not in GB"),
         ),
         *one_of(
             BYTES,
@@ -62,32 +62,32 @@ BANK = {
             RIGHT_BYTES,
             2,
             ("the limit", "88e9", "limit for very many"),
-            ("reductions alone", "23 / 24 * 44e9", "New weights come from somewhere"),
+            ("reductions alone", "10 / 11 * 44e9", "New weights come from somewhere"),
             ("the weights", "44e9", "These are the weights"),
-            ("stage 3", "126.5e9", "This is stage 3"),
-            ("all devices", "48 * 23 / 24 * 44e9", "sum over all devices"),
-            ("shards", "2 * 44e9 / 24", "all parts but one"),
-            ("two all-reduces", "4 * 23 / 24 * 44e9", "An all-reduce and more?"),
+            ("stage 3", "120e9", "This is stage 3"),
+            ("all devices", "22 * 10 / 11 * 44e9", "sum over all devices"),
+            ("shards", "2 * 44e9 / 11", "all parts but one"),
+            ("two all-reduces", "4 * 10 / 11 * 44e9", "An all-reduce and more?"),
         ),
         *one_of(
             BYTES,
             RIGHT_BYTES,
             3,
-            ("the all-reduce alone", "84.3e9", "sends new weights on top"),
-            ("two all-reduces", "169e9", "gather of weights once"),
+            ("the all-reduce alone", "80e9", "sends new weights on top"),
+            ("two all-reduces", "160e9", "gather of weights once"),
             ("the limit", "132e9", "limit for very many"),
-            ("the gather alone", "42.2e9", "the gather alone"),
+            ("the gather alone", "40e9", "the gather alone"),
         ),
         *one_of(
             BYTES,
             RIGHT_BYTES,
             4,
-            ("one micro-batch", "126.5e9", "This is one micro-batch"),
-            ("reduces each", "759e9", "reduces the gradients of each"),
-            ("one gather each", "7 * 23 / 24 * 44e9", "gathered again before backward"),
-            ("gathers once", "8 * 23 / 24 * 44e9", "the other way round"),
-            ("no reduction", "506e9", "the one reduction is missing"),
-            ("an all-reduce at the end", "14 * 23 / 24 * 44e9", "not an all-reduce"),
+            ("one micro-batch", "120e9", "This is one micro-batch"),
+            ("reduces each", "720e9", "reduces the gradients of each"),
+            ("one gather each", "7 * 10 / 11 * 44e9", "gathered again before backward"),
+            ("gathers once", "8 * 10 / 11 * 44e9", "the other way round"),
+            ("no reduction", "480e9", "the one reduction is missing"),
+            ("an all-reduce at the end", "14 * 10 / 11 * 44e9", "not an all-reduce"),
             ("the limit", "572e9", "limit for very many"),
         ),
     ],
@@ -683,7 +683,7 @@ BANK = {
 
 # Answers that are built otherwise: what came, its source, words of the sentence, what it replaces.
 OTHERWISE: dict[str, list[tuple[str, ...]]] = {
-    "bytes": [("a list", "held_1 = [99e9]", "take them off")],
+    "bytes": [("a list", "held_1 = [112e9]", "take them off")],
     "shards": [
         ("pieces without ranks", "return [(0, 0, 6, 0)]", "a list of lists of tuples of 4"),
         ("a dictionary", "return dict(enumerate(held))", "it is a dictionary", "return held"),
@@ -747,7 +747,7 @@ return new, torch.stack(moments)
 
 # Right answers of another kind: what came, its source, what of the solution it replaces.
 RIGHT = {
-    "bytes": [("rounded", BYTES.format("99e9", "20", "84e9", "130e9", "550e9"))],
+    "bytes": [("rounded", BYTES.format("110e9", "20", "80e9", "120e9", "520e9"))],
     "step": [("the best known", DIRECT_STEP)],
     "keep": [
         (

@@ -1,0 +1,168 @@
+"""Memory over time: the four buckets after each event of some training steps, counted and drawn."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from dlsys.annotated import checked
+from dlsys.checks import count, some
+from dlsys.memory_wall.draw import STYLE
+from dlsys.memory_wall.run import MixedPrecision, measure_state
+from dlsys.palette import GROUND, INK
+from dlsys.tensors import token_ids
+
+BUCKETS = ("weights", "optimizer", "gradients", "activations")  # what stays lies at the bottom
+MEGA = 1e6
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Bytes by bucket that are live after one event, and the step and phase that it falls in."""
+
+    step: int
+    phase: str
+    weights: int
+    optimizer: int
+    gradients: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        """All four buckets."""
+        return self.weights + self.optimizer + self.gradients + self.activations
+
+
+@checked
+def measure_steps(
+    model: nn.Module, optimizer: MixedPrecision, tokens: Tensor, steps: int = 2
+) -> tuple[Moment, ...]:
+    """Train `steps` steps on `tokens` (b, s), and count the four buckets after each event.
+
+    Events: autograd saves a storage or frees one, a gradient is complete, the optimizer has made
+    its update, gradients are set to None. Parameters, buffers and whole numbers are not counted as
+    activations, nor are tensors that an operation needs only while it runs. The tokens are their
+    own targets. Returns a Moment for each event; raises ValueError for tokens that are none.
+    """
+    token_ids("tokens", tokens)
+    ledger = _Ledger(model, optimizer)
+    watched = [p.register_post_accumulate_grad_hook(lambda _: ledger.write()) for p in _free(model)]
+    try:
+        for step in range(count("steps", steps)):
+            ledger.enter(step, "forward")
+            with saved_tensors_hooks(ledger.pack, ledger.unpack):
+                loss = model(tokens, tokens)
+            ledger.enter(step, "backward")
+            loss.backward()
+            ledger.enter(step, "update")
+            optimizer.step()
+            ledger.write()
+            model.zero_grad(set_to_none=True)
+            ledger.write()
+    finally:
+        for hook in watched:
+            hook.remove()
+    return tuple(ledger.moments)
+
+
+def _free(model: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+class _Saved:
+    """Stands where autograd keeps a tensor: when autograd lets go of it, the ledger is told."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+@dataclass
+class _Ledger:
+    """What is live now; `write` makes a Moment of it."""
+
+    model: nn.Module
+    optimizer: MixedPrecision
+    step: int = 0
+    phase: str = ""
+    activations: int = 0
+    holders: Counter[int] = field(default_factory=Counter)  # of each saved storage
+    moments: list[Moment] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        fixed = [*self.model.parameters(), *self.model.buffers()]
+        self.fixed = {tensor.untyped_storage()._cdata for tensor in fixed}
+
+    def enter(self, step: int, phase: str) -> None:
+        """A phase begins."""
+        self.step, self.phase = step, phase
+        self.write()
+
+    def write(self) -> None:
+        """Write down what is live."""
+        state = measure_state(self.model, self.optimizer.optimizer)
+        buckets = (state.weights, state.optimizer, state.gradients, self.activations)
+        self.moments.append(Moment(self.step, self.phase, *buckets))
+
+    def pack(self, tensor: Tensor) -> Tensor | _Saved:
+        """What autograd is to keep in the tensor's place; a storage counts once, in full."""
+        storage = tensor.untyped_storage()
+        counts = tensor.is_floating_point() or tensor.dtype == torch.bool
+        if storage._cdata in self.fixed or not counts:
+            return tensor
+        saved, key, nbytes = _Saved(tensor), storage._cdata, storage.nbytes()
+        self.holders[key] += 1
+        if self.holders[key] == 1:
+            self.activations += nbytes
+            self.write()
+        weakref.finalize(saved, self.release, key, nbytes)
+        return saved
+
+    @staticmethod
+    def unpack(kept: Tensor | _Saved) -> Tensor:
+        """The tensor itself."""
+        return kept.tensor if isinstance(kept, _Saved) else kept
+
+    def release(self, key: int, nbytes: int) -> None:
+        """One holder of a storage less; with the last, its bytes are free."""
+        self.holders[key] -= 1
+        if not self.holders[key]:
+            self.activations -= nbytes
+            self.write()
+
+
+@checked
+def draw_steps(moments: Sequence[Moment]) -> Figure:
+    """The four buckets over the events of `measure_steps`, one upon the other, phase by phase."""
+    some("moments", moments)
+    figure = plt.figure(figsize=(8, 3.6), layout="constrained")
+    plt.close(figure)  # shown where it is returned, not a second time by its cell
+    axes = figure.subplots()
+    events = range(len(moments))
+    floor = [0.0] * len(moments)
+    for bucket in BUCKETS:
+        top = [f + getattr(m, bucket) / MEGA for f, m in zip(floor, moments, strict=True)]
+        style: dict[str, Any] = {"edgecolor": GROUND, "linewidth": 0.0, **STYLE[bucket]}
+        axes.fill_between(events, floor, top, step="post", label=bucket, **style)
+        floor = top
+    highest = 1.22 * max(floor)
+    for event, moment in enumerate(moments):
+        before = moments[event - 1] if event else None
+        if before is None or (before.step, before.phase) != (moment.step, moment.phase):
+            axes.axvline(event, color=INK, linewidth=0.8, linestyle=":")
+            side = "right" if moment.phase == "update" else "left"  # an update is too narrow
+            name = f" {moment.phase} "
+            axes.text(event, 0.98 * highest, name, va="top", ha=side, fontsize="small", color=INK)
+    axes.set(xlim=(0, len(moments) - 1), ylim=(0, highest), xticks=[])
+    axes.set_xlabel("events: a tensor is saved or freed, a gradient is done, an update is made")
+    axes.set_ylabel("live memory (MB, 10⁶ bytes)")
+    axes.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4)
+    return figure
