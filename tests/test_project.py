@@ -105,6 +105,9 @@ for module in sys.argv[2:]:
     if os.fork() == 0:
         try:
             __import__(module)
+            if module.endswith(".explorer"):
+                choice = sys.modules[module].explore().choice
+                assert choice.rows() and choice.summary()
             os._exit(0)
         except BaseException:
             print(module, flush=True)
@@ -125,7 +128,9 @@ def not_loaded() -> tuple[list[str], str]:
 
 
 @pytest.mark.parametrize("module", standard_library_only())
-def test_plans_prices_and_facts_load_without_any_installed_package(module, not_loaded):
+def test_plans_prices_and_facts_load_and_explorers_answer_without_any_installed_package(
+    module, not_loaded
+):
     assert module not in not_loaded[0], not_loaded[1]
 
 

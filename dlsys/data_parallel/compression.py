@@ -34,7 +34,7 @@ class Compression(OneRank):
     Make one where the module is wrapped: a rank that uses another's object gets a ValueError.
     """
 
-    def __init__(self, error_feedback: bool = True) -> None:
+    def __init__(self, error_feedback: bool) -> None:
         self.error_feedback = error_feedback
         self.residuals: dict[int, Tensor] = {}
 

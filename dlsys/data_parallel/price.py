@@ -139,7 +139,7 @@ def overlap(
 
     Bucket i starts at max(ready_i, end of bucket i-1), as collectives of one communicator do on a
     GPU. (A simulated world lets them share the links: the end is the same where latency is zero,
-    and earlier by at most the latencies of the buckets that wait.)
+    and earlier by at most the latencies of all buckets.)
 
     plan_or_sizes: a BucketPlan, or bytes by bucket in the order in which backward completes them.
     backward_seconds: of a step's last micro-batch, the one whose gradients are sent;

@@ -46,7 +46,8 @@ class Row(NamedTuple):
 class Choice(Choices):
     """One setting: names of the catalogues, samples on a device, tokens of a sample, and sharing.
 
-    Without dropout, as today's large models train. Raises ValueError for what no option has.
+    Without dropout, as today's large models train, and with activations in 16 bits whatever the
+    recipe is. Raises ValueError for what no option has.
     """
 
     model: str = option("Model", MODELS, "llama3-8b")

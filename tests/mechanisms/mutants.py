@@ -18,6 +18,8 @@ Everything is written in _build/mutants, where `mutmut browse` looks further int
 import argparse
 import ast
 import contextlib
+import functools
+import gc
 import json
 import os
 import shutil
@@ -28,6 +30,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -39,6 +42,8 @@ LISTED = MECHANISMS / "mutants.toml"
 FILES = ("plan.py", "check.py", "price.py")
 MORE = {  # what else has formulas, by slug
     "attention": ("plain_price.py", "scaling.py"),
+    "collectives": ("choose.py", "halving.py", "hierarchical.py", "naive.py", "ring.py", "tree.py"),
+    "data_parallel": ("comparison.py", "compression.py", "local_sgd.py", "noise.py", "scaling.py"),
     "input_pipeline": (
         *("dealing.py", "ordering.py", "packing.py", "scaling.py", "shuffling.py"),
         *("simulation.py", "timeline.py"),
@@ -50,14 +55,18 @@ MORE = {  # what else has formulas, by slug
     "resilience": ("boxes.py", "failures.py", "scaling.py"),
     "roofline": ("diagnosis.py", "kernels.py", "scaling.py", "tiles.py", "utilization.py"),
     "scaling_laws": ("counting.py", "optimum.py", "quality.py", "repetition.py"),
+    "tensor_parallel": ("pieces.py", "scaling.py"),
     "training_loop": ("noise.py", "scaling.py", "schedules.py", "update_rule.py"),
     "zero": ("flat.py", "scaling.py"),
 }
 # What tests read.
 READ = (
-    *("LICENSE", "_toc.yml", "chapters/memory_wall.md"),
-    *("bench/h100.py", "bench/scaling_sweep.py"),
+    *("LICENSE", "_toc.yml", "bench/h100.py", "bench/scaling_sweep.py"),
+    *(f"chapters/{name}.md" for name in ("collectives", "data_parallel", "memory_wall")),
+    "chapters/tensor_parallel_more.md",
 )
+KEEPS = type(functools.cache(int))
+CACHES: list[Any] = []  # of the package, in the tests' process
 QUICK = "MUTANTS_QUICK"  # set in the first round, which most mutants do not outlive
 NOTICED = {"killed", "timeout"}  # one that never ends is noticed, too
 SETTINGS = """
@@ -118,6 +127,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: seconds.get(item.nodeid, 0.0))
     if QUICK in os.environ and seconds:
         items[:] = [item for item in items if seconds.get(item.nodeid, 0.0) < 0.2]
+    CACHES[:] = [each for each in gc.get_objects() if isinstance(each, KEEPS) and _ours(each)]
+
+
+def _ours(cached: Any) -> bool:
+    return str(cached.__module__).startswith("dlsys.") and cached.__module__ != "dlsys.annotated"
+
+
+def pytest_runtest_setup() -> None:
+    """Forget what functions gave in earlier tests: mutmut tries a mutant with those tests alone
+    that called its function, and a test that is given an old plan calls no builder."""
+    for cached in CACHES:
+        cached.cache_clear()
 
 
 # --- the command ----------------------------------------------------------------------------------

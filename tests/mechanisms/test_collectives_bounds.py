@@ -7,16 +7,19 @@ formula of `price` is asked.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
-from dlsys.collectives import plan_for, ring_broadcast
+from dlsys.collectives import Plan, Transfer, plan_for, ring_all_reduce, ring_broadcast
 from dlsys.collectives.choose import FLAT, TWO_LEVEL
-from dlsys.hardware import DEVICES, LINKS, Cluster, Link
+from dlsys.hardware import DEVICES, LINKS, Cluster, Link, dgx_h100
 from dlsys.pipeline_parallel import gpipe
 
+PAGE = Path(__file__).parents[2] / "chapters" / "collectives.md"
 NAMED = [(kind, name) for kind, builders in FLAT.items() for name in builders]
 NODES = [(1, 4), (2, 3), (3, 2), (4, 4)]
 LEAST = {  # all that send the least, on any number of ranks
@@ -122,6 +125,21 @@ def test_no_all_reduce_crosses_nodes_faster_than_what_a_node_must_send(nodes, de
     node = float(least("all_reduce", nodes)[0]) * 1e9 / (devices * network.bandwidth)
     for plan in [*flat, TWO_LEVEL["all_reduce"](nodes, devices)]:
         assert plan.price(1e9, cluster).seconds >= node
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3])
+def test_the_chapters_eight_rings_send_the_least_and_cross_nodes_no_faster_than_cards_allow(nodes):
+    (source,) = re.findall(r"^def eight_rings\(.*?(?=^\S)", PAGE.read_text("utf-8"), re.M | re.S)
+    known = {"Plan": Plan, "Transfer": Transfer, "ring_all_reduce": ring_all_reduce}
+    exec(source, known)
+    plan, cluster = known["eight_rings"](nodes), dgx_h100(nodes)
+    plan.check()
+    assert counted(plan) == least("all_reduce", 8 * nodes)
+    node = float(least("all_reduce", nodes)[0]) * 1e9 / (8 * cluster.inter.bandwidth)
+    seconds = plan.price(1e9, cluster).seconds
+    assert seconds >= node
+    # One ring has one card for what a node sends, and all that it sends passes one port.
+    assert nodes == 1 or seconds < ring_all_reduce(8 * nodes).price(1e9, cluster).seconds / 7
 
 
 def test_a_ring_broadcast_takes_as_many_rounds_as_a_pipeline_takes_slots():

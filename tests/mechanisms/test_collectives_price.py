@@ -228,6 +228,19 @@ def test_rings_and_hierarchical_plans_have_an_exact_closed_form_on_a_cluster():
     assert not same_both_ways(hierarchical_all_reduce(4, 4), 1e8, cluster(4, 4, intra, inter, 2))
 
 
+@pytest.mark.parametrize("kind", ["broadcast", "reduce", "scatter", "gather"])
+def test_from_any_root_a_closed_form_is_what_the_messages_take(kind):
+    intra, inter = LINKS["nvlink4"], LINKS["infiniband-ndr"]
+    for n in range(2, 10):
+        for root in range(n):
+            assert same_both_ways(plan_for(kind, n, "tree", root=root), 1e8, intra)
+    for nodes, devices in ((2, 4), (4, 2), (3, 3)):
+        where = cluster(nodes, devices, intra, inter)
+        for root in range(where.size):
+            same_both_ways(plan_for(kind, where.size, "tree", root=root), 1e8, where)
+            assert same_both_ways(TWO_LEVEL[kind](nodes, devices, root=root), 1e8, where)
+
+
 def test_a_thousand_ranks_are_priced_without_looking_at_a_single_message():
     def build(index):
         raise AssertionError(f"round {index} was built")
@@ -458,6 +471,36 @@ def test_ring_and_tree_cross_where_their_formulas_are_equal():
     assert changes[1][0] == pytest.approx(exact, rel=2e-3)
 
 
+def cross_at(size):
+    """A ring and a tree of 64 ranks, and a link on which they cost the same at `size` bytes."""
+    among = {"ring": ring_all_reduce(64), "tree": tree_all_reduce(64)}
+    return among, Link("crossed", latency=size / 1e9 * (6 - 63 / 64) / (63 - 6), bandwidth=1e9)
+
+
+def test_algorithms_cross_from_one_byte_on_and_not_beyond_the_largest_size_that_is_tried():
+    among, link = cross_at(1.5)
+    changes = crossovers("all_reduce", link, among=among)
+    assert changes == [(1.0, "tree"), (pytest.approx(1.5, rel=1e-3), "ring")]
+    among, link = cross_at(6144)
+    assert crossovers("all_reduce", link, among=among, largest=4096) == [(1.0, "tree")]
+    assert len(crossovers("all_reduce", link, among=among, largest=8192)) == 2
+
+
+def test_the_best_of_some_is_one_of_them_and_of_equals_the_first():
+    among, link = cross_at(6144)
+    for name in among:
+        assert best("all_reduce", 1e3, link, among={name: among[name]}) is among[name]
+    assert best("all_reduce", 0, link, among=among) is among["ring"]  # nothing is sent
+    with pytest.raises(ValueError, match=r"^among is"):
+        best("all_reduce", 1e3, link, among={})
+
+
+@pytest.mark.parametrize("kind", TWO_LEVEL)
+def test_two_levels_are_a_candidate_where_there_are_two_nodes(kind):
+    assert "hierarchical" not in candidates(kind, dgx_h100(1))
+    assert candidates(kind, dgx_h100(2))["hierarchical"].algorithm == "hierarchical"
+
+
 def test_a_flat_ring_falls_to_one_network_card_and_two_levels_do_not():
     where = dgx_h100(2)
     flat, two_level = (
@@ -494,7 +537,12 @@ def test_the_measured_cliff_lies_between_no_overlap_and_full_overlap_of_the_leve
     assert inside.predicted_latency == pytest.approx(3 * 0.6e-6, rel=1e-3)
     assert across.predicted_latency == pytest.approx(3 * 0.6e-6 + 4 * 2.7e-6, rel=1e-3)
     assert two.predicted_latency == pytest.approx(3 * 0.6e-6 + 1 * 2.7e-6, rel=1e-3)
+    # Each of eight cards sends an eighth of 2 x 15/16 of the buffer, and bus bandwidth credits
+    # every rank with 2 x 127/128 of it.
+    assert across.overlapped_busbw == pytest.approx(8 * 50e9 * (127 / 128) / (15 / 16), rel=1e-9)
+    assert (two.measured_busbw, across.measured_busbw) == ((479e9, 479e9), (320e9, 350e9))
     sides = inside, two, across
+    assert [side.nodes for side in sides] == [1, 2, 16]
     assert [side.measured_latency for side in sides] == [13e-6, 55e-6, 235e-6]
     assert all(side.predicted_latency < side.measured_latency for side in sides)
 
@@ -506,6 +554,10 @@ def test_choosing_needs_to_know_how_many_ranks():
         best("all_reduce", 1e6, dgx_h100(1), ranks=4)
     with pytest.raises(ValueError, match="did you mean 'all_reduce'"):
         candidates("all_reduced", dgx_h100(1))
+    with pytest.raises(ValueError, match="no collective 'all_reduced'"):
+        plan_for("all_reduced", 4)
+    with pytest.raises(ValueError, match="no all_reduce algorithm 'rings'; did you mean 'ring'"):
+        plan_for("all_reduce", 4, "rings")
 
 
 def test_the_figures_of_the_chooser_have_a_line_for_each_algorithm_and_cluster():

@@ -107,6 +107,20 @@ def test_training_on_parts_of_a_batch_is_training_on_the_batch(name):
             torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
 
 
+def test_not_even_two_ranks_and_four_have_the_same_bits():
+    """Published: "All replicas stay bit for bit what a single GPU would have." """
+
+    def program(comm):
+        return train(DataParallel(GPT(TINY), comm), part(comm, batch(8)), steps=1)[1]
+
+    two, four = (world.simulate(program, n).results for n in (2, 4))
+    for replicas in (two, four):  # they are what each other are
+        for other in replicas[1:]:
+            torch.testing.assert_close(other, replicas[0], rtol=0, atol=0)
+    torch.testing.assert_close(two[0], four[0], rtol=1e-4, atol=1e-6)
+    assert any(not torch.equal(mine, four[0][name]) for name, mine in two[0].items())
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_whole_numbers_give_exactly_the_mean(ranks):
     inputs = torch.randint(-3, 4, (8, 5), generator=torch.Generator().manual_seed(1)).float()

@@ -11,6 +11,7 @@ from dlsys import data_parallel as dp
 from dlsys import world
 from dlsys.data_parallel.price import all_reduce_seconds, equal_buckets
 from dlsys.hardware import Link
+from dlsys.transformer import CATALOGUE
 from tests.mechanisms.bad_arguments import (
     ABOVE_ZERO,
     AT_LEAST_0,
@@ -154,7 +155,20 @@ CASES = [
             itemsize=(4, COUNT),
         )
     ),
-    *cases_of("Int8.sent_bytes", partial(dp.Int8().sent_bytes, [(2,)]), ranks=RANKS),
+    *cases_of(
+        "Int8.sent_bytes",
+        partial(dp.Int8().sent_bytes, [(2,)]),
+        ranks=RANKS,
+        itemsize=(4, COUNT),
+    ),
+    *cases_of("TopK.kept", dp.TopK(0.5).kept, elements=(8, COUNT_FROM_0)),
+    *cases_of(
+        "data_or_model",
+        partial(dp.data_or_model, CATALOGUE["gpt2-small"]),
+        batch=(4, COUNT),
+        ranks=RANKS,
+        itemsize=(2, COUNT),
+    ),
 ]
 
 
@@ -176,6 +190,20 @@ def test_a_wrapper_calls_a_bad_argument_by_its_name(make, request):
     for bad in (True, 0, -1, nan, inf, "4"):
         with pytest.raises(ValueError, match=rf"{name} is {re.escape(repr(bad))}; it must be"):
             world.simulate(lambda comm, bad=bad: make(bad), 1)
+
+
+def test_a_seed_is_a_whole_number():
+    with pytest.raises(ValueError, match=r"^seed is 1\.5; it must be a whole number"):
+        dp.LowRank(1, seed=1.5)
+
+
+def test_where_nothing_was_measured_there_is_a_sentence():
+    with pytest.raises(ValueError, match=r"^No times: give the seconds of .* step\.$"):
+        dp.slowest_of(2, [])
+    with pytest.raises(ValueError, match=r"^No step was measured: .* DataParallel's hook\.$"):
+        dp.NoiseMeter().estimate(Communicator(), 1)
+    with pytest.raises(ValueError, match="shows in the difference between two sizes: the large"):
+        dp.noise_scale(4, 1.0, 4, 1.0)
 
 
 def test_a_dtype_of_torch_is_not_its_name():

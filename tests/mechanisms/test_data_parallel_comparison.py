@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from dlsys import world
 from dlsys.data_parallel import DataParallel, data_or_model, even_tokens, step_bytes
@@ -45,6 +46,19 @@ def test_copies_send_all_gradients_whatever_the_batch(n):
     sent, held = run(copies, TINY, n)
     assert (sent, 16 * held) == (share.sent_bytes, share.state_bytes)
     assert data_or_model(TINY, 400, n, itemsize=4)[0].sent_bytes == share.sent_bytes
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_a_copy_makes_the_flops_of_its_part_of_the_batch(n):
+    tokens = torch.arange(4 * (TINY.sequence + 1)).reshape(4, -1) % TINY.vocab
+
+    def program(comm):
+        with FlopCounterMode(display=False) as counter:
+            step(copies, TINY, tokens)(comm)
+        return counter.get_total_flops()
+
+    data, model = data_or_model(TINY, 4, n)
+    assert world.simulate(program, n).results == [data.flops] * n == [model.flops] * n
 
 
 @pytest.mark.parametrize("n", [2, 4])

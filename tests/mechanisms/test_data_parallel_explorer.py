@@ -1,20 +1,62 @@
-"""The explorer of data parallelism, held against the simulated step and against its own words and picture."""
+"""The explorer of data parallelism, held against running ranks and prices, its words and its picture."""
 
 import dataclasses
 
 import pytest
+import torch
 
+from dlsys import world
 from dlsys.data_parallel import explore, overlap, weak_scaling
 from dlsys.data_parallel.draw_explorer import draw_choice
 from dlsys.data_parallel.explorer import BUCKETS, RANKS, Choice
-from dlsys.hardware import LINKS
+from dlsys.hardware import DEVICES, LINKS
+from dlsys.model import GPT
 from dlsys.transformer import CATALOGUE
+
+
+def a_step(comm, seconds, micro_batches, nbytes, buckets):
+    """What the network does in a step: it takes equal buckets as backward completes them, in turn.
+
+    Backward is 2/3 of the compute of the last micro-batch.
+    """
+    ready = (micro_batches - 2 / 3) * seconds
+    for _ in range(buckets):
+        ready += 2 / 3 * seconds / buckets
+        comm.compute(max(0.0, ready - comm.seconds))
+        comm.all_reduce(torch.empty(round(nbytes / buckets), dtype=torch.uint8, device="meta"))
+
+
+@pytest.mark.parametrize(
+    ("link", "bucket", "buckets"),
+    [
+        ("nvlink4", "25 MB", 125),  # the network waits for backward
+        ("ethernet-100g", "25 MB", 125),  # and here it never rests
+        ("ethernet-100g", "all in one", 1),
+    ],
+)
+@pytest.mark.parametrize("micro_batches", [1, 4])
+def test_ranks_that_run_take_the_seconds_and_send_the_bytes_of_a_row(
+    link, bucket, buckets, micro_batches
+):
+    choice = Choice("gpt2-xl", "h200", link, 8, 16384, micro_batches, bucket)
+    (row,) = (row for row in choice.rows() if row[:2] == (bucket, 8))
+    parameters = sum(p.numel() for p in GPT(CATALOGUE["gpt2-xl"], device="meta").parameters())
+    seconds = 6 * parameters * 16384 / (0.4 * DEVICES["h200"].rate("bf16"))
+    args = (seconds, micro_batches, 2 * parameters, buckets)
+    run = world.simulate(a_step, 8, link=LINKS[link], args=args)
+    computing, talking = micro_batches * seconds, run.timeline.seconds(0, "communication")
+    found = [row.forward, row.backward, row.hidden + row.exposed, row.exposed, row.efficiency]
+    exposed = run.seconds - computing
+    ran = [computing - 2 / 3 * seconds, 2 / 3 * seconds, talking, exposed, computing / run.seconds]
+    # 125 buckets are not all of whole bytes.
+    assert found == pytest.approx(ran, rel=1e-6)
+    assert run.traffic.sent[0] == pytest.approx(2 * 7 / 8 * choice.gradients, rel=1e-6)
 
 
 @pytest.mark.parametrize("bucket", BUCKETS)
 @pytest.mark.parametrize("link", ["ethernet-100g", "nvlink4"])
 @pytest.mark.parametrize("micro_batches", [1, 4])
-def test_a_row_is_the_simulated_step(bucket, link, micro_batches):
+def test_a_row_is_the_price_of_the_step(bucket, link, micro_batches):
     choice = Choice(model="gpt2-xl", bucket=bucket, link=link, micro_batches=micro_batches)
     row = choice.row()
     count = max(1, round(choice.gradients / BUCKETS[bucket]))

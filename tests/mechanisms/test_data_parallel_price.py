@@ -3,9 +3,11 @@ that send less."""
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -29,6 +31,8 @@ from dlsys.data_parallel import (
     LocalSGD,
     LowRank,
     NoiseMeter,
+    Overlap,
+    Scaling,
     TopK,
     accumulation_steps,
     amdahl_speedup,
@@ -49,9 +53,11 @@ from dlsys.data_parallel import (
     strong_scaling,
     weak_scaling,
 )
-from dlsys.data_parallel.price import all_reduce_seconds, equal_buckets
+from dlsys.data_parallel.noise import NoiseScale
+from dlsys.data_parallel.price import Span, all_reduce_seconds, equal_buckets
 from dlsys.data_parallel.run import GradientBucket
 from dlsys.hardware import DEVICES, LINKS, Link, dgx_h100
+from dlsys.memory_wall import gpu_hours
 from dlsys.model import GPT
 from dlsys.transformer import TransformerSpec
 
@@ -159,6 +165,27 @@ def test_accumulation_of_published_examples():
         said = f"A batch of {batch} samples does not divide by 8 ranks with micro-batches of 16"
         with pytest.raises(ValueError, match=f"^{said}; the nearest that work: {nearest}.$"):
             accumulation_steps(batch, 16, 8)
+
+
+def test_accumulating_4_micro_batches_instead_of_using_32_ranks_saves_a_tenth_and_not_75_percent():
+    """Published: 512 samples, 16 at once, send 75 % less on 8 ranks that synchronize every 4th."""
+
+    def step(comm, every=False):
+        model = DataParallel(nn.Linear(32, 8, bias=False), comm)
+        parts = torch.ones(512 // comm.size, 32).split(16)
+        for i, samples in enumerate(parts, start=1):
+            with nullcontext() if every or i == len(parts) else model.no_sync():
+                model(samples).sum().backward()
+        return len(parts)
+
+    seldom, wide = world.simulate(step, 8), world.simulate(step, 32)
+    assert (seldom.results, wide.results) == ([4] * 8, [1] * 32)
+    assert [run.traffic.count("all_reduce", rank=0) for run in (seldom, wide)] == [1, 1]
+    sent = [run.traffic.by_kind()["all_reduce"] / len(run.results) for run in (seldom, wide)]
+    assert 1 - sent[0] / sent[1] == pytest.approx(0.1, abs=0.005)
+    # The 75 % are saved against ranks that reduce each micro-batch by itself, which none has to.
+    often = world.simulate(step, 8, args=(True,)).traffic.by_kind()["all_reduce"] / 8
+    assert 1 - sent[0] / often == 0.75
 
 
 # -- overlap -------------------------------------------------------------------------------------
@@ -360,12 +387,41 @@ def test_two_meanings_of_one_fraction_differ_by_more_than_ten_times_at_256_ranks
         assert speedup(1, 0.4) == 1
         with pytest.raises(ValueError, match="at most 1"):
             speedup(8, 1.5)
+    assert (amdahl_speedup(8, 1.0), constant_fraction_speedup(8, 1.0)) == (1, 0)
+
+
+def test_the_network_is_the_wall_where_it_takes_longer_than_backward_and_not_as_long():
+    for seconds, bound in ((2.0, False), (2.25, True)):
+        step = Overlap(1.0, 2.0, (Span(0, 1.0, 3.0),), (Span(0, 3.0, 3.0 + seconds),))
+        assert Scaling(4, step, 1.0).network_bound == bound
+
+
+def test_more_than_a_thousand_ranks_wait_for_the_same_harmonic_number():
+    exact = math.fsum(1 / k for k in range(1, 1002))
+    assert straggler_seconds(1001, 0.0, 1.0) == pytest.approx(exact, rel=0, abs=2e-15)
 
 
 def train_steps(comm, seconds, nbytes, shared, steps):
     for _ in range(steps):
         comm.compute(seconds / comm.size if shared else seconds)
         comm.all_reduce(torch.zeros(nbytes // 4))
+
+
+@pytest.mark.parametrize(("waiting", "speedup", "device_hours"), [(0.5, 4.0, 48), (0.3, 5.6, 34.3)])
+def test_24_hours_on_one_device_are_the_cheaper_way_and_not_the_faster_one(
+    waiting, speedup, device_hours
+):
+    """Published: 24 hours on one device outperform 6 on eight, which wait for half of each step."""
+    nbytes, talking = 4 * 240, 3600 / 8 * waiting / (1 - waiting)
+    link = Link("as slow as that", 0.0, step_bytes(nbytes, 8) / talking)
+    one, eight = (
+        world.simulate(train_steps, n, link=link, args=(3600, nbytes, True, 24)) for n in (1, 8)
+    )
+    assert eight.timeline.seconds(0, "communication") / eight.seconds == pytest.approx(waiting)
+    assert one.seconds == 24 * 3600
+    assert one.seconds / eight.seconds == pytest.approx(speedup)
+    assert gpu_hours(one.seconds, 1) == 24
+    assert gpu_hours(eight.seconds, 8) == pytest.approx(device_hours, abs=0.05)
 
 
 @pytest.mark.parametrize(("scaling", "shared"), [(weak_scaling, False), (strong_scaling, True)])
@@ -525,6 +581,28 @@ def test_low_rank_of_full_rank_is_the_plain_mean():
         torch.testing.assert_close(got, mean, rtol=1e-5, atol=1e-5)  # float32 products
 
 
+def test_low_rank_computes_in_the_64_bits_of_its_gradients():
+    def program(comm):
+        bucket = make_bucket(comm.rank, ((6, 5), (7,)), torch.float64)
+        return bucket.flat.clone(), LowRank(8)(comm, bucket).wait()
+
+    run = world.simulate(program, 2)
+    mean = torch.stack([given for given, _ in run.results]).mean(0)
+    torch.testing.assert_close(run.results[0][1], mean, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shapes", [[()], [(3, 100)], [(100, 3)], [(2, 3, 4), (5,)]], ids=str)
+@pytest.mark.parametrize("rank", [1, 4])
+def test_low_rank_promises_the_bytes_of_gradients_of_any_shape(shapes, rank):
+    run = world.simulate(lambda comm: LowRank(rank)(comm, make_bucket(0, shapes)).wait(), 2)
+    assert sum(run.traffic.sent) == 2 * LowRank(rank).sent_bytes(shapes, 2)
+
+
+def test_top_k_of_all_sends_all_and_of_next_to_nothing_one():
+    assert [TopK(1.0).kept(n) for n in (0, 1, 7)] == [0, 1, 7]
+    assert [TopK(1e-6).kept(n) for n in (0, 1, 7)] == [0, 1, 1]
+
+
 def test_low_rank_sees_a_transposed_parameter_as_its_matrix():
     def program(comm):
         parameter = nn.Parameter(torch.zeros(5, 4).T)  # (4, 5), laid out by columns
@@ -559,8 +637,9 @@ def test_every_hook_sends_the_bytes_that_it_promises(ranks):
     assert max(sent(Int8)) < 0.27 * plain
 
 
-def test_a_hook_object_that_ranks_share_is_refused():
-    hook = TopK(0.1)
+@pytest.mark.parametrize("make", [lambda: TopK(0.1), Int8, lambda: LowRank(1), NoiseMeter])
+def test_a_hook_object_that_ranks_share_is_refused(make):
+    hook = make()
     with pytest.raises(ValueError, match="make it inside the rank program"):
         world.simulate(lambda comm: hook(comm, make_bucket(comm.rank)).wait(), 2)
 
@@ -727,6 +806,22 @@ def test_local_sgd_sends_one_part_in_every_of_the_bytes_and_lets_ranks_drift_bet
         world.simulate(local_training, 2, args=(0,))
 
 
+def test_local_sgd_averages_over_the_group_that_it_is_given_or_over_all():
+    class Times(nn.Linear):
+        def forward(self, x, by=1.0):
+            return by * super().forward(x)
+
+    def program(comm, grouped):
+        net = Times(1, 1, bias=False)
+        model = LocalSGD(net, comm.split(comm.rank // 2) if grouped else None)
+        nn.init.constant_(net.weight, float(comm.rank))
+        assert (model.step(), model.steps) == (True, 1)
+        return model(torch.ones(1), by=2.0).item()
+
+    assert world.simulate(program, 4, args=(True,)).results == [1.0, 1.0, 5.0, 5.0]
+    assert world.simulate(program, 4, args=(False,)).results == [3.0] * 4
+
+
 # -- gradient noise ------------------------------------------------------------------------------
 
 
@@ -739,6 +834,12 @@ def test_the_noise_scale_of_exact_norms_is_exact():
         assert found.simple == pytest.approx(8)
     with pytest.raises(ValueError, match="the large one must be larger"):
         noise_scale(4, 1.0, 4, 1.0)
+
+
+@pytest.mark.parametrize("square", [0.0, -0.5])
+def test_where_the_gradient_is_lost_in_its_noise_no_batch_is_large_enough(square):
+    assert NoiseScale(square, 3.0).simple == math.inf
+    assert NoiseScale(0.5, 3.0).simple == 6
 
 
 class Known(nn.Module):
@@ -773,6 +874,18 @@ def test_the_meter_finds_the_noise_of_a_problem_whose_noise_is_known():
         assert found.gradient_square == pytest.approx(square, abs=0.4)
         assert found.trace == pytest.approx(trace, rel=0.02)
         assert found.simple == pytest.approx(trace / square, rel=0.06)
+
+
+def test_the_meter_adds_up_squares_in_64_bits():
+    """Of two equal samples there is no noise; 4097^2 has more digits than 32 bits hold."""
+
+    def program(comm):
+        meter = NoiseMeter()
+        model = DataParallel(Known(1), comm, hook=meter)
+        model(torch.full((1, 1), 4097.0)).backward()
+        return meter.estimate(comm, 1)
+
+    assert world.simulate(program, 2).results == [NoiseScale(4097.0**2, 0.0)] * 2
 
 
 def test_the_meter_of_a_real_model_gives_what_its_samples_gradients_give():

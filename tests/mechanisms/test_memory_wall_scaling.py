@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import pytest
@@ -10,9 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from dlsys import memory_wall
+from dlsys import memory_wall, world, zero
 from dlsys.hardware import DEVICES
 from dlsys.memory_wall import (
     REMEDIES,
@@ -33,7 +35,7 @@ from dlsys.pipeline_parallel import one_f_one_b
 from dlsys.tensor_parallel import layout
 from dlsys.transformer import CATALOGUE, TransformerSpec
 from dlsys.transformer.activations import undescribed
-from dlsys.units import DAY, YEAR
+from dlsys.units import DAY, YEAR, format_bytes
 
 H100, V100 = DEVICES["h100-sxm"], DEVICES["v100"]
 GPT2_XL, GPT3, LLAMA_70B = (CATALOGUE[name] for name in ("gpt2-xl", "gpt3-175b", "llama2-70b"))
@@ -254,6 +256,63 @@ def test_the_explorers_row_is_the_price_of_state_and_of_activations(saving, stag
         state.optimizer,
         kept,
     ]
+
+
+def of_gpt2(saving="keep everything", **options):
+    """A choice in the explorer, and its row."""
+    choice = explorer.Choice("gpt2-small", batch=2, sequence=512, saving=saving, **options)
+    (row,) = (row for row in choice.rows() if (row.saving, row.sequence) == (saving, 512))
+    return choice, row
+
+
+@pytest.mark.parametrize(
+    ("saving", "again"),
+    [
+        ("keep everything", lambda block: None),
+        ("recompute attention", lambda block: block.attention.core),
+        ("recompute every layer", lambda block: block),
+    ],
+)
+def test_a_step_of_mixed_precision_holds_the_bytes_of_the_explorers_row(saving, again):
+    spec = dataclasses.replace(CATALOGUE["gpt2-small"], sequence=512)
+    model = GPT(spec, device="meta", dtype=torch.bfloat16)
+    tokens = torch.zeros(2, 512, dtype=torch.long, device="meta")
+    plain = measure_activations(model, tokens, tokens)
+    for block in model.layers:
+        if part := again(block):
+            part.forward = functools.partial(checkpoint, part.forward, use_reentrant=False)
+    kept = measure_activations(model, tokens, tokens)
+    model(tokens, tokens).backward()
+    optimizer = memory_wall.MixedPrecision(model, torch.optim.AdamW)
+    optimizer.step()
+    state = measure_state(model, optimizer.optimizer)
+    # One layer at a time is rebuilt, here without the two numbers that a norm keeps of a row.
+    rebuilt = sum(plain.layers[0].values()) - sum(kept.layers[0].values())
+    held = kept.everything - kept.outside["loss.weight"] + rebuilt
+    choice, row = of_gpt2(saving)
+    assert row[2:] == (state.weights, state.gradients, state.optimizer, held)
+    assert f"together {format_bytes(state.total + held)}. It fits" in choice.summary()
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_running_ranks_hold_the_state_of_the_explorers_row(stage):
+    spec = dataclasses.replace(CATALOGUE["gpt2-small"], sequence=512)
+
+    def step(comm):
+        model = GPT(spec, device="meta")
+        if stage == 1:
+            optimizer = zero.ShardedOptimizer(model.parameters(), torch.optim.AdamW, comm)
+        else:
+            model = zero.FullyShardedDataParallel(model, comm)
+            optimizer = torch.optim.AdamW(model.parameters())
+        tokens = torch.zeros(2, 512, dtype=torch.long, device="meta")
+        model(tokens, tokens).backward()
+        optimizer.step()
+        state = measure_state(model, optimizer)
+        return state.weights, state.gradients, state.optimizer
+
+    _, row = of_gpt2(recipe="fp32-adam", zero_stage=stage, devices=4)
+    assert world.simulate(step, 4).results == [row[2:5]] * 4
 
 
 def test_a_published_loss_of_memory_to_sharding_is_predicted_to_a_tenth():

@@ -183,6 +183,30 @@ def test_a_column_and_a_row_layer_are_exactly_two_linear_layers(sequence_paralle
     assert torch.equal(sum(biases) if sequence_parallel else biases[1], down.bias.grad)
 
 
+def test_what_columns_give_is_joined_and_what_rows_give_is_summed():
+    """Published: the weights are split by columns, and an all-reduce combines the outputs."""
+    up, down = nn.Linear(4, 12).double(), nn.Linear(12, 4).double()
+    for layer in (up, down):
+        fill(None, *layer.named_parameters())
+    x = integers(2, 3, 4, seed=8)
+
+    def program(comm):
+        column, row = pair_of(comm)
+        fill(column, *up.named_parameters())
+        fill(row, *down.named_parameters())
+        mine = column(x)
+        joined = conjugate.gather(mine, comm)
+        return joined, row(mine), row(comm.all_reduce(mine)), comm.all_reduce(joined)
+
+    for joined, out, out_of_sum, sum_of_joined in world.simulate(program, 2).results:
+        assert torch.equal(joined, up(x))
+        assert torch.equal(out, down(up(x)))
+        # The sum of other features has a shape that the rows accept, and so has a sum of the whole.
+        assert out_of_sum.shape == out.shape
+        assert not torch.equal(out_of_sum, out)
+        assert torch.equal(sum_of_joined, 2 * up(x))
+
+
 @pytest.mark.parametrize("shape", [(), (0,), (0, 3), (1, 2, 3)], ids=str)
 def test_a_layer_takes_inputs_of_any_shape_as_torchs_does(shape):
     def program(comm):

@@ -1,10 +1,20 @@
 """A bad argument of tensor parallelism is called by its name, with what is allowed."""
 
+from functools import partial
+
 import pytest
 
 from dlsys import tensor_parallel as tp
+from dlsys.hardware import LINKS
 from dlsys.transformer import CATALOGUE, TransformerSpec
-from tests.mechanisms.bad_arguments import ABOVE_ZERO, COUNT, COUNT_FROM_0, cases_of, each
+from tests.mechanisms.bad_arguments import (
+    ABOVE_ZERO,
+    AT_LEAST_0,
+    COUNT,
+    COUNT_FROM_0,
+    cases_of,
+    each,
+)
 
 TINY = TransformerSpec(2, 16, 4, 32, 8)
 LAYOUT = tp.layout(TINY, 2)
@@ -44,6 +54,20 @@ CASES = [
         lambda batch, t: tp.activation_bytes(TINY, batch, t),
         batch=(2, COUNT),
         t=DEGREE,
+    ),
+    *cases_of(
+        "seconds_in_pieces",
+        partial(tp.seconds_in_pieces, link=LINKS["nvlink4"]),
+        compute_seconds=(1.0, AT_LEAST_0),
+        nbytes=(8.0, AT_LEAST_0),
+        tp=(2, COUNT),
+    ),
+    *cases_of(
+        "talk_over_compute",
+        partial(tp.talk_over_compute, link=LINKS["nvlink4"]),
+        hidden=(64, COUNT),
+        tp=(2, COUNT),
+        rate=(1e12, ABOVE_ZERO),
     ),
 ]
 

@@ -4,10 +4,12 @@ import dataclasses
 import html
 
 import pytest
+import torch
 
-from dlsys import tensor_parallel
-from dlsys.hardware import DEVICES, dgx_a100
-from dlsys.tensor_parallel import layout
+from dlsys import memory_wall, tensor_parallel, world
+from dlsys.collectives import best
+from dlsys.hardware import DEVICES, Device, dgx_a100
+from dlsys.tensor_parallel import TensorParallelGPT, layout
 from dlsys.tensor_parallel.explorer import MODELS, RANKS, Choice
 from dlsys.transformer import CATALOGUE
 from dlsys.transformer.activations import activations
@@ -21,6 +23,75 @@ CHOICE = Choice(
     sequence=2048,
     percent=50,
 )
+
+
+def a_step(comm, spec, sequence_parallel, batch, where):
+    """A step without a second micro-batch or overlap, each message by its cheapest algorithm."""
+    for kind in ("all_reduce", "all_gather", "reduce_scatter"):
+        call = getattr(comm, kind)
+
+        def cheapest(tensor, *args, kind=kind, call=call, **options):
+            nbytes = tensor.nbytes * (comm.size if kind == "all_gather" else 1)
+            plan = best(kind, nbytes, where, comm.size)
+            return call(tensor, *args, plan=plan, **options)
+
+        setattr(comm, kind, cheapest)
+    tokens = torch.zeros(batch, spec.sequence, dtype=torch.long, device="meta")
+    cut = TensorParallelGPT(
+        spec,
+        comm,
+        sequence_parallel,
+        overlap=False,
+        flash=True,
+        dtype=torch.bfloat16,
+        device="meta",
+    )
+    cut(tokens, tokens).backward()
+    return sum(parameter.numel() for parameter in cut.parameters())
+
+
+def kept(comm, spec, sequence_parallel, batch):
+    """Bytes of a layer but for its scores, which the explorer's attention does not store."""
+    tokens = torch.zeros(batch, spec.sequence, dtype=torch.long, device="meta")
+    options = {"dtype": torch.bfloat16, "device": "meta"}
+    cut = TensorParallelGPT(spec, comm, sequence_parallel, **options)
+    (terms,) = memory_wall.measure_activations(cut, tokens, tokens).layers
+    return sum(n for name, n in terms.items() if name != "attention.probabilities")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "percent", "sequence_parallel"), [(4, 100, False), (4, 100, True), (16, 40, False)]
+)
+def test_ranks_that_run_take_the_seconds_and_hold_the_bytes_of_a_row(
+    ranks, percent, sequence_parallel
+):
+    """Of models of one and of two layers, from which those of all others follow."""
+    choice = Choice("llama2-7b", "DGX A100", ranks, sequence_parallel, 2, 2048, percent)
+    where = dgx_a100(2) if ranks == 16 else dgx_a100(1).intra
+    rate = DEVICES["a100-80"].rate("bf16") * percent / 100
+    device = Device("products alone", {"bf16": rate}, 80e9, 1e30)
+    place = {"cluster": where} if ranks == 16 else {"link": where}
+    runs = []
+    for layers in (1, 2):
+        spec = dataclasses.replace(CATALOGUE["llama2-7b"], sequence=2048, layers=layers)
+        args = (spec, sequence_parallel, 2)
+        runs.append(world.simulate(a_step, ranks, device=device, args=(*args, where), **place))
+
+    def of_all(one, two):
+        return one + (CATALOGUE["llama2-7b"].layers - 1) * (two - one)
+
+    (row,) = (row for row in choice.rows() if row.ranks == ranks)
+    times = [(r.timeline.seconds(0, "compute"), r.seconds) for r in runs]
+    computing, seconds = (of_all(*each) for each in zip(*times, strict=True))
+    assert row.computing == pytest.approx(computing)
+    # The price has the loss's two sums one after the other, and in a run both are under way at once.
+    assert row.talking == pytest.approx(seconds - computing, rel=2e-4)
+    assert row.share == pytest.approx(1 - computing / seconds, rel=2e-4)
+    assert row.state == 16 * of_all(*(run.results[0] for run in runs))
+    # RMS norms that are not of one kernel, as on CPU and meta, would keep more than layer norms.
+    spec = dataclasses.replace(spec, layers=1, norm="layer")
+    (one, *_) = world.simulate(kept, ranks, args=(spec, sequence_parallel, 2)).results
+    assert row.activations == CATALOGUE["llama2-7b"].layers * one
 
 
 def test_a_row_is_the_price_of_its_layout_with_the_memory_of_flash_attention():

@@ -102,6 +102,22 @@ def test_a_run_takes_the_seconds_of_the_law_and_sends_what_the_collective_sends(
     assert run.traffic.sent == [nbytes * (ranks - 1) // ranks] * ranks
 
 
+def test_behind_a_gathering_product_backward_hides_its_messages_under_two_products():
+    def program(comm, tokens=28, hidden=3000, inner=5000):
+        mine, weight = (
+            torch.empty(*shape, device="meta", dtype=torch.bfloat16, requires_grad=True)
+            for shape in ((1, tokens // comm.size, hidden), (inner, hidden))
+        )
+        out = all_gather_matmul(mine, weight, comm)
+        forward = comm.seconds
+        out.backward(torch.empty_like(out))
+        return comm.seconds - forward
+
+    product = 2 * 28 * 3000 * 5000 / 1e12
+    for backward in world.simulate(program, 4, link=LINK, device=FAST).results:
+        assert backward == pytest.approx(2 * product, rel=1e-9)
+
+
 @pytest.mark.parametrize("kind", ["gather", "scatter"])
 @pytest.mark.parametrize(("tokens", "hidden"), [(64, 500), (64, 4000), (1024, 500)])
 def test_with_r_beta_features_on_a_rank_all_hides_whatever_the_tokens_and_the_width(
@@ -158,18 +174,25 @@ def test_a_wider_model_on_as_many_times_the_ranks_less_one_talks_for_the_same_sh
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda comm: matmul_reduce_scatter(torch.ones(1, 3, 4), torch.ones(2, 4), comm), "3 tok"),
+        (
+            lambda comm: matmul_reduce_scatter(torch.ones(1, 3, 4), torch.ones(2, 4), comm),
+            "3 tokens of a sequence do not divide by a sequence-parallel degree of 2",
+        ),
         (
             lambda comm: all_gather_matmul(torch.ones(1, 3, 4), torch.ones(4), comm),
-            "weight is of shape",
+            r"weight is of shape \(4,\) .*; it must be floating-point numbers, a matrix at least\.",
         ),
         (
             lambda comm: all_gather_matmul(torch.ones(4), torch.ones(2, 4), comm),
-            "a matrix at least",
+            r": x is of shape \(4,\) .* a matrix at least\.",
+        ),
+        (
+            lambda comm: all_gather_matmul(torch.ones(2, 4).to_sparse(), torch.ones(2, 4), comm),
+            "x is of layout",
         ),
         (
             lambda comm: all_gather_matmul(torch.ones(1, 3, 4), torch.ones(2, 5), comm),
-            "as many columns",
+            r"on cpu: weight must be a matrix with as many columns .* and on its device\.",
         ),
     ],
 )

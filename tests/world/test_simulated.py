@@ -347,6 +347,19 @@ def test_torch_operations_cost_what_the_devices_roofline_says():
         assert relu == pytest.approx(2 * 2 * m * n / H100.memory_bandwidth)
 
 
+@pytest.mark.parametrize(("name", "sizes"), [("addmm", ()), ("baddbmm", (3,))])
+def test_a_product_that_adds_in_place_is_not_free(name, sizes):
+    def program(comm, name):
+        a, b, into = (torch.empty(*sizes, 4096, 4096, device="meta") for _ in range(3))
+        getattr(into, name)(a, b)
+        return comm.seconds
+
+    plain, in_place = (
+        world.simulate(program, 1, device=H100, args=(each,)).seconds for each in (name, f"{name}_")
+    )
+    assert in_place == plain > 0
+
+
 def test_the_backward_pass_is_priced_too():
     def program(comm):
         a = torch.empty(4096, 4096, device="meta", dtype=torch.bfloat16, requires_grad=True)

@@ -7,8 +7,8 @@ device, meta included.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -43,10 +43,21 @@ class Quiet:
         self.depth -= 1
 
 
+@cache
+def flop_formula(packet: Any) -> Callable[..., int] | None:
+    """torch's formula for an operation's FLOPs (torch.utils.flop_counter), None where it has none.
+
+    A product that adds in place (`addmm_`), which torch leaves out, has that of its plain form.
+    """
+    plain = getattr(torch.ops.aten, packet.__name__.removesuffix("_"), None)
+    formula: Callable[..., int] | None = flop_registry.get(packet) or flop_registry.get(plain)
+    return formula
+
+
 class Meter(TorchDispatchMode):
     """Advances a rank's clock by max(FLOPs / peak, bytes / bandwidth) for every operation.
 
-    FLOPs are torch's own count (torch.utils.flop_counter), at the dense peak of the result's
+    FLOPs are torch's own count (`flop_formula`), at the dense peak of the result's
     format (of FP32 for formats that devices do not list, such as float64, and the slowest listed
     one where the device lacks that); bytes are those of every tensor
     read and written. Views are free, and so is making a tensor that reads none.
@@ -78,7 +89,7 @@ class Meter(TorchDispatchMode):
         operands = list(_tensors((args, kwargs)))
         if not operands or not results or _is_free(results, operands, func):
             return result
-        count = flop_registry.get(func._overloadpacket)
+        count = flop_formula(func._overloadpacket)
         flops = count(*args, **kwargs, out_val=result) if count is not None else 0
         self._charge(func, flops, results, operands)
         return result
