@@ -50,6 +50,18 @@ def test_the_figures_of_the_model_answer_on_eight_gpus_are_right() -> None:
     assert "to 20 % of the step, which makes 6.4 times" in text
 
 
+def test_a_loop_that_sums_in_place_makes_the_gradient_as_long_as_the_exercises_say() -> None:
+    def loop(comm: Communicator) -> float:
+        weight = torch.zeros(1, requires_grad=True)
+        for _ in range(3):
+            ((6 * weight).mean() / 3).backward()
+            comm.all_reduce(weight.grad, out=weight.grad)
+        return weight.grad.item() / 4 / 6
+
+    answer = solved("data_parallel")["times_as_long"]
+    assert world.simulate(loop, 4).results == pytest.approx([answer] * 4)
+
+
 def test_the_exercises_cut_buckets_and_hide_them_as_the_package_does() -> None:
     answers, random = solved("data_parallel"), Random(5)
     link = Link("no latency", 0.0, 1.0)

@@ -2,7 +2,7 @@
 
 from tests.exercises.wrong_answers import DIRECT, Wrong, in_place_of
 
-BYTES = "micro_batches = {}\nsent_bytes = {}\nsent_bytes_of_8 = {}"
+BYTES = "micro_batches = {}\nsent_bytes = {}\ntimes_as_long = {}"
 FACTORS = "too_large = {}\nrow_weighs = {}"
 READ = "slower = {}\nshared_first = {}\nshared_last = {}\nskipped = {}\nsynced = {}"
 SIZES = "sizes = [mine % room] * (mine % room > 0) + [room] * (mine // room)"
@@ -31,40 +31,40 @@ CHEAPEST = DESIGN.format(2048, 32, 4, 25e6, "infiniband-hdr")
 
 BANK = {
     "bytes": [
-        Wrong(
-            "sequences of a rank", BYTES.format(32, 34.875e9, 31.5e9), "In how many micro-batches"
-        ),
-        Wrong("one rank alone", BYTES.format(256, 34.875e9, 31.5e9), "the ranks share the batch"),
-        Wrong("a micro-batch", BYTES.format(4, 34.875e9, 31.5e9), "How many of them does a rank"),
-        Wrong("the limit of many ranks", BYTES.format(8, 36e9, 31.5e9), "limit for very many"),
-        Wrong("the gradients", BYTES.format(8, 18e9, 31.5e9), "These are the gradients"),
-        Wrong("one phase", BYTES.format(8, "31 / 32 * 18e9", 31.5e9), "This is one phase"),
+        Wrong("sequences of a rank", BYTES.format(32, 34.875e9, 7), "In how many micro-batches"),
+        Wrong("one rank alone", BYTES.format(256, 34.875e9, 7), "the ranks share the batch"),
+        Wrong("a micro-batch", BYTES.format(4, 34.875e9, 7), "How many of them does a rank"),
+        Wrong("the limit of many ranks", BYTES.format(8, 36e9, 7), "limit for very many"),
+        Wrong("the gradients", BYTES.format(8, 18e9, 7), "These are the gradients"),
+        Wrong("one phase", BYTES.format(8, "31 / 32 * 18e9", 7), "This is one phase"),
         Wrong(
             "an all-reduce for every micro-batch",
-            BYTES.format(8, "8 * 34.875e9", "32 * 31.5e9"),
+            BYTES.format(8, "8 * 34.875e9", 7),
             "averages after every micro-batch",
         ),
         Wrong(
             "accumulation makes the all-reduce smaller",
-            BYTES.format(8, "34.875e9 / 8", 31.5e9),
+            BYTES.format(8, "34.875e9 / 8", 7),
             "does not make them smaller",
         ),
-        Wrong(
-            "accumulation saves three quarters against the larger cluster",
-            BYTES.format(8, 34.875e9, "34.875e9 / 4"),
-            "saves nothing against a cluster that does not need it",
+        *(
+            Wrong(name, BYTES.format(8, 34.875e9, came), words)
+            for name, came, words in (
+                ("as a mean", 1, 'op="mean"'),
+                ("one for each all-reduce", 3, "equally often"),
+                ("1/n is missing", 4, "divided by 4 in the end. But"),
+                ("the ranks for each all-reduce", 12, "equally often"),
+                ("the first part for all", 16, "summed less often"),
+                ("the loss is not divided", 21, "each loss is divided by 3"),
+                ("not divided in the end", 28, "divided by 4 in the end"),
+                ("all parts as the first", 64, "before it is divided by 4"),
+                ("neither is divided", 84, "and the sum by 4"),
+                ("the last part for all", "4 / 3", "Follow .grad"),
+            )
         ),
-        Wrong(
-            "four times as many all-reduces on the smaller cluster",
-            BYTES.format(8, 34.875e9, "4 * 31.5e9"),
-            "one all-reduce in a step",
-        ),
-        Wrong(
-            "as on the larger cluster", BYTES.format(8, 34.875e9, 34.875e9), "with 8 ranks it is"
-        ),
-        Wrong("sum over all ranks", BYTES.format(8, "32 * 34.875e9", 31.5e9), "sum over all ranks"),
-        Wrong("everything in each round", BYTES.format(8, "31 * 18e9", 31.5e9), "sends a chunk"),
-        Wrong("gigabytes", BYTES.format(8, 34.875, 31.5), "in bytes, not in GB"),
+        Wrong("sum over all ranks", BYTES.format(8, "32 * 34.875e9", 7), "sum over all ranks"),
+        Wrong("everything in each round", BYTES.format(8, "31 * 18e9", 7), "sends a chunk"),
+        Wrong("gigabytes", BYTES.format(8, 34.875, 7), "in bytes, not in GB"),
     ],
     "cut": [
         *in_place_of(
@@ -692,7 +692,7 @@ pairs = comm.all_gather(pairs, plan=plan)
 
 # Right answers of another kind: what came, its source, what of the solution it replaces.
 RIGHT = {
-    "bytes": [("rounded", "micro_batches = 8\nsent_bytes = 35e9\nsent_bytes_of_8 = 32e9")],
+    "bytes": [("rounded", "micro_batches = 8\nsent_bytes = 35e9\ntimes_as_long = 7")],
     "mean": [
         ("rounded", "row_weighs = 2.7", "row_weighs = (1 / 3) / (1 / 8)"),
         (
