@@ -2,9 +2,10 @@
 
 from tests.exercises.wrong_answers import DIRECT, Wrong, in_place_of
 
-BYTES = "micro_batches = {}\nsent_bytes = {}\nsent_bytes_of_8 = {}"
+BYTES = "micro_batches = {}\nsent_bytes = {}\ntimes_as_long = {}"
 FACTORS = "too_large = {}\nrow_weighs = {}"
-READ = "waited = {}\nhidden_fraction = {}\nexposed_then = {}"
+READ = "slower = {}\nshared_first = {}\nshared_last = {}\nskipped = {}\nsynced = {}"
+SIZES = "sizes = [mine % room] * (mine % room > 0) + [room] * (mine // room)"
 EXPOSED = """
 ready = free = 0.0
 for compute, send in zip(backward, network):
@@ -30,40 +31,40 @@ CHEAPEST = DESIGN.format(2048, 32, 4, 25e6, "infiniband-hdr")
 
 BANK = {
     "bytes": [
-        Wrong(
-            "sequences of a rank", BYTES.format(32, 34.875e9, 31.5e9), "In how many micro-batches"
-        ),
-        Wrong("one rank alone", BYTES.format(256, 34.875e9, 31.5e9), "the ranks share the batch"),
-        Wrong("a micro-batch", BYTES.format(4, 34.875e9, 31.5e9), "How many of them does a rank"),
-        Wrong("the limit of many ranks", BYTES.format(8, 36e9, 31.5e9), "limit for very many"),
-        Wrong("the gradients", BYTES.format(8, 18e9, 31.5e9), "These are the gradients"),
-        Wrong("one phase", BYTES.format(8, "31 / 32 * 18e9", 31.5e9), "This is one phase"),
+        Wrong("sequences of a rank", BYTES.format(32, 34.875e9, 7), "In how many micro-batches"),
+        Wrong("one rank alone", BYTES.format(256, 34.875e9, 7), "the ranks share the batch"),
+        Wrong("a micro-batch", BYTES.format(4, 34.875e9, 7), "How many of them does a rank"),
+        Wrong("the limit of many ranks", BYTES.format(8, 36e9, 7), "limit for very many"),
+        Wrong("the gradients", BYTES.format(8, 18e9, 7), "These are the gradients"),
+        Wrong("one phase", BYTES.format(8, "31 / 32 * 18e9", 7), "This is one phase"),
         Wrong(
             "an all-reduce for every micro-batch",
-            BYTES.format(8, "8 * 34.875e9", "32 * 31.5e9"),
+            BYTES.format(8, "8 * 34.875e9", 7),
             "averages after every micro-batch",
         ),
         Wrong(
             "accumulation makes the all-reduce smaller",
-            BYTES.format(8, "34.875e9 / 8", 31.5e9),
+            BYTES.format(8, "34.875e9 / 8", 7),
             "does not make them smaller",
         ),
-        Wrong(
-            "accumulation saves three quarters against the larger cluster",
-            BYTES.format(8, 34.875e9, "34.875e9 / 4"),
-            "saves nothing against a cluster that does not need it",
+        *(
+            Wrong(name, BYTES.format(8, 34.875e9, came), words)
+            for name, came, words in (
+                ("as a mean", 1, 'op="mean"'),
+                ("one for each all-reduce", 3, "equally often"),
+                ("1/n is missing", 4, "divided by 4 in the end. But"),
+                ("the ranks for each all-reduce", 12, "equally often"),
+                ("the first part for all", 16, "summed less often"),
+                ("the loss is not divided", 21, "each loss is divided by 3"),
+                ("not divided in the end", 28, "divided by 4 in the end"),
+                ("all parts as the first", 64, "before it is divided by 4"),
+                ("neither is divided", 84, "and the sum by 4"),
+                ("the last part for all", "4 / 3", "Follow .grad"),
+            )
         ),
-        Wrong(
-            "four times as many all-reduces on the smaller cluster",
-            BYTES.format(8, 34.875e9, "4 * 31.5e9"),
-            "one all-reduce in a step",
-        ),
-        Wrong(
-            "as on the larger cluster", BYTES.format(8, 34.875e9, 34.875e9), "with 8 ranks it is"
-        ),
-        Wrong("sum over all ranks", BYTES.format(8, "32 * 34.875e9", 31.5e9), "sum over all ranks"),
-        Wrong("everything in each round", BYTES.format(8, "31 * 18e9", 31.5e9), "sends a chunk"),
-        Wrong("gigabytes", BYTES.format(8, 34.875, 31.5), "in bytes, not in GB"),
+        Wrong("sum over all ranks", BYTES.format(8, "32 * 34.875e9", 7), "sum over all ranks"),
+        Wrong("everything in each round", BYTES.format(8, "31 * 18e9", 7), "sends a chunk"),
+        Wrong("gigabytes", BYTES.format(8, 34.875, 7), "in bytes, not in GB"),
     ],
     "cut": [
         *in_place_of(
@@ -225,22 +226,40 @@ BANK = {
         Wrong(
             "an all-reduce for every micro-batch",
             """
-            totals = [0.0] * len(seconds)
-            for of_micro_batch in gradients:
+            totals, seen = [0.0] * len(seconds), 0
+            while seen < samples[comm.rank]:
+                size = min(room, samples[comm.rank] - seen)
                 handles = [None] * len(seconds)
                 for i in reversed(range(len(seconds))):
-                    comm.compute(seconds[i])
-                    handles[i] = comm.all_reduce(of_micro_batch[i], async_op=True)
+                    comm.compute(size * seconds[i])
+                    own = sum(g[i] for g in gradients[seen : seen + size])
+                    handles[i] = comm.all_reduce(own, async_op=True)
                 totals = [t + h.wait() for t, h in zip(totals, handles)]
-            return [t / len(gradients) / comm.size for t in totals]
+                seen += size
+            return [t / sum(samples) for t in totals]
             """,
             "an all-reduce for every micro-batch",
         ),
+        *in_place_of(
+            SIZES,
+            (
+                "the rest comes last",
+                "sizes = [min(room, mine - k) for k in range(0, mine, room)]",
+                "how long is that of yours",
+            ),
+            (
+                "as equal as can be, the larger first",
+                "m = -(-mine // room)\n    sizes = [mine // m + (k < mine % m) for k in range(m)]",
+                "is there room for another sample",
+            ),
+            ("one by one", "sizes = [1] * mine", "how long is that of yours"),
+            ("all at once", "sizes = [mine]", "room for three samples at a time"),
+        ),
         Wrong(
             "waits for each",
-            "handles[i] = comm.all_reduce(totals[i])\n    count = len(gradients) * comm.size\n    return [total / count for total in handles]",
+            "handles[i] = comm.all_reduce(totals[i])\n    count = sum(samples)\n    return [total / count for total in handles]",
             "Nothing is hidden",
-            "handles[i] = comm.all_reduce(totals[i], async_op=True)\n    count = len(gradients) * comm.size\n    return [handle.wait() / count for handle in handles]",
+            "handles[i] = comm.all_reduce(totals[i], async_op=True)\n    count = sum(samples)\n    return [handle.wait() / count for handle in handles]",
         ),
         Wrong(
             "all after backward",
@@ -251,66 +270,99 @@ BANK = {
         Wrong(
             "first layer first",
             "in range(layers):",
-            "last layer's gradient first",
+            "from the last layer to the first",
             "in reversed(range(layers)):",
         ),
         Wrong(
             "sent before it is computed",
             """
-            count, last = len(gradients) * comm.size, len(gradients) - 1
+            mine, seen = samples[comm.rank], 0
             handles = [None] * len(seconds)
-            for k in range(len(gradients)):
+            sizes = [mine % room] * (mine % room > 0) + [room] * (mine // room)
+            for size in sizes:
+                seen += size
                 for i in reversed(range(len(seconds))):
-                    if k == last:
+                    if seen == mine:
                         total = sum(each[i] for each in gradients)
                         handles[i] = comm.all_reduce(total, async_op=True)
-                    comm.compute(seconds[i])
-            return [handle.wait() / count for handle in handles]
+                    comm.compute(size * seconds[i])
+            return [handle.wait() / sum(samples) for handle in handles]
             """,
             "after its comm.compute",
         ),
         *in_place_of(
-            "comm.compute(seconds[i])",
+            "comm.compute(size * seconds[i])",
             ("no backward pass", "pass", "Where is the backward pass"),
+            ("a sample's time for all", "comm.compute(seconds[i])", "for each of its samples"),
             (
                 "backward of the last micro-batch alone",
-                "comm.compute(seconds[i] * (k == last))",
-                "not that of the last one alone",
+                "comm.compute(size * seconds[i] * (seen == mine))",
+                "Where is the backward pass",
             ),
         ),
         *in_place_of(
-            "count = len(gradients) * comm.size",
-            ("missing 1/m", "count = comm.size", "divide by the number of micro-batches"),
-            ("missing 1/n", "count = len(gradients)", "1/n is missing"),
+            "count = sum(samples)",
+            ("not divided", "count = 1", "gradient of a mean loss is their mean"),
+            ("divided by ranks", "count = comm.size", "How many samples have been added up"),
+            ("divided by both", "count = sum(samples) * comm.size", "once too often"),
+        ),
+        *in_place_of(
+            "handles[i] = comm.all_reduce(totals[i], async_op=True)\n    count = sum(samples)",
+            (
+                "a mean of the ranks' means",
+                'handles[i] = comm.all_reduce(totals[i] / mine, "mean", async_op=True)\n    count = 1',
+                "Right for equal parts",
+            ),
+            (
+                "a sum of the ranks' means",
+                "handles[i] = comm.all_reduce(totals[i] / mine, async_op=True)\n    count = 1",
+                "1/n is missing",
+            ),
         ),
         Wrong(
             "the last micro-batch alone",
-            "totals[i] = of_micro_batch[i]",
-            "Only the last micro-batch",
-            "totals[i] = totals[i] + of_micro_batch[i]",
+            "totals[i] = of_sample[i]",
+            "Every sample counts the same",
+            "totals[i] = totals[i] + of_sample[i]",
         ),
         Wrong(
             "nothing is sent",
             """
-            for _ in gradients:
-                comm.compute(sum(seconds))
+            for i in reversed(range(len(seconds))):
+                comm.compute(samples[comm.rank] * seconds[i])
             return [sum(several) / len(several) for several in zip(*gradients)]
             """,
             "nothing is averaged over the ranks",
         ),
     ],
     "timeline": [
-        Wrong("the last alone", READ.format([3], "9 / 13", 1), "b3 does, and one more"),
-        Wrong("the network waits", READ.format([1], "9 / 13", 1), "not the bucket for the network"),
-        Wrong("all but the first", READ.format([1, 2, 3], "9 / 13", 1), "b1 does not wait"),
-        Wrong("exposed for hidden", READ.format([2, 3], "4 / 13", 1), "fraction that is exposed"),
-        Wrong("part of backward", READ.format([2, 3], "9 / 12", 1), "The part of backward"),
-        Wrong("part of the step", READ.format([2, 3], "9 / 16", 1), "not of the step"),
-        Wrong("percent", READ.format([2, 3], 69, 1), "not a percentage"),
-        Wrong("names", READ.format(["b2", "b3"], "9 / 13", 1), "without b"),
-        Wrong("numbers as text", READ.format(["2", "3"], "9 / 13", 1), "without quotes"),
-        Wrong("half as much", READ.format([2, 3], "9 / 13", 2), "Half of 4?"),
-        Wrong("all hidden", READ.format([2, 3], "9 / 13", 0), "hidden under nothing"),
+        *(
+            Wrong(name, READ.format(*came), words)
+            for name, came, words in (
+                ("one all-reduce is left", (4, 2, 6, 5, 4), "buckets wait for each other"),
+                ("nothing is hidden from the slower one", (16, 2, 6, 5, 4), "Some of it is hidden"),
+                ("the end of the slower step", (19, 2, 6, 5, 4), "when the step ends"),
+                ("twice as slow, twice as long", (8, 2, 6, 5, 4), "no rest"),
+                ("a shared weight is complete at once", (7, 0, 6, 5, 4), "When is it complete"),
+                ("a shared weight is sent twice", (7, 4, 6, 5, 4), "is sent once"),
+                ("registered first, sent first", (7, 6, 6, 5, 4), "which bucket is it in"),
+                ("three at the end", (7, 8, 6, 5, 4), "in which order"),
+                ("what is complete is sent", (7, 2, 2, 5, 4), "do not tell each other"),
+                ("a shared weight is there at once", (7, 2, 0, 5, 4), "When is it complete?"),
+                ("four buckets", (7, 2, 8, 5, 4), "three buckets here"),
+                ("one bucket waits", (7, 2, 4, 5, 4), "what do the others do"),
+                ("zeros at once", (7, 2, 6, 2, 4), "An all-reduce needs both"),
+                ("others overtake", (7, 2, 6, 3, 4), "overtake"),
+                ("after rank 0's backward", (7, 2, 6, 8, 4), "not done with backward when"),
+                ("one more bucket late", (7, 2, 6, 4, 4), "until then"),
+                ("the end of that step", (7, 2, 6, 17, 4), "when the step ends"),
+                ("the second pass hides the first", (7, 2, 6, 5, 2), "under the second pass"),
+                ("all of the communication", (7, 2, 6, 5, 16), "hidden under each pass"),
+                ("the first pass is hidden from", (7, 2, 6, 5, 10), "waited for the second"),
+                ("the end of both passes", (7, 2, 6, 5, 28), "than the two passes"),
+                ("everything hidden", (7, 2, 6, 5, 0), "only when the pass ends"),
+            )
+        ),
         *in_place_of(
             "return free - ready",
             (
@@ -609,8 +661,8 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
         ("handles", f"{WAITED} handles", "[0] is of type", GRADIENTS),
     ],
     "timeline": [
-        ("text", '"b2 and b3"', "A list of 2 is wanted", "[2, 3]"),
-        ("one of them alone", "waited = 3", "A list of 2 is wanted", "waited = [2, 3]"),
+        ("text", 'slower = "7 ms"', "write it without quotes", "slower = 7"),
+        ("a list", "synced = [2, 2]", "a list of 2 came", "synced = 4"),
         ("a pair", "return free, ready", "a list of 2 came", "return free - ready"),
     ],
     "topk": [
@@ -629,33 +681,6 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
 # The programs that are asked for, by question.
 PROGRAMS = {"mean": "repaired", "step": "step_gradients", "topk": "topk_mean"}
 
-# A layer waits for the next while the network is busy, and travels with it. Two ranks need no ring.
-BUCKETS = """
-totals, handles, waiting, free = [0.0] * len(seconds), [], [], 0.0
-now = 0.0
-for k, of_micro_batch in enumerate(gradients):
-    for i in reversed(range(len(seconds))):
-        comm.compute(seconds[i])
-        now += seconds[i]
-        totals[i] = totals[i] + of_micro_batch[i]
-        if k < len(gradients) - 1:
-            continue
-        waiting.insert(0, i)
-        if i > 0 and free >= now + seconds[i - 1]:
-            continue
-        bucket = torch.cat([totals[j] for j in waiting])
-        sent = 2 * (comm.size - 1) / comm.size * 4 * len(bucket)
-        free = max(free, now) + sent / 1000.0  # of the wire: bytes per second
-        plan = "recursive_doubling" if comm.size == 2 else None
-        handles.insert(0, (waiting, comm.all_reduce(bucket, plan=plan, async_op=True)))
-        waiting = []
-means = []
-for layers, handle in handles:
-    mean = handle.wait() / (len(gradients) * comm.size)
-    means += mean.split([len(totals[i]) for i in layers])
-return means
-"""
-
 GATHERED = """
 from dlsys.collectives import Plan
 
@@ -667,7 +692,7 @@ pairs = comm.all_gather(pairs, plan=plan)
 
 # Right answers of another kind: what came, its source, what of the solution it replaces.
 RIGHT = {
-    "bytes": [("rounded", "micro_batches = 8\nsent_bytes = 35e9\nsent_bytes_of_8 = 32e9")],
+    "bytes": [("rounded", "micro_batches = 8\nsent_bytes = 35e9\ntimes_as_long = 7")],
     "mean": [
         ("rounded", "row_weighs = 2.7", "row_weighs = (1 / 3) / (1 / 8)"),
         (
@@ -681,11 +706,20 @@ RIGHT = {
             "sums = comm.all_reduce(sums)",
         ),
     ],
-    "step": [("the best known", BUCKETS)],
+    "step": [
+        (
+            "as equal as can be, the largest last",
+            "m = -(-mine // room)\n    sizes = [room] * (mine >= room)\n"
+            "    left = mine - sum(sizes)\n"
+            "    sizes = [left // (m - 1) + (k < left % (m - 1)) for k in range(m - 1)] + sizes"
+            " if sizes else [left]",
+            SIZES,
+        ),
+    ],
     "topk": [
         ("the best known", GATHERED, "pairs = comm.all_gather(pairs)  # one message for both")
     ],
-    "timeline": [("rounded", "hidden_fraction = 0.69", "hidden_fraction = 9 / 13")],
+    "timeline": [("with a point", "slower = 7.0", "slower = 7")],
     "design": [
         ("rounded", "noise_scale = 2000", "noise_scale = trace / (7.5 - trace / 512)"),
     ],

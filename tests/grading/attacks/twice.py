@@ -203,11 +203,11 @@ CHANGES = {
         TOPK,
         "gradient.zero_()\nresidual.zero_()\nreturn gradient, residual",
     ),
-    "gradients and seconds made nothing in place": (
+    "samples, gradients and seconds made nothing in place": (
         "step",
         "",
-        "step_gradients(comm, gradients, seconds)",
-        "for one in gradients:\n    for each in one:\n        each.zero_()\nseconds[:] = [0.0] * len(seconds)\nreturn gradients[0]",
+        "step_gradients(comm, samples, room, gradients, seconds)",
+        "samples[:] = [0] * len(samples)\nfor one in gradients:\n    for each in one:\n        each.zero_()\nseconds[:] = [0.0] * len(seconds)\nreturn gradients[0]",
     ),
     "sizes emptied in place": (
         "cut",
