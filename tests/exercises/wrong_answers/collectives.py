@@ -1,5 +1,7 @@
 """Wrong answers to the exercises of collectives."""
 
+from textwrap import dedent, indent
+
 from tests.exercises.wrong_answers import DIRECT, Wrong, in_place_of
 
 LEADER = """
@@ -77,6 +79,15 @@ for step in range(2 * (comm.size - 1)):
     chunks[into] = chunks[into] + incoming if step < comm.size - 1 else incoming
 return torch.cat(chunks)
 """
+
+OTHERS = "others = [r for r in range(comm.size) if r != comm.rank]"
+
+
+def early(misconception: str, body: str, hint: str) -> Wrong:
+    """A program that returns before the solution's begins."""
+    lines = indent(dedent(body).strip("\n"), "    ").lstrip()
+    return Wrong(misconception, f"{lines}\n    {OTHERS}", hint, OTHERS)
+
 
 BANK = {
     "seconds": [
@@ -373,54 +384,61 @@ BANK = {
             ("asked for is on its way", "[0, 5, 3, 5, 5, 6, 3]", "something to carry"),
             ("no number", '[float("nan"), 5, 3, 5, 5, 6, 5]', "Order 1 takes another time"),
         ),
-        *in_place_of(
-            "x.tensor_split(10)",
-            ("the whole vector", "[x]", "nothing is on its way while a rank works"),
-            ("two parts", "x.tensor_split(2)", "half of the work is done beside"),
-            ("three parts", "x.tensor_split(3)", "not within 3.6 ms"),
-            (
-                "parts that leave a rest",
-                "x[: len(x) // 2 * 2].tensor_split(10)",
-                "1 values are expected; 0 came",
-            ),
+        early(
+            "recursive doubling, of powers of two alone",
+            """
+            total, apart = x.clone(), 1
+            while apart < comm.size:
+                came = torch.empty_like(x)
+                sending = comm.isend(total, comm.rank ^ apart)
+                comm.recv(came, comm.rank ^ apart)
+                sending.wait()
+                total, apart = total + came, 2 * apart
+            return total
+            """,
+            "6 ranks: no power of two",
+        ),
+        early("recursive doubling", DOUBLING, "in the fewest rounds of an exchange of pairs"),
+        Wrong(
+            "one receive after another",
+            "for src in others:\n        comm.recv(whole[src], src)",
+            "after the first `recv` the others are not yet asked for",
+            "handles += [comm.irecv(whole[src], src) for src in others]",
         ),
         Wrong(
-            "asks for a part after the work on the one before",
-            "sent = [comm.isend(part, right) for part in parts]\n    done = []\n    for part in came:\n        comm.recv(part, left)",
-            "has it been asked for by then",
-            "asked = [comm.irecv(part, left) for part in came]\n    sent = [comm.isend(part, right) for part in parts]\n    done = []\n    for handle, part in zip(asked, came, strict=True):\n        handle.wait()",
+            "its own first",
+            "return sum([x, *(whole[r] for r in others)])",
+            "they add in another order",
+            "return torch.stack(whole).sum(0)  # in the order of ranks, on all",
         ),
         Wrong(
-            "all work at the end",
-            "        handle.wait()\n    done = [work(part) for part in came]",
-            "nothing is on its way while a rank works",
-            "        handle.wait()\n        done.append(work(part))  # the next part is on its way meanwhile",
+            "from the left on",
+            "return sum(whole[comm.rank - k] for k in range(comm.size))",
+            "they add in another order",
+            "return torch.stack(whole).sum(0)  # in the order of ranks, on all",
         ),
+        early(
+            "two steps, as with large vectors",
+            DIRECT + "return direct(x)",
+            "only two messages follow one another",
+        ),
+        early("a ring", RING, "14 messages follow one another"),
+        early(
+            "a leader who receives one by one",
+            LEADER.format(
+                send_back="[h.wait() for h in [comm.isend(whole, r) for r in range(1, comm.size)]]",
+                receive="comm.recv(whole, 0)",
+            ).replace("return whole / comm.size", "return whole"),
+            "the messages to one rank follow one another",
+        ),
+        Wrong("the mean", ".mean(0)", "the sum of all ranks' vectors", ".sum(0)"),
         Wrong(
-            "work on the own vector",
-            "done.append(work(part.copy_(x[: len(part)])))",
-            "joined in their order",
-            "done.append(work(part))",
+            "argument changed in place",
+            "x.copy_(torch.stack(whole).sum(0))\n    return x",
+            "x was changed",
+            "return torch.stack(whole).sum(0)  # in the order of ranks, on all",
         ),
-        Wrong(
-            "the own vector alone",
-            "return work(x)",
-            "work on each rank's own vector",
-            "return torch.cat(done)",
-        ),
-        Wrong(
-            "a send that nobody waits for",
-            "for handle in []:",
-            "never waited for its isend to rank",
-            "for handle in sent:",
-        ),
-        Wrong(
-            "worked on before it has come",
-            "done.append(work(part))\n        handle.wait()",
-            "joined in their order",
-            "handle.wait()\n        done.append(work(part))",
-        ),
-        Wrong("wrong direction", "left, right =", "what rank r-1 passed in", "right, left ="),
+        early("the library's collective", "return comm.all_reduce(x)", "Write it yourself"),
     ],
     "uneven": [
         *in_place_of(
@@ -497,62 +515,44 @@ BANK = {
             "one changed transfer is enough",
         ),
     ],
-    "token": [
+    "broadcast": [
         Wrong(
-            "recursive doubling, of powers of two alone",
-            """
-            total, apart = x.clone(), 1
-            while apart < comm.size:
-                came = torch.empty_like(x)
-                sending = comm.isend(total, comm.rank ^ apart)
-                comm.recv(came, comm.rank ^ apart)
-                sending.wait()
-                total, apart = total + came, 2 * apart
-            return total
-            """,
-            "6 ranks: no power of two",
-        ),
-        Wrong("recursive doubling", DOUBLING, "in the fewest rounds of an exchange of pairs"),
-        Wrong(
-            "one receive after another",
-            "for src in others:\n        comm.recv(whole[src], src)",
-            "after the first `recv` the others are not yet asked for",
-            "handles += [comm.irecv(whole[src], src) for src in others]",
+            "all from the root in one round",
+            "return [[(0, dst, 0, 1) for dst in range(1, ranks)]]",
+            "its port carries one at a time",
         ),
         Wrong(
-            "its own first",
-            "return sum([x, *(whole[r] for r in others)])",
-            "they add in another order",
-            "return torch.stack(whole).sum(0)  # in the order of ranks, on all",
+            "all from the root in one round, then rounds for nobody",
+            "empty = [[] for _ in range((ranks - 1).bit_length() - 1)]\nreturn [[(0, dst, 0, 1) for dst in range(1, ranks)], *empty] if ranks > 1 else []",
+            "leave rank 0 one after another",
         ),
         Wrong(
-            "from the left on",
-            "return sum(whole[comm.rank - k] for k in range(comm.size))",
-            "they add in another order",
-            "return torch.stack(whole).sum(0)  # in the order of ranks, on all",
+            "a chain",
+            "return [[(dst - 1, dst, 0, 1)] for dst in range(1, ranks)]",
+            "one after another",
         ),
         Wrong(
-            "two steps, as with large vectors",
-            DIRECT + "return direct(x)",
-            "only two messages follow one another",
+            "root alone, in turns",
+            "return [[(0, dst, 0, 1)] for dst in range(1, ranks)]",
+            "one after another",
         ),
-        Wrong("a ring", RING, "14 messages follow one another"),
         Wrong(
-            "a leader who receives one by one",
-            LEADER.format(
-                send_back="[h.wait() for h in [comm.isend(whole, r) for r in range(1, comm.size)]]",
-                receive="comm.recv(whole, 0)",
-            ).replace("return whole / comm.size", "return whole"),
-            "the messages to one rank follow one another",
+            "powers of two alone",
+            "for src in range(have)]",
+            "Six is no power of two",
+            "for src in range(have) if src + have < ranks]",
         ),
-        Wrong("the mean", ".mean(0)", "the sum of all ranks' vectors", ".sum(0)"),
         Wrong(
-            "argument changed in place",
-            "x.copy_(torch.stack(whole).sum(0))\n    return x",
-            "x was changed",
-            "return torch.stack(whole).sum(0)  # in the order of ranks, on all",
+            "three rounds, two messages at once",
+            "if ranks == 6:\n    return [[(0, 1, 0, 1)], [(0, 2, 0, 1), (0, 3, 0, 1)], [(0, 4, 0, 1), (1, 5, 0, 1)]]\nreturn [[(0, dst, 0, 1)] for dst in range(1, ranks)]",
+            "a rank sends more than one message",
         ),
-        Wrong("the library's collective", "return comm.all_reduce(x)", "Write it yourself"),
+        Wrong(
+            "a binary tree",
+            "if ranks == 6:\n    return [[(0, 1, 0, 1)], [(0, 2, 0, 1)], [(1, 3, 0, 1), (2, 5, 0, 1)], [(1, 4, 0, 1)]]\nreturn [[(src, src + 1, 0, 1)] for src in range(ranks - 1)]",
+            "in more rounds than are needed",
+        ),
+        Wrong("a round for nobody", "while have <= ranks:", "no rounds", "while have < ranks:"),
     ],
     "cluster": [
         Wrong(
@@ -607,11 +607,11 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
         ("a list too much", "return [x]", "is a list of 1; one tensor is wanted"),
     ],
     "shift": [
-        ("a number", "return 3.0", "should be a tensor; it is the number 3.0", "return torch.cat(done)"),
-        ("parts", "return done", "it is a list of 10", "return torch.cat(done)"),
         ("text", '"0, 5, 3, 5, 5, 6, 5"', "The prediction should be a list of numbers", "[0, 5, 3, 5, 5, 6, 5]"),
         ("one too few", "[0, 5, 3, 5, 5, 6]", "Of 7 runs 6 are predicted", "[0, 5, 3, 5, 5, 6, 5]"),
         ("a word among numbers", '["hangs", 5, 3, 5, 5, 6, 5]', "[0] is the text 'hangs'", "[0, 5, 3, 5, 5, 6, 5]"),
+        ("a list", "return list(torch.stack(whole).sum(0))", "should be a tensor", "return torch.stack(whole).sum(0)  # in the order of ranks, on all"),
+        ("a number", "return 3", "it is the number 3", "return torch.stack(whole).sum(0)  # in the order of ranks, on all"),
     ],
     "uneven": [
         ("sums alone", "return sums", "should be a tuple of 2", "return sums, comm.all_reduce(mine).item()"),
@@ -622,8 +622,8 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
         ("transfers without rounds", "fault_round, fault_src = 1, 1\nrepaired = repaired[0]", "[0][0] is the number 0"),
         ("a dictionary", "fault_round, fault_src = 1, 1\nrepaired = {1: repaired[1]}", "it is a dictionary"),
     ],
-    "token": [
-        ("a list", "return list(torch.stack(whole).sum(0))", "should be a tensor", "return torch.stack(whole).sum(0)  # in the order of ranks, on all"),
+    "broadcast": [
+        ("one round", "return [(0, dst, 0, 1) for dst in range(1, ranks)]", "a list of lists of tuples"),
         ("a number", "return 3", "it is the number 3"),
     ],
     "cluster": [
@@ -636,9 +636,8 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
 PROGRAMS = {
     "sent": "large_broadcast",
     "mean": "ring_mean",
-    "shift": "shift_and_work",
+    "shift": "token_sum",
     "uneven": "epoch_of_all",
-    "token": "token_sum",
 }
 
 # Chunk c begins at rank 2c, so that in each round every other rank sends.
