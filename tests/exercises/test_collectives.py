@@ -81,9 +81,9 @@ def test_the_cards_allow_what_a_hierarchy_with_free_links_inside_reaches_and_no_
 def test_the_orders_take_what_they_are_predicted_to_and_hold_a_surprise() -> None:
     """An isend before the work hides none of it: nobody has asked for its message by then."""
     answers = solved("collectives")
-    first_other, orders = answers["first_other"], answers["orders"]
-    assert first_other([0, 5, 3, 5, 5, 6, 5], orders) == "all seven as predicted"
-    assert first_other([0, 5, 3, 3, 5, 6, 5], orders) == "order 4"
+    first_other = answers["first_other"]
+    assert first_other([0, 5, 3, 5, 5, 6, 5]) == "all seven as predicted"
+    assert first_other([0, 5, 3, 3, 5, 6, 5]) == "order 4"
 
 
 def test_to_send_all_to_all_beats_each_plan_of_few_rounds_on_a_small_vector() -> None:
