@@ -1,11 +1,13 @@
 """The exercises on collectives: their figures are those of the package, and what holds for all."""
 
+from dataclasses import replace
+
 import pytest
 
-from dlsys.collectives import ring_all_reduce, tree_all_reduce
-from dlsys.collectives.choose import crossovers, plan_for
+from dlsys.collectives import hierarchical_all_reduce, ring_all_reduce, tree_all_reduce
+from dlsys.collectives.choose import best, crossovers, plan_for
 from dlsys.collectives.price import bus_factor
-from dlsys.hardware import LINKS, dgx_a100
+from dlsys.hardware import LINKS, dgx_a100, dgx_h100
 from tests.exercises import contract
 from tests.exercises.notebooks import model_answer, solved
 
@@ -61,6 +63,39 @@ def test_the_lines_of_the_measurement_are_what_their_links_carry() -> None:
         for share, (_, _, nbytes, seconds) in zip(shares, bound["measured"], strict=True)
     ]
     assert rates == pytest.approx([300, 25, 0.73], rel=0.01)
+
+
+def test_the_cards_allow_what_a_hierarchy_with_free_links_inside_reaches_and_no_plan_exceeds() -> (
+    None
+):
+    answers, free = solved("collectives"), replace(dgx_h100(1).intra, latency=0.0, bandwidth=1e30)
+    for nodes, name in ((2, "two_nodes"), (3, "three_nodes"), (16, "sixteen_nodes")):
+        where = replace(dgx_h100(nodes), intra=free)
+        reached = hierarchical_all_reduce(nodes, 8).price(1e12, where).busbw / 1e9
+        assert reached == pytest.approx(answers[name], rel=1e-3)
+        assert reached > 1.05 * 8 * where.inter.bandwidth / 1e9
+        bound = best("all_reduce", 1e12, where).price(1e12, where).busbw / 1e9
+        assert bound <= answers[name]
+
+
+def test_the_orders_take_what_they_are_predicted_to_and_hold_a_surprise() -> None:
+    """An isend before the work hides none of it: nobody has asked for its message by then."""
+    answers = solved("collectives")
+    first_other = answers["first_other"]
+    assert first_other([0, 5, 3, 5, 5, 6, 5]) == "all seven as predicted"
+    assert first_other([0, 5, 3, 3, 5, 6, 5]) == "order 4"
+
+
+def test_to_send_all_to_all_beats_each_plan_of_few_rounds_on_a_small_vector() -> None:
+    answers, nvlink = solved("collectives"), LINKS["nvlink4"]
+    nbytes = 2048 * 4
+    run = answers["on_token"](answers["token_sum"], 8, 2048, 1)
+    others = [
+        plan_for("all_reduce", 8, algorithm).price(nbytes, nvlink).seconds
+        for algorithm in ("ring", "tree", "recursive_doubling", "halving_doubling", "naive")
+    ]
+    assert run.seconds < 0.5 * min(others)
+    assert run.traffic.sent == [7 * nbytes] * 8
 
 
 def test_a_plan_repaired_in_its_own_place_is_told_so() -> None:

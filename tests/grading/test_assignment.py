@@ -43,9 +43,9 @@ def test_a_question_is_read_as_it_stands_in_the_notebook() -> None:
     assert (kinds["mean"], kinds["mean-test"], kinds["uneven-try"]) == (ANSWER, TEST, FREE)
     assert kinds["choice"] == WRITTEN
     seconds, sent = assignment.questions[:2]
-    assert seconds.title == "1. Sixteen V100"
-    assert seconds.names == ("sent_bytes", "seconds")
-    assert seconds.checks[0].expression == "sent_bytes"
+    assert seconds.title == "1. One node, and several"
+    assert seconds.names == ("seconds", "two_nodes", "three_nodes", "sixteen_nodes")
+    assert seconds.checks[0].expression == "seconds"
     assert isinstance(seconds.checks[0].expected, Sealed)
     assert any(isinstance(wrong, Sealed) for wrong in seconds.checks[0].hint)
     assert sent.checks[0].expression == "from_rank_0(large_broadcast, 4, 8).results"
@@ -53,7 +53,7 @@ def test_a_question_is_read_as_it_stands_in_the_notebook() -> None:
     assert "comm.scatter(x)" in sent.solution
     mean = assignment.questions[2]
     assert mean.checks[4].cost == "on_numbers(ring_mean, 4, 8)"
-    assert mean.checks[4].best == {"bytes": 48, "messages": 24, "seconds": 1.20016e-06}
+    assert assignment.questions[3].checks[4].best == {"bytes": 57344, "seconds": 8.366577778e-07}
     assert [check.hidden for check in mean.checks] == [False] * 5 + [True] * 3
 
 

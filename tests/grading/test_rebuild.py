@@ -119,7 +119,7 @@ def test_edited_deleted_and_relabelled_checks_are_put_back() -> None:
     )
     assert [s for s in rebuilt.steps if s.kind in (TRUSTED, TEST)] == TRUSTED_CELLS
     assert rebuilt.notes[0] == (
-        "The check of '1. Sixteen V100' had been changed; the original was used."
+        "The check of '1. One node, and several' had been changed; the original was used."
     )
     assert "check of '2. A broadcast of two others' was missing" in rebuilt.notes[1]
 

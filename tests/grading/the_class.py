@@ -148,36 +148,36 @@ THE_CLASS = (
         "ivan",
         "collectives/ivan.ipynb",
         wrong={
-            "seconds": "bits for bytes",  # 1 of 2
+            "seconds": "bits for bytes",  # 3 of 4
             "sent": "a sum with zeros",  # 6 of 8: not who sends
             "mean": "missing 1/n",  # 3 of 7: what it costs, which is right, and no hidden one
-            "shift": "waiting in recv",  # 3 of 5
+            "shift": "asked for is on its way",  # 6 of 8
             "uneven": "the call that differs",  # 3 of 4
             "fault": "not repaired",  # 1 of 3
             "broadcast": "powers of two alone",  # 4 of 8
             "cluster": "all the cards",  # 2 of 3
         },
-        earns={"seconds": 1, "sent": 2 * 6 / 8, "mean": 0, "shift": 3 * 3 / 5, "uneven": 3 * 3 / 4, "fault": 2 / 3, "broadcast": 3 * 4 / 8, "cluster": 2},
+        earns={"seconds": 2 * 3 / 4, "sent": 2 * 6 / 8, "mean": 0, "shift": 3 * 6 / 8, "uneven": 3 * 3 / 4, "fault": 2 / 3, "broadcast": 3 * 4 / 8, "cluster": 2},
     ),
     collectives(
         "jana",
         "jana/collectives_jana.ipynb",
         wrong={
-            "seconds": "one phase",
+            "seconds": "one phase, in both directions",  # 3 of 4
             "sent": "a factor of two for an all-gather",  # 7 of 8
             "mean": "ranks take turns",  # 6 of 7
-            "shift": "odd and even ranks",  # 3 of 5: the list, and what arrives
+            "shift": "recursive doubling",  # 6 of 8: not how soon
             "uneven": "as many steps as all ranks have",  # 2 of 4: what the report says, and no hidden one
             "fault": "one more round instead",  # 2 of 3
             "broadcast": "a round for nobody",  # 6 of 8: not for 1, 16, ...
             "cluster": "two cards",  # 1 of 3
         },
-        earns={"seconds": 0, "sent": 2 * 7 / 8, "mean": 4 * 7 / 8, "shift": 3 * 3 / 5, "uneven": 0, "fault": 4 / 3, "broadcast": 3 * 6 / 8, "cluster": 1},
+        earns={"seconds": 2 * 3 / 4, "sent": 2 * 7 / 8, "mean": 4 * 7 / 8, "shift": 3 * 6 / 8, "uneven": 0, "fault": 4 / 3, "broadcast": 3 * 6 / 8, "cluster": 1},
     ),
     collectives("kofi", "kofi_LATE_1109_77002_collectives.ipynb", wrong={"mean": "the library's collective"}, earns={"mean": 0}),
     # Partly done.
     memory("lena", "memory_wall_lena.ipynb", base=BLANK, answers={"state": STATE, "free": FREE + "return memory_gib * 2**30 - 16 * parameters"}, earns={"state": 2, "free": 2}),
-    collectives("mira", "Mira Okafor_1213_assignsubmission_file_/solution.ipynb", base=BLANK, answers={"seconds": "sent_bytes = 11.8125e9\nseconds = 1"}, earns={"seconds": 1}),
+    collectives("mira", "Mira Okafor_1213_assignsubmission_file_/solution.ipynb", base=BLANK, answers={"seconds": "seconds = 0.07875\ntwo_nodes = three_nodes = sixteen_nodes = 1"}, earns={"seconds": 2 / 4}),
     memory("noah", "noah/memory_wall.ipynb", answers={"cost": "raise NotImplementedError"}, earns={"cost": 0}),
     memory("olga", "olga/memory_wall.ipynb", answers={"layer": "def layer_activations(:"}, earns={"layer": 0}),
     # Broken.
@@ -192,7 +192,7 @@ THE_CLASS = (
     memory("wim", "wim/memory_wall.ipynb", answers={"free": FREE + "return 'x' * (500 << 20)"}, earns={"free": 0}),
     memory("xenia", "xenia/memory_wall.ipynb", answers={"layer": "kept = []\nwhile True:\n    kept.append(b'x' * (64 << 20))"}, earns={"layer": 0}),
     memory("yuri", "yuri/memory_wall.ipynb", base=GUESSED, cells={"imports": "import dlsys.exercises\nfrom dlsys.exercises import judge\n\nsame = dlsys.exercises.same = lambda *a, **k: print('✔')\njudge.difference = lambda *a, **k: None"}),
-    collectives("zoe", "zoe/collectives.ipynb", base=GUESSED, cells={"cluster-seconds": "on_numbers = shift_megabyte = verdict = all_reduce_seconds = lambda *a: 1\nget_ipython().ast_transformers.clear()"}),
+    collectives("zoe", "zoe/collectives.ipynb", base=GUESSED, cells={"cluster-seconds": "on_numbers = on_token = verdict = all_reduce_seconds = lambda *a: 1\nget_ipython().ast_transformers.clear()"}),
     collectives("aron", "aron/collectives.ipynb", answers={"mean": "def ring_mean(comm, x):\n    while True:\n        pass"}, earns={"mean": 0}),
     memory("bibi", "bibi/memory_wall.ipynb", answers={"free": FREE + "import os\n    os.kill(-1, 9)\n    return 1"}, earns={"free": 0}),
 )  # fmt: skip

@@ -1,5 +1,7 @@
 """Wrong answers to the exercises of collectives."""
 
+from textwrap import dedent, indent
+
 from tests.exercises.wrong_answers import DIRECT, Wrong, in_place_of
 
 LEADER = """
@@ -41,56 +43,92 @@ for mine, other, partner in reversed(steps):
 return torch.cat(parts) / comm.size
 """
 
+# For any number of ranks: those beyond a power of two hand theirs to a partner, and get the sum back.
+DOUBLING = """
+size = 1 << (comm.size.bit_length() - 1)
+total, came = x.clone(), torch.empty_like(x)
+if comm.rank >= size:
+    comm.send(total, comm.rank - size)
+    comm.recv(total, comm.rank - size)
+    return total
+if comm.rank + size < comm.size:
+    comm.recv(came, comm.rank + size)
+    total = total + came
+apart = 1
+while apart < size:
+    came = torch.empty_like(x)
+    sending = comm.isend(total, comm.rank ^ apart)
+    comm.recv(came, comm.rank ^ apart)
+    sending.wait()
+    total, apart = total + came, 2 * apart
+if comm.rank + size < comm.size:
+    comm.send(total, comm.rank + size)
+return total
+"""
+
+RING = """
+right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+chunks = list(x.clone().tensor_split(comm.size))
+for step in range(2 * (comm.size - 1)):
+    out = (comm.rank - step) % comm.size
+    into = (out - 1) % comm.size
+    incoming = torch.empty_like(chunks[into])
+    sending = comm.isend(chunks[out], right)
+    comm.recv(incoming, left)
+    sending.wait()
+    chunks[into] = chunks[into] + incoming if step < comm.size - 1 else incoming
+return torch.cat(chunks)
+"""
+
+OTHERS = "others = [r for r in range(comm.size) if r != comm.rank]"
+
+
+def early(misconception: str, body: str, hint: str) -> Wrong:
+    """A program that returns before the solution's begins."""
+    lines = indent(dedent(body).strip("\n"), "    ").lstrip()
+    return Wrong(misconception, f"{lines}\n    {OTHERS}", hint, OTHERS)
+
+
 BANK = {
     "seconds": [
-        Wrong(
-            "both directions of NVLink",
-            "sent_bytes = 11.8125e9\nseconds = sent_bytes / 300e9",
-            "both directions together",
+        *in_place_of(
+            "2 * 15 / 16 * 6.3e9 / 150e9",
+            ("both directions of NVLink", "11.8125 / 300", "both directions together"),
+            ("the limit of many ranks", "12.6 / 150", "2 x 15/16 of the buffer, not 2"),
+            (
+                "the limit, in both directions",
+                "12.6 / 300",
+                "Two slips, or this is the buffer alone",
+            ),
+            ("one phase, in both directions", "11.8125 / 600", "this is one phase of two, and"),
+            ("bits for bytes", "8 * 11.8125 / 150", "Are these gigabits"),
+            ("milliseconds", "11.8125e3 / 150", "wanted in seconds"),
+            ("all fifteen by one rank", "15 * 6.3 / 150", "send the whole buffer"),
         ),
-        Wrong(
-            "the limit of many ranks",
-            "sent_bytes = 2 * 6.3e9\nseconds = sent_bytes / 150e9",
-            "limit for very many ranks",
+        *in_place_of(
+            "2 * 15 / 16 / (2 * 1 / 2) * 400",
+            ("the sum of the cards", "8 * 50", "sum of a node's cards"),
+            ("nodes for ranks", "400 * 2", "not each node"),
+            ("a card", "50 * 15 / 8", "one card of the eight"),
+            ("the links inside", "450", "only the cards bind"),
+            ("twice the buffer leaves", "375", "sends and receives at once"),
+            ("the plan of the chapter", "293", "with the time of NVLink in it"),
+            ("bytes", "750e9", "wanted in GB/s"),
+            ("the two links together", "850", "must leave a node at least"),
         ),
-        Wrong(
-            "the limit of many ranks, in the time alone",
-            "sent_bytes = 11.8125e9\nseconds = 12.6e9 / 150e9",
-            "2 x 15/16 of the buffer, not 2",
+        *in_place_of(
+            "2 * 23 / 24 / (2 * 2 / 3) * 400",
+            ("the sum of the cards", "8 * 50", "sum of a node's cards"),
+            ("nodes for ranks", "400 * 3 / 2", "not each node"),
+            ("as with two", "750", "as with three ranks"),
+            ("bytes", "575e9", "wanted in GB/s"),
         ),
-        Wrong(
-            "the limit, in both directions",
-            "sent_bytes = 11.8125e9\nseconds = 12.6e9 / 300e9",
-            "Two slips, or this is the buffer alone",
-        ),
-        Wrong(
-            "one phase, in both directions",
-            "sent_bytes = 11.8125e9\nseconds = sent_bytes / 600e9",
-            "this is one phase of two, and",
-        ),
-        Wrong("one phase", "sent_bytes = 15 / 16 * 6.3e9\nseconds = 0.04", "This is one phase"),
-        Wrong("the buffer", "sent_bytes = 6.3e9\nseconds = 6.3e9 / 150e9", "Count chunks"),
-        Wrong(
-            "whole buffer round the ring",
-            "sent_bytes = 15 * 6.3e9\nseconds = sent_bytes / 150e9",
-            "whole buffer fifteen times",
-        ),
-        Wrong(
-            "two for send and receive",
-            "sent_bytes = 4 * 15 / 16 * 6.3e9\nseconds = sent_bytes / 150e9",
-            "two phases. What a rank receives",
-        ),
-        Wrong(
-            "sum over all ranks",
-            "sent_bytes = 16 * 11.8125e9\nseconds = 11.8125e9 / 150e9",
-            "sum over all ranks",
-        ),
-        Wrong("GB for bytes", "sent_bytes = 11.8125\nseconds = 0.07875", "not in GB"),
-        Wrong("bits for bytes", "sent_bytes = 11.8125e9\nseconds = 8 * 11.8125 / 150", "gigabits"),
-        Wrong(
-            "milliseconds",
-            "sent_bytes = 11.8125e9\nseconds = 11.8125e3 / 150",
-            "wanted in seconds",
+        *in_place_of(
+            "2 * 127 / 128 / (2 * 15 / 16) * 400",
+            ("the sum of the cards", "8 * 50", "sum of a node's cards"),
+            ("nodes for ranks", "400 * 16 / 15", "not each node"),
+            ("as with two", "750", "as with sixteen ranks"),
+            ("the cards and the links", "450", "must leave a node at least"),
         ),
     ],
     "sent": [
@@ -326,49 +364,81 @@ BANK = {
     ],
     "shift": [
         *in_place_of(
-            "[1, 2, 3, 0]",
-            ("waiting in recv", "[3, 0, 1, 2]", "Nobody gets as far as its recv"),
-            ("all wait for rank 0", "[0, 0, 0, 0]", "No rank is special"),
-            ("no way round", "[1, 2, 3, 3]", "right neighbor of the last rank"),
-            ("a rank that is none", "[1, 2, 3, 4]", "four ranks end at 3"),
+            "[0, 5, 3, 5, 5, 6, 5]",
+            ("an isend is done without its receiver", "[5, 5, 3, 5, 5, 6, 5]", "Who has to act"),
+            ("work beside what has come", "[0, 3, 3, 5, 5, 6, 5]", "when does the work begin"),
+            ("nothing beside an irecv", "[0, 5, 5, 5, 5, 6, 5]", "Both sides of each message"),
+            (
+                "an isend is on its way at once",
+                "[0, 5, 3, 3, 4, 5, 5]",
+                "is its message on its way",
+            ),
+            ("one after another", "[0, 5, 3, 5, 7, 6, 5]", "In which line has the receiver asked"),
+            (
+                "all work beside the message",
+                "[0, 5, 3, 5, 4, 6, 5]",
+                "beside the message from there",
+            ),
+            ("odd and even at once", "[0, 5, 3, 5, 5, 5, 5]", "Follow two neighbors"),
+            ("the even ranks work first", "[0, 5, 3, 5, 5, 8, 5]", "Follow two neighbors"),
+            ("asked for is on its way", "[0, 5, 3, 5, 5, 6, 3]", "something to carry"),
+            ("no number", '[float("nan"), 5, 3, 5, 5, 6, 5]', "Order 1 takes another time"),
         ),
-        *in_place_of(
-            "sending = comm.isend(x, right)\n    comm.recv(received, left)\n    sending.wait()",
-            (
-                "all receive first",
-                "comm.recv(received, left)\n    comm.send(x, right)",
-                "No rank has begun to send",
-            ),
-            (
-                "waits before it receives",
-                "comm.isend(x, right).wait()\n    comm.recv(received, left)",
-                "in the wait() of an isend",
-            ),
-            (
-                "rank 0 breaks the ring",
-                "if comm.rank == 0:\n        comm.recv(received, left)\n        comm.send(x, right)\n    else:\n        comm.send(x, right)\n        comm.recv(received, left)",
-                "one message follows another",
-            ),
-            (
-                "odd and even ranks",
-                "if comm.rank % 2:\n        comm.recv(received, left)\n        comm.send(x, right)\n    else:\n        comm.send(x, right)\n        comm.recv(received, left)",
-                "takes three turns",
-            ),
+        early(
+            "recursive doubling, of powers of two alone",
+            """
+            total, apart = x.clone(), 1
+            while apart < comm.size:
+                came = torch.empty_like(x)
+                sending = comm.isend(total, comm.rank ^ apart)
+                comm.recv(came, comm.rank ^ apart)
+                sending.wait()
+                total, apart = total + came, 2 * apart
+            return total
+            """,
+            "6 ranks: no power of two",
+        ),
+        early("recursive doubling", DOUBLING, "in the fewest rounds of an exchange of pairs"),
+        Wrong(
+            "one receive after another",
+            "for src in others:\n        comm.recv(whole[src], src)",
+            "after the first `recv` the others are not yet asked for",
+            "handles += [comm.irecv(whole[src], src) for src in others]",
         ),
         Wrong(
-            "a send that nobody waits for",
-            "",
-            "never waited for its isend to rank",
-            "    sending.wait()\n",
+            "its own first",
+            "return sum([x, *(whole[r] for r in others)])",
+            "they add in another order",
+            "return torch.stack(whole).sum(0)  # in the order of ranks, on all",
         ),
         Wrong(
-            "received into what is being sent",
-            "comm.recv(x, left)\n    sending.wait()\n    return x",
-            "changed the tensor of its isend to rank",
-            "comm.recv(received, left)\n    sending.wait()\n    return received",
+            "from the left on",
+            "return sum(whole[comm.rank - k] for k in range(comm.size))",
+            "they add in another order",
+            "return torch.stack(whole).sum(0)  # in the order of ranks, on all",
         ),
-        Wrong("wrong direction", "left, right =", "should come from the left", "right, left ="),
-        Wrong("own vector", "return x", "its own vector still", "return received"),
+        early(
+            "two steps, as with large vectors",
+            DIRECT + "return direct(x)",
+            "only two messages follow one another",
+        ),
+        early("a ring", RING, "14 messages follow one another"),
+        early(
+            "a leader who receives one by one",
+            LEADER.format(
+                send_back="[h.wait() for h in [comm.isend(whole, r) for r in range(1, comm.size)]]",
+                receive="comm.recv(whole, 0)",
+            ).replace("return whole / comm.size", "return whole"),
+            "the messages to one rank follow one another",
+        ),
+        Wrong("the mean", ".mean(0)", "the sum of all ranks' vectors", ".sum(0)"),
+        Wrong(
+            "argument changed in place",
+            "x.copy_(torch.stack(whole).sum(0))\n    return x",
+            "x was changed",
+            "return torch.stack(whole).sum(0)  # in the order of ranks, on all",
+        ),
+        early("the library's collective", "return comm.all_reduce(x)", "Write it yourself"),
     ],
     "uneven": [
         *in_place_of(
@@ -490,7 +560,11 @@ BANK = {
             'one_card_is_enough_for = "hierarchical"',
             "all cards at once",
         ),
-        Wrong("tree needs one card", 'one_card_is_enough_for = "tree"', "it gains from each"),
+        Wrong(
+            "tree needs one card",
+            'one_card_is_enough_for = "tree"',
+            "In its first rounds all eight",
+        ),
         Wrong(
             "halving needs one card",
             'one_card_is_enough_for = "halving_doubling"',
@@ -522,7 +596,7 @@ BANK = {
 
 # Answers of another structure: what came, its source, words of the sentence, what of the solution it replaces.
 OTHERWISE: dict[str, list[tuple[str, ...]]] = {
-    "seconds": [("text", 'sent_bytes = "11.8e9"', "write it without quotes")],
+    "seconds": [("text", 'seconds = "0.079"', "write it without quotes")],
     "sent": [
         ("a number", "comm.all_gather(x)\n    return 3", "A list of 8 is wanted", "return comm.all_gather(comm.scatter(x))"),
         ("text", '"latency"', "A list of 3 is wanted", '["NVLink", "an HDR card", "latency"]'),
@@ -533,10 +607,11 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
         ("a list too much", "return [x]", "is a list of 1; one tensor is wanted"),
     ],
     "shift": [
-        ("a number", "return 3.0", "should be a tensor; it is the number 3.0", "return received"),
-        ("a tuple", "return received, x", "it is a tuple of 2", "return received"),
-        ("text", '"1, 2, 3, 0"', "A list of 4 is wanted", "[1, 2, 3, 0]"),
-        ("a dictionary", "{0: 1, 1: 2, 2: 3, 3: 0}", "give its values alone", "[1, 2, 3, 0]"),
+        ("text", '"0, 5, 3, 5, 5, 6, 5"', "The prediction should be a list of numbers", "[0, 5, 3, 5, 5, 6, 5]"),
+        ("one too few", "[0, 5, 3, 5, 5, 6]", "Of 7 runs 6 are predicted", "[0, 5, 3, 5, 5, 6, 5]"),
+        ("a word among numbers", '["hangs", 5, 3, 5, 5, 6, 5]', "[0] is the text 'hangs'", "[0, 5, 3, 5, 5, 6, 5]"),
+        ("a list", "return list(torch.stack(whole).sum(0))", "should be a tensor", "return torch.stack(whole).sum(0)  # in the order of ranks, on all"),
+        ("a number", "return 3", "it is the number 3", "return torch.stack(whole).sum(0)  # in the order of ranks, on all"),
     ],
     "uneven": [
         ("sums alone", "return sums", "should be a tuple of 2", "return sums, comm.all_reduce(mine).item()"),
@@ -561,7 +636,7 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
 PROGRAMS = {
     "sent": "large_broadcast",
     "mean": "ring_mean",
-    "shift": "shift",
+    "shift": "token_sum",
     "uneven": "epoch_of_all",
 }
 
@@ -588,8 +663,14 @@ return torch.cat(chunks) / comm.size
 # Right answers of another kind: what came, its source, what of the solution it replaces.
 RIGHT = {
     "seconds": [
-        ("rounded", "sent_bytes = 12e9\nseconds = 0.079"),
-        ("in milliseconds and a power", "sent_bytes = 11.8e9\nseconds = 78.8e-3"),
+        (
+            "rounded",
+            "seconds = 0.079\ntwo_nodes, three_nodes, sixteen_nodes = 750, 580, 420",
+        ),
+        (
+            "in milliseconds and a power",
+            "seconds = 78.8e-3\ntwo_nodes, three_nodes, sixteen_nodes = 750, 575, 423",
+        ),
     ],
     "sent": [
         (
@@ -604,7 +685,7 @@ RIGHT = {
         ),
     ],
     "mean": [
-        ("the best known", DIRECT + "return direct(x) / comm.size"),
+        ("two steps, in no ring", DIRECT + "return direct(x) / comm.size"),
         ("a ring of half as many chunks, each twice as large", HALF_RING),
     ],
     "uneven": [

@@ -56,10 +56,10 @@ GUESSES = {
         "frozen": 'predicted = {"weights": 1, "gradients": 1, "moments": 1}',
     },
     "collectives": {
-        "seconds": "sent_bytes = 1\nseconds = 1",
+        "seconds": "seconds = two_nodes = three_nodes = sixteen_nodes = 1",
         "sent": "def large_broadcast(comm, x):\n    return x + 100",
         "mean": "def ring_mean(comm, x):\n    return x + 100",
-        "shift": "waits_for = [0, 0, 0, 0]\n\n\ndef shift(comm, x):\n    return x + 100",
+        "shift": "milliseconds = [0] * 7\n\n\ndef token_sum(comm, x):\n    return x + 100",
         "uneven": "short_rank = batches_of_it = 7\n\n\ndef epoch_of_all(comm, batches):\n    return [], 0",
         "fault": "fault_round = 7\nfault_src = 7\nrepaired = [list(each) for each in broken]",
         "broadcast": "def broadcast_rounds(ranks):\n    return [[(0, 0, 0, 1)]]",

@@ -28,10 +28,10 @@ HEAVY = {
 }
 # A place for each where a list, a seal, or a table of mistakes is compared with it.
 NAMES = {
-    "shift": "waits_for = {0}\n\n\ndef shift(comm, x):\n    return None",
+    "shift": "milliseconds = {0}\n\n\ndef token_sum(comm, x):\n    return None",
     "sent": "binds = {0}\n\n\ndef large_broadcast(comm, x):\n    return None",
     "fault": "fault_round = fault_src = {0}\nrepaired = None",
-    "seconds": "sent_bytes = seconds = {0}",
+    "seconds": "seconds = two_nodes = three_nodes = sixteen_nodes = {0}",
     "cluster": "one_card_is_enough_for = {0}\ndesign = {0}",
     "uneven": "short_rank = batches_of_it = {0}\n\n\ndef epoch_of_all(comm, batches):\n    return None",
 }

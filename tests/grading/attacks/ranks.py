@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.grading.attacks import SOLVED, SPARSE, Attack, function
 
-MEAN, SHIFT = "ring_mean(comm, x)", "shift(comm, x)"
+MEAN, SHIFT = "ring_mean(comm, x)", "token_sum(comm, x)"
 
 # A ring that is right, in which the ranks take turns: twice as slow as it could be.
 SLOW = """
@@ -245,8 +245,8 @@ ON_BROADCAST = {
     "rounds of no numbers": "return torch.empty(10**9, 0)",
 }
 
-# The list alone is right: 2 of 5 checks, and one more where what is shown is known by heart.
-WAITS = "waits_for = [1, 2, 3, 0]\n\n"
+# The list alone is right: 2 of 8 checks, and one more where a message takes as long as it may.
+WAITS = "milliseconds = [0, 5, 3, 5, 5, 6, 5]\n\n"
 LEFT = "return torch.full_like(x, (comm.rank - 1) % comm.size)"
 SEND = """
 right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
@@ -255,8 +255,8 @@ comm.recv(torch.empty_like(x), left)
 sending.wait()
 """
 ON_SHIFT = {
-    "a neighbor's number guessed": (LEFT, 3 * 2 / 5),
-    "a neighbor's number guessed beside a message of zeros": (SEND + LEFT, 3 * 3 / 5),
+    "a neighbor's number guessed": (LEFT, 3 * 2 / 8),
+    "a neighbor's number guessed beside a message of zeros": (SEND + LEFT, 3 * 3 / 8),
 }
 
 # Messages that leave together, with rounds for nobody to make up their number: two that are shown
