@@ -1,6 +1,6 @@
 """The exercises on memory wall: their figures are those of the package, and what holds for all."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -36,7 +36,7 @@ def test_the_figures_of_the_model_answer_on_halving_the_batch_are_right() -> Non
 class Keeps(torch.autograd.Function):
     """Keeps one tensor for its backward pass, and notes how many of these are alive."""
 
-    made: list[StorageWeakRef] = []
+    made: ClassVar[list[StorageWeakRef]] = []
     most = 0
 
     @staticmethod

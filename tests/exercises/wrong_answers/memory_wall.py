@@ -12,31 +12,63 @@ FROZEN_LAYERS = '"layer 0": 0, "layer 1": 1 + 4, "layer 2": 10, "layer 3": 10'
 
 BANK = {
     "state": [
-        Wrong("the proposal's sum", "state_bytes = 340e9\ndevices = 5", "the proposal's own sum"),
         Wrong(
             "forgotten master weights",
-            "state_bytes = 34e9 * 12\ndevices = 6",
-            "gradients are counted, and something is missing still",
+            "state_bytes = 13e9 * 12\ndevices = 2",
+            "the master weights are forgotten",
         ),
         Wrong(
-            "forgotten gradients",
-            "state_bytes = 34e9 * 14\ndevices = 6",
-            "What does the backward pass produce?",
+            "no gradients either",
+            "state_bytes = 13e9 * (2 + 8)\ndevices = 2",
+            "the proposal's own sum",
         ),
-        Wrong("weights alone", "state_bytes = 68e9\ndevices = 1", "not to train it"),
-        Wrong("moments alone", "state_bytes = 272e9\ndevices = 4", "Adam's two moments alone"),
-        Wrong("GB for bytes", "state_bytes = 544\ndevices = 7", "not in GB"),
-        Wrong("GiB for bytes", "state_bytes = 544e9 / 2**30\ndevices = 7", "not in GiB"),
         Wrong(
-            "FP32 gradients", "state_bytes = 34e9 * 18\ndevices = 8", "gradients are counted in 32"
+            "no gradients", "state_bytes = 13e9 * 14\ndevices = 3", "What does the backward pass"
         ),
-        Wrong("both gradients", "state_bytes = 34e9 * 20\ndevices = 9", "counted twice"),
+        Wrong("weights alone", "state_bytes = 26e9\ndevices = 1", "not to train it"),
+        Wrong("moments alone", "state_bytes = 104e9\ndevices = 2", "Adam's two moments alone"),
+        Wrong("GB for bytes", "state_bytes = 208\ndevices = 3", "not in GB"),
+        Wrong("GiB for bytes", "state_bytes = 208e9 / 2**30\ndevices = 3", "not in GiB"),
         Wrong(
-            "what is missing", "state_bytes = 34e9 * 6\ndevices = 3", "which copies have no line"
+            "FP32 gradients", "state_bytes = 13e9 * 18\ndevices = 3", "gradients are counted in 32"
         ),
-        Wrong("rounded down", "state_bytes = 544e9\ndevices = 544 // 80", "round up"),
-        Wrong("part of a device", "state_bytes = 544e9\ndevices = 544 / 80", "come whole"),
-        Wrong("room for comfort", "state_bytes = 544e9\ndevices = 8", "question is for the least"),
+        Wrong("both gradients", "state_bytes = 13e9 * 20\ndevices = 4", "counted twice"),
+        Wrong(
+            "moments in 16 bits",
+            "state_bytes = 13e9 * 12.5\ndevices = 3",
+            "which copies have no line",
+        ),
+        Wrong("rounded down", "state_bytes = 208e9\ndevices = 208 // 80", "round up"),
+        Wrong("part of a device", "state_bytes = 208e9\ndevices = 208 / 80", "come whole"),
+        Wrong("room for comfort", "state_bytes = 208e9\ndevices = 4", "question is for the least"),
+    ],
+    "free": [
+        Wrong("GB for GiB", "return memory_gib * 10**9 - 16 * parameters", "taken for 24 GB"),
+        Wrong(
+            "forgotten master weights",
+            "return memory_gib * 2**30 - 12 * parameters",
+            "16 bytes per parameter, not 12",
+        ),
+        Wrong("weights alone", "return memory_gib * 2**30 - 2 * parameters", "Only the weights"),
+        Wrong("GB for bytes", "return (memory_gib * 2**30 - 16 * parameters) / 1e9", "is in GB"),
+        Wrong("rounded GB for bytes", "return 0.85", "in GB, and rounded"),
+        Wrong("GiB for bytes", "return memory_gib - 16 * parameters / 2**30", "is in GiB"),
+        Wrong("both slips", "return memory_gib * 10**9 - 12 * parameters", "Two slips: 24 GiB are"),
+        Wrong(
+            "the name of the model for its size",
+            "return memory_gib * 2**30 - 16 * 1_500_000_000",
+            "1.5 billion is a name",
+        ),
+        Wrong(
+            "no lack below zero",
+            "return max(0, memory_gib * 2**30 - 16 * parameters)",
+            "wanted as a negative number",
+        ),
+        Wrong(
+            "printed and not returned",
+            "print(memory_gib * 2**30 - 16 * parameters)",
+            "without `return`",
+        ),
     ],
     "peaks": [
         Wrong(
@@ -177,38 +209,6 @@ BANK = {
             "return norms + attention + network + scores",
             "In 16 bits each takes two bytes",
             "return 2 * (norms + attention + network + scores)",
-        ),
-    ],
-    "longest": [
-        Wrong("stored probabilities", "", "pass flash=True", find=", flash=True"),
-        Wrong("dropout masks", "", "pass dropout=False", find=", dropout=False"),
-        Wrong("neither said", "", "and dropout masks as well", find=", flash=True, dropout=False"),
-        Wrong(
-            "one layer",
-            "dropout=False).per_layer",
-            "All layers keep",
-            find="dropout=False)",
-        ),
-        Wrong("GiB for GB", "<= free_bytes / 1e9 * 2**30:", "not 40 GiB", find="<= free_bytes:"),
-        Wrong("one step too far", "return tokens + 128", "One step too far", find="return tokens"),
-        Wrong(
-            "any length",
-            "tokens = 0\nwhile activations(replace(spec, sequence=tokens + 1), batch=1, flash=True, "
-            "dropout=False) <= free_bytes:\n    tokens += 1\nreturn tokens",
-            "a multiple of 128 is wanted",
-        ),
-        Wrong(
-            "a search with an end",
-            "while tokens < 8192 and kept",
-            "let the memory end the search",
-            find="while kept",
-        ),
-        Wrong("at least 128", "tokens = 128", "the answer is 0", find="tokens = 0"),
-        Wrong(
-            "full recomputation",
-            'flash=True, recompute="full"',
-            "only attention is to be changed",
-            find="flash=True",
         ),
     ],
     "fit": [
@@ -355,10 +355,14 @@ BANK = {
 # Answers of another structure: what came, its source, words of the sentence, what of the solution it replaces.
 OTHERWISE: dict[str, list[tuple[str, ...]]] = {
     "state": [
-        ("a number in a list", "state_bytes = [544e9]", "inside brackets: take them off"),
-        ("text", 'state_bytes = "544e9"', "write it without quotes"),
-        ("several", "state_bytes = (68e9, 68e9, 408e9)", "a list of 3 came: which of them"),
-        ("a function", "state_bytes = lambda: 544e9", "is of type function"),
+        ("a number in a list", "state_bytes = [208e9]", "inside brackets: take them off"),
+        ("text", 'state_bytes = "208e9"', "write it without quotes"),
+        ("several", "state_bytes = (26e9, 26e9, 156e9)", "a list of 3 came: which of them"),
+        ("a function", "state_bytes = lambda: 208e9", "is of type function"),
+    ],
+    "free": [
+        ("text", "return '848024576'", "write it without quotes"),
+        ("a pair", "return 24 * 2**30, 848024576", "a list of 2 came"),
     ],
     "peaks": [
         ("a list", "predicted_peaks = [3.8e6, 5.6e6]", "The prediction should be a dictionary"),
@@ -390,7 +394,7 @@ PROGRAMS = {}
 
 # Right answers of another kind: what came, its source, what of the solution it replaces.
 RIGHT = {
-    "state": [("rounded", "state_bytes = 5.4e11\ndevices = 7")],
+    "state": [("rounded", "state_bytes = 2.1e11\ndevices = 3")],
     "peaks": [
         (
             "rounded",
