@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dlsys.exercises.judge import show, unanswered
+from dlsys.exercises.judge import close, show, unanswered
 from dlsys.exercises.wrong import OtherStructure
 
 _ONE = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
@@ -78,6 +78,19 @@ def proved(check: Callable[[], object]) -> str:
     except ValueError as error:
         return str(error)
     return "proved"
+
+
+def beside(predicted: Any, measured: Mapping[str, float], rtol: float = 0.0) -> str:
+    """ "as measured", or the first name in `measured` that another number was predicted for.
+
+    It is said whether that number is too much or too little: "gradients: too much". Raises
+    OtherStructure where it is no dictionary with a number for each name.
+    """
+    found = formed(predicted, dict.fromkeys(measured, float), "The prediction")
+    for name, right in measured.items():
+        if not close(found[name], float(right), rtol, 0.0):
+            return f"{name}: too {'much' if found[name] > right else 'little'}"
+    return "as measured"
 
 
 def described(form: Any, many: bool = False) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from dlsys.annotated import checked
-from dlsys.checks import count, some
+from dlsys.checks import count, divisor, some
 from dlsys.memory_wall.draw import STYLE
 from dlsys.memory_wall.run import MixedPrecision, measure_state
 from dlsys.palette import GROUND, INK
@@ -44,25 +44,34 @@ class Moment:
 
 @checked
 def measure_steps(
-    model: nn.Module, optimizer: MixedPrecision, tokens: Tensor, steps: int = 2
+    model: nn.Module,
+    optimizer: MixedPrecision,
+    tokens: Tensor,
+    steps: int = 2,
+    micro_batches: int = 1,
 ) -> tuple[Moment, ...]:
     """Train `steps` steps on `tokens` (b, s), and count the four buckets after each event.
+
+    The batch passes in `micro_batches` equal parts, whose gradients are added up before an update.
 
     Events: autograd saves a storage or frees one, a gradient is complete, the optimizer has made
     its update, gradients are set to None. Parameters, buffers and whole numbers are not counted as
     activations, nor are tensors that an operation needs only while it runs. The tokens are their
-    own targets. Returns a Moment for each event; raises ValueError for tokens that are none.
+    own targets. Returns a Moment for each event; raises ValueError for tokens that are none, or for
+    a batch that cannot be divided so.
     """
     token_ids("tokens", tokens)
+    parts = tokens.chunk(divisor("micro_batches", micro_batches, {"sequences": len(tokens)}))
     ledger = _Ledger(model, optimizer)
     watched = [p.register_post_accumulate_grad_hook(lambda _: ledger.write()) for p in _free(model)]
     try:
         for step in range(count("steps", steps)):
-            ledger.enter(step, "forward")
-            with saved_tensors_hooks(ledger.pack, ledger.unpack):
-                loss = model(tokens, tokens)
-            ledger.enter(step, "backward")
-            loss.backward()
+            for part in parts:
+                ledger.enter(step, "forward")
+                with saved_tensors_hooks(ledger.pack, ledger.unpack):
+                    loss = model(part, part)
+                ledger.enter(step, "backward")
+                loss.backward()
             ledger.enter(step, "update")
             optimizer.step()
             ledger.write()

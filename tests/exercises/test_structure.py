@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dlsys.exercises import OtherStructure, WrongAnswer, same, seal, sealed
-from dlsys.exercises.forms import by_rank, chosen, described, fits, formed, proved
+from dlsys.exercises.forms import beside, by_rank, chosen, described, fits, formed, proved
 from dlsys.exercises.structure import built_otherwise, rearranged
 from dlsys.exercises.tensors import (
     beside_a_sum,
@@ -189,6 +189,31 @@ def test_a_design_takes_its_choices_and_no_others() -> None:
     ):
         with pytest.raises(OtherStructure, match=re.escape(words)):
             chosen(design | wrong, choices)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "said"),
+    [
+        ({"a": 100, "b": 2.0}, "as measured"),
+        ({"b": 2, "a": 100.9}, "as measured"),
+        ({"a": 102, "b": 9}, "a: too much"),
+        ({"a": 10**400, "b": 2}, "a: too much"),
+        ({"a": 100, "b": 1.9}, "b: too little"),
+        ({"a": float("nan"), "b": 2}, "a: too little"),
+    ],
+)
+def test_a_prediction_is_beside_what_was_measured_or_its_first_other_number_is_named(
+    predicted: dict[str, float], said: str
+) -> None:
+    assert beside(predicted, {"a": 100, "b": 2}, rtol=0.01) == said
+
+
+@pytest.mark.parametrize("predicted", [{"a": 1}, {"a": "1", "b": 2}, [1, 2], {"a": ..., "b": 2}])
+def test_a_prediction_without_a_number_for_each_name_is_of_another_structure(
+    predicted: object,
+) -> None:
+    with pytest.raises(OtherStructure, match="The prediction"):
+        beside(predicted, {"a": 1, "b": 2})
 
 
 def test_a_check_is_proved_or_says_why_not() -> None:

@@ -119,30 +119,30 @@ THE_CLASS = (
         "goran/memory_wall/memory_wall.ipynb",
         wrong={
             "state": "GB for bytes",  # 1 of 2
-            "forgotten": "gradients in 32 bits",  # 1 of 2
             "free": "forgotten master weights",  # 0 of 5
+            "peaks": "every peak is where the passes meet",  # 0 of 1
+            "alive": "every list grows",  # 0 of 1
             "layer": "scores of one sequence",  # 2 of 4: those of one sequence
-            "longest": "at least 128",  # 3 of 4
             "fit": "divide everything",  # 1 of 2: it fits
             "cost": "the peak refused",  # 4 of 6: what it takes, and the shown refusal
             "frozen": "one moment",  # 0 of 1
         },
-        earns={"state": 1, "forgotten": 1, "free": 0, "layer": 1, "longest": 1.5, "fit": 1, "cost": 2 * 4 / 6, "frozen": 0},
+        earns={"state": 1, "free": 0, "peaks": 0, "alive": 0, "layer": 1, "fit": 1, "cost": 2 * 4 / 6, "frozen": 0},
     ),
     memory(
         "hana",
         "hana_memory_wall.ipynb",
         wrong={
             "state": "forgotten master weights",
-            "forgotten": "master weights alone",
             "free": "GB for GiB",
+            "peaks": "every bucket at once",
+            "alive": "a sum grows",
             "layer": "keys as wide as queries",
-            "longest": "one layer",  # 1 of 4, where nothing fits, and that is a shown one
             "fit": "nothing divided",
             "cost": "price of one device",  # 4 of 6: the refusals, and the one with one device
-            "frozen": "frozen twice",
+            "frozen": "frozen weights are gone",
         },
-        earns={"state": 0, "forgotten": 0, "free": 0, "layer": 0, "longest": 0, "fit": 0, "cost": 2 * 4 / 6, "frozen": 0},
+        earns={"state": 0, "free": 0, "peaks": 0, "alive": 0, "layer": 0, "fit": 0, "cost": 2 * 4 / 6, "frozen": 0},
     ),
     collectives(
         "ivan",
@@ -188,7 +188,7 @@ THE_CLASS = (
     memory("tara", "tara/memory_wall.ipynb", like="closed lists a hundred thousand deep", earns=REFUSED),
     # Hostile.
     memory("udo", "udo/memory_wall.ipynb", answers={"free": "while True:\n    pass"}, earns={"free": 0}),
-    memory("vera", "vera/memory_wall.ipynb", answers={"longest": "import os\nos._exit(0)"}, earns={"longest": 0}),
+    memory("vera", "vera/memory_wall.ipynb", answers={"layer": "import os\nos._exit(0)"}, earns={"layer": 0}),
     memory("wim", "wim/memory_wall.ipynb", answers={"free": FREE + "return 'x' * (500 << 20)"}, earns={"free": 0}),
     memory("xenia", "xenia/memory_wall.ipynb", answers={"layer": "kept = []\nwhile True:\n    kept.append(b'x' * (64 << 20))"}, earns={"layer": 0}),
     memory("yuri", "yuri/memory_wall.ipynb", base=GUESSED, cells={"imports": "import dlsys.exercises\nfrom dlsys.exercises import judge\n\nsame = dlsys.exercises.same = lambda *a, **k: print('✔')\njudge.difference = lambda *a, **k: None"}),

@@ -1060,6 +1060,40 @@ def test_counting_over_time_trains_as_without_it():
         assert torch.equal(counted, expected)
 
 
+@pytest.mark.parametrize(("sequences", "micro_batches"), [(16, 1), (4, 1), (4, 2), (2, 1), (3, 3)])
+def test_a_step_peaks_between_its_passes_or_with_all_gradients_and_averages(
+    sequences, micro_batches
+):
+    tokens = torch.zeros(sequences, 16, dtype=torch.int64)
+    model = GPT(SMALL, flash=True, dtype=torch.bfloat16)
+    optimizer = MixedPrecision(model, torch.optim.AdamW)
+    kept = measure_activations(model, *[tokens[: sequences // micro_batches]] * 2).everything
+    moments = measure_steps(model, optimizer, tokens, 2, micro_batches)
+    state = model_state(SMALL.parameters(), "mixed-adamw")
+    before = state.gradients if micro_batches > 1 else 0
+    for step, moments_held in ((0, 0), (1, state.moments)):
+        passes = state.weights + state.master + moments_held + before + kept
+        peak = max(m.total for m in moments if m.step == step)
+        assert peak == max(passes, state.total)
+
+
+def test_micro_batches_add_up_what_each_of_them_gives():
+    tokens = torch.randint(SMALL.vocab, (4, 16), generator=torch.Generator())
+    model, plain = (GPT(SMALL, dtype=torch.bfloat16) for _ in range(2))
+    measure_steps(model, MixedPrecision(model, torch.optim.AdamW), tokens, 1, 2)
+    for part in (tokens[:2], tokens[2:]):
+        plain(part, part).backward()
+    MixedPrecision(plain, torch.optim.AdamW).step()
+    for counted, expected in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(counted, expected)
+
+
+def test_a_batch_that_does_not_divide_into_micro_batches_is_refused():
+    tokens, model = torch.zeros(4, 8, dtype=torch.int64), GPT(SMALL)
+    with pytest.raises(ValueError, match="4 sequences do not divide by a micro_batches of 3"):
+        measure_steps(model, MixedPrecision(model, torch.optim.AdamW), tokens, 1, 3)
+
+
 def test_the_picture_of_steps_is_as_high_as_what_was_counted():
     *_, moments = trained(steps=1)
     (axes,) = draw_steps(moments).axes

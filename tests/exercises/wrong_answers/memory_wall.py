@@ -2,6 +2,14 @@
 
 from tests.exercises.wrong_answers import Wrong, in_place_of
 
+PEAKS = (
+    "P, k = 220_544, 154_176\n"
+    'predicted_peaks = {{"A": 6 * P + 16 * k, "B": 14 * P + 16 * k, "C": {}, "D": {}, "E": {}, '
+    '"F": {}}}'
+)
+ALIVE = 'predicted_alive = {{"A": {}, "B": {}, "C": {}, "D": {}, "E": {}, "F": {}, "G": {}}}'
+FROZEN_LAYERS = '"layer 0": 0, "layer 1": 1 + 4, "layer 2": 10, "layer 3": 10'
+
 BANK = {
     "state": [
         Wrong(
@@ -12,7 +20,10 @@ BANK = {
         Wrong(
             "no gradients either",
             "state_bytes = 13e9 * (2 + 8)\ndevices = 2",
-            "neither gradients nor master weights",
+            "the proposal's own sum",
+        ),
+        Wrong(
+            "no gradients", "state_bytes = 13e9 * 14\ndevices = 3", "What does the backward pass"
         ),
         Wrong("weights alone", "state_bytes = 26e9\ndevices = 1", "not to train it"),
         Wrong("moments alone", "state_bytes = 104e9\ndevices = 2", "Adam's two moments alone"),
@@ -22,45 +33,14 @@ BANK = {
             "FP32 gradients", "state_bytes = 13e9 * 18\ndevices = 3", "gradients are counted in 32"
         ),
         Wrong("both gradients", "state_bytes = 13e9 * 20\ndevices = 4", "counted twice"),
-        Wrong("moments in 16 bits", "state_bytes = 13e9 * 12.5\ndevices = 3", "16-bit weights and"),
+        Wrong(
+            "moments in 16 bits",
+            "state_bytes = 13e9 * 12.5\ndevices = 3",
+            "which copies have no line",
+        ),
         Wrong("rounded down", "state_bytes = 208e9\ndevices = 208 // 80", "round up"),
         Wrong("part of a device", "state_bytes = 208e9\ndevices = 208 / 80", "come whole"),
         Wrong("room for comfort", "state_bytes = 208e9\ndevices = 4", "question is for the least"),
-    ],
-    "forgotten": [
-        Wrong("gradients alone", 'missing = {"gradients": 40e9}', "something more"),
-        Wrong("master weights alone", 'missing = {"master weights": 80e9}', "something more"),
-        Wrong(
-            "gradients in 32 bits",
-            'missing = {"gradients": 80e9, "master weights": 80e9}',
-            "the gradients are in 16 bits",
-        ),
-        Wrong(
-            "master weights in 16 bits",
-            'missing = {"gradients": 40e9, "master weights": 40e9}',
-            "they are kept in 32",
-        ),
-        Wrong(
-            "activations are model state",
-            'missing = {"activations": 40e9, "gradients": 40e9}',
-            "'activations' is none of the five names",
-        ),
-        Wrong(
-            "names of its own",
-            'missing = {"gradient": 40e9, "master": 80e9}',
-            "Use them exactly as they are written",
-        ),
-        Wrong(
-            "a name with a line",
-            'missing = {"weights": 40e9, "gradients": 40e9, "master weights": 80e9}',
-            "which of the five names have no line",
-        ),
-        Wrong(
-            "swapped bytes",
-            'missing = {"gradients": 80e9, "master weights": 40e9}',
-            "One of the two is in 16 bits",
-        ),
-        Wrong("GB for bytes", 'missing = {"gradients": 40, "master weights": 80}', "not GB"),
     ],
     "free": [
         Wrong("GB for GiB", "return memory_gib * 10**9 - 16 * parameters", "taken for 24 GB"),
@@ -89,6 +69,80 @@ BANK = {
             "print(memory_gib * 2**30 - 16 * parameters)",
             "without `return`",
         ),
+    ],
+    "peaks": [
+        Wrong(
+            "every peak is where the passes meet",
+            PEAKS.format("6 * P + 4 * k", "14 * P + 4 * k", "14 * P + 2 * k", "14 * P + 2 * k"),
+            "With 4 the activations are much less",
+        ),
+        Wrong(
+            "the averages do not count in the first step",
+            PEAKS.format("8 * P + 4 * k", "14 * P + 4 * k", "16 * P + 2 * k", "16 * P"),
+            "when no activations are left",
+        ),
+        Wrong(
+            "every bucket at once",
+            "P, k = 220_544, 154_176\npredicted_peaks = {r: 16 * P + n * k "
+            "for r, n in zip('ABCDEF', (16, 16, 4, 4, 2, 2))}",
+            "Which buckets are still empty",
+        ),
+        *in_place_of(
+            '"A": 6 * P',
+            ("averages from the start", '"A": 14 * P', "in the very first step"),
+            ("gradients with all activations", '"A": 8 * P', "When are activations at their most"),
+            ("no master weights", '"A": 2 * P', "which copies of them exist"),
+        ),
+        *in_place_of(
+            '"B": 14 * P',
+            ("gradients in the forward pass", '"B": 16 * P', "Which bucket is still empty then?"),
+            ("no averages", '"B": 6 * P', "and they stay"),
+        ),
+        *in_place_of(
+            '"C": full',
+            ("updated with activations", '"C": full + 4 * kept', "never meet"),
+            ("the second step's", '"C": 14 * P + 4 * kept', "never meet"),
+        ),
+        *in_place_of(
+            '"D": 14 * P + 4 * kept',
+            ("all of both", '"D": full + 4 * kept', "Nothing is accumulated here"),
+            ("gradients alone", '"D": full', "Compare two moments"),
+        ),
+        *in_place_of(
+            '"E": full + 2 * kept',
+            ("both parts at once", '"E": full + 4 * kept', "frees what its own micro-batch"),
+            ("no gradients between", '"E": 14 * P + 2 * kept', "the first did not?"),
+            ("as without parts", '"E": 14 * P + 4 * kept', "the first did not?"),
+            ("gradients alone", '"E": full', "the first did not?"),
+        ),
+        *in_place_of(
+            '"F": full',
+            ("the passes meet", '"F": 14 * P + 2 * kept', "Set what two sequences keep"),
+            ("both at once", '"F": full + 2 * kept', "do gradients and activations all exist"),
+        ),
+        Wrong("kept in MB", "predicted_peaks = dict.fromkeys('ABCDEF', 3.5)", "which copies of"),
+    ],
+    "alive": [
+        Wrong("every list grows", ALIVE.format(4, 4, 4, 1, 1, 4, 1), "But what has the backward"),
+        Wrong("a sum grows", ALIVE.format(1, 4, 4, 1, 1, 4, 1), "an addition keeps nothing"),
+        Wrong("a sum holds one", ALIVE.format(1, 1, 1, 1, 1, 4, 1), "No backward pass runs within"),
+        Wrong("a sum and its last", ALIVE.format(1, 1, 5, 2, 3, 4, 2), "How many are there?"),
+        Wrong("a score is no more", ALIVE.format(1, 1, 4, 1, 2, 4, 1), "let go of before the next"),
+        Wrong("training and score", ALIVE.format(1, 1, 4, 3, 3, 5, 2), "is gone when its backward"),
+        Wrong("scores pile up", ALIVE.format(1, 1, 4, 4, 5, 4, 4), "a name holds one score."),
+        Wrong(
+            "two passes at once", ALIVE.format(1, 1, 4, 2, 2, 4, 2), "what does the name `score`"
+        ),
+        Wrong(
+            "scores pile up late", ALIVE.format(1, 1, 4, 2, 5, 4, 2), "what by `score`, and what"
+        ),
+        Wrong(
+            "and the round's own", ALIVE.format(1, 1, 4, 2, 3, 5, 2), "Count what the list holds"
+        ),
+        Wrong("a list holds one", ALIVE.format(1, 1, 4, 2, 3, 2, 2), "lets go of none"),
+        Wrong("retained for good", ALIVE.format(1, 1, 4, 2, 3, 4, 4), "How many losses does"),
+        Wrong("retained for a round", ALIVE.format(1, 1, 4, 2, 3, 4, 1), "So what does free it"),
+        Wrong("none at the end", ALIVE.format(0, 0, 4, 1, 1, 4, 1), "at least one forward pass"),
     ],
     "layer": [
         Wrong("no scores", "", "probabilities are missing", find=" + scores"),
@@ -155,38 +209,6 @@ BANK = {
             "return norms + attention + network + scores",
             "In 16 bits each takes two bytes",
             "return 2 * (norms + attention + network + scores)",
-        ),
-    ],
-    "longest": [
-        Wrong("stored probabilities", "", "pass flash=True", find=", flash=True"),
-        Wrong("dropout masks", "", "pass dropout=False", find=", dropout=False"),
-        Wrong("neither said", "", "and dropout masks as well", find=", flash=True, dropout=False"),
-        Wrong(
-            "one layer",
-            "dropout=False).per_layer",
-            "All layers keep",
-            find="dropout=False)",
-        ),
-        Wrong("GiB for GB", "<= free_bytes / 1e9 * 2**30:", "not 40 GiB", find="<= free_bytes:"),
-        Wrong("one step too far", "return tokens + 128", "One step too far", find="return tokens"),
-        Wrong(
-            "any length",
-            "tokens = 0\nwhile activations(replace(spec, sequence=tokens + 1), batch=1, flash=True, "
-            "dropout=False) <= free_bytes:\n    tokens += 1\nreturn tokens",
-            "a multiple of 128 is wanted",
-        ),
-        Wrong(
-            "a search with an end",
-            "while tokens < 8192 and kept",
-            "let the memory end the search",
-            find="while kept",
-        ),
-        Wrong("at least 128", "tokens = 128", "the answer is 0", find="tokens = 0"),
-        Wrong(
-            "full recomputation",
-            'flash=True, recompute="full"',
-            "only attention is to be changed",
-            find="flash=True",
         ),
     ],
     "fit": [
@@ -275,43 +297,57 @@ BANK = {
     ],
     "frozen": [
         Wrong(
-            "freezing frees nothing",
-            'predicted = {"weights": 882176, "gradients": 882176, "moments": 1764352}',
-            "gets no gradient",
+            "all activations stay",
+            '"layer 0": 16, "layer 1": 16, "layer 2": 16, "layer 3": 16',
+            "how far down does it have to go?",
+            FROZEN_LAYERS,
         ),
         Wrong(
-            "frozen weights are gone",
-            'predicted = {"weights": 816640, "gradients": 816640, "moments": 1633280}',
-            "Frozen weights still exist",
+            "all layers pass the gradient on",
+            '"layer 0": 10, "layer 1": 11, "layer 2": 10, "layer 3": 10',
+            "how far down does it have to go?",
+            FROZEN_LAYERS,
         ),
         Wrong(
-            "frozen gradients stay",
-            'predicted = {"weights": 882176, "gradients": 882176, "moments": 1633280}',
-            "has no gradient either",
+            "frozen layers keep nothing",
+            '"layer 0": 0, "layer 1": 16, "layer 2": 0, "layer 3": 0',
+            "where in this layer does the backward pass end?",
+            FROZEN_LAYERS,
+        ),
+        *in_place_of(
+            '"layer 1": 1 + 4',
+            ("what passes is kept below too", '"layer 1": 11', "What lies below needs nothing"),
+            (
+                "the narrow matrix's input",
+                '"layer 1": 1 + 4 + 4',
+                "computes one gradient and not two",
+            ),
+            ("its input alone", '"layer 1": 1', "needs its input?"),
+            ("GELU alone", '"layer 1": 4', "needs what went into it"),
+        ),
+        *in_place_of(
+            '"layer 2": 10',
+            ("a whole layer above", '"layer 2": 16', "For which of a product's two gradients"),
+            ("inputs of products dropped half", '"layer 2": 12', "For which of a product's two"),
+            ("what FlashAttention made", '"layer 2": 9', "what the last works from"),
+            ("nothing frozen keeps", '"layer 2": 0', "The gradient has to pass through"),
+            ("norms dropped", '"layer 2": 8', "although no weight is trained"),
+        ),
+        *in_place_of(
+            '"layer 3": 10',
+            ("the last keeps none", '"layer 3": 0', "Is anything different here"),
+            ("the last keeps all", '"layer 3": 16', "Is anything different here"),
+        ),
+        Wrong("frozen weights are gone", "4 * 256 * 64,", "still exist", "4 * 220_544,"),
+        Wrong("a head of its own", "4 * (220_544 + 64 * 256),", "are one tensor", "4 * 220_544,"),
+        *in_place_of(
+            '"gradients": 4 * 256 * 64',
+            ("its bias too", '"gradients": 4 * (256 * 64 + 256)', "biases too, are frozen"),
+            ("all gradients", '"gradients": 4 * 220_544', "Which parameters get a gradient"),
+            ("16 bits", '"gradients": 2 * 256 * 64', "in 32 bits"),
         ),
         Wrong("one moment", '"moments": 4 *', "Adam keeps two moments", '"moments": 8 *'),
-        Wrong(
-            "embedding counted twice",
-            '{"weights": 4 * (P + frozen)',
-            "it is counted once",
-            '{"weights": 4 * P',
-        ),
-        Wrong("frozen twice", "2 * 256 * 64", "away, once", "256 * 64"),
-        Wrong(
-            "rounded",
-            'predicted = {"weights": 0.88e6, "gradients": 0.82e6, "moments": 1.6e6}',
-            "Right, but rounded: give every byte",
-        ),
-        Wrong(
-            "moments of all weights",
-            'predicted = {"weights": 882176, "gradients": 816640, "moments": 1764352}',
-            "which bucket is another number",
-        ),
-        Wrong(
-            "16-bit weights",
-            'predicted = {"weights": 2 * 220544, "gradients": 2 * 204160, "moments": 8 * 204160}',
-            "4 bytes a number",
-        ),
+        Wrong("moments of all", "8 * 220_544,", "was given one matrix", "8 * 256 * 64,"),
     ],
 }
 
@@ -324,15 +360,19 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
         ("several", "state_bytes = (26e9, 26e9, 156e9)", "a list of 3 came: which of them"),
         ("a function", "state_bytes = lambda: 208e9", "is of type function"),
     ],
-    "forgotten": [
-        ("names alone", 'missing = ["gradients"]', "should be a dictionary with texts as keys"),
-        ("pairs", 'missing = [("gradients", 4e10)]', "it is a list of 1"),
-        ("text", 'missing = "gradients"', "it is the text 'gradients'"),
-        ("texts for bytes", 'missing = {"gradients": "40e9"}', "['gradients'] is the text"),
-    ],
     "free": [
         ("text", "return '848024576'", "write it without quotes"),
         ("a pair", "return 24 * 2**30, 848024576", "a list of 2 came"),
+    ],
+    "peaks": [
+        ("a list", "predicted_peaks = [3.8e6, 5.6e6]", "The prediction should be a dictionary"),
+        ("MB as text", 'predicted_peaks = dict.fromkeys("ABCDEF", "3.5 MB")', "['A'] is the text"),
+        ("a run too few", 'predicted_peaks = dict.fromkeys("ABCDE", 3.5e6)', "'E', 'F'"),
+    ],
+    "alive": [
+        ("a number", "predicted_alive = 4", "it is the number 4"),
+        ("a list", "predicted_alive = [1, 1, 4, 2, 3, 4, 2]", "it is a list of 7"),
+        ("one is open", 'predicted_alive = {**dict.fromkeys("ABCDEF", 1), "G": ...}', "Not answered yet"),
     ],
     "fit": [
         ("a list", 'design = [1, "selective"]', "a dictionary with the keys 'zero_stage'"),
@@ -345,7 +385,7 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
     ],
     "frozen": [
         ("a list", "predicted = [1, 2, 3]", "should be a dictionary with the keys 'weights'"),
-        ("a key too few", 'predicted = {"weights": 1, "moments": 2}', "['weights', 'moments']"),
+        ("a key too few", 'predicted = {"weights": 1, "moments": 2}', "The prediction should be"),
     ],
 }  # fmt: skip
 
@@ -353,4 +393,13 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
 PROGRAMS = {}
 
 # Right answers of another kind: what came, its source, what of the solution it replaces.
-RIGHT = {"state": [("rounded", "state_bytes = 2.1e11\ndevices = 3")]}
+RIGHT = {
+    "state": [("rounded", "state_bytes = 2.1e11\ndevices = 3")],
+    "peaks": [
+        (
+            "rounded",
+            'predicted_peaks = {"A": 3.8e6, "B": 5.55e6, "C": 3.5e6, "D": 3.7e6, "E": 3.8e6, "F": 3.5e6}',
+        )
+    ],
+    "alive": [("in fractions", ALIVE.format(1.0, 1.0, 4.0, 2.0, 3.0, 4.0, 2.0))],
+}

@@ -36,15 +36,15 @@ ANSWERS: dict[str, dict[str, str]] = {
         "cost": "def training_cost(parameters, tokens, devices, peak, utilization, dollars):\n    if utilization > 1:\n        raise ValueError('too much')\n    seconds = 6 * parameters * tokens / (devices * peak * utilization)\n    return [seconds / 86400, devices * seconds / 3600 * dollars]",
     },
     "a dictionary of another order and kind": {
-        "forgotten": "from collections import OrderedDict\nmissing = dict(OrderedDict([('master weights', 80_000_000_000), ('gradients', 4e10)]))",
+        "alive": "from collections import OrderedDict\npredicted_alive = dict(OrderedDict(G=2.0, F=4, E=3, D=2, C=4.0, B=1, A=1))",
         "fit": "design = dict(recompute='selective', zero_stage=2)",
     },
     "an error of one's own": {
         "cost": "class TooMuch(ValueError):\n    def __init__(self, value, limit):\n        super().__init__(f'{value} > {limit}')\n        self.value = value\n\n\ndef training_cost(parameters, tokens, devices, peak, utilization, dollars):\n    if utilization > 1:\n        raise TooMuch(utilization, 1)\n    seconds = 6 * parameters * tokens / (devices * peak * utilization)\n    return seconds / 86400, devices * seconds / 3600 * dollars",
     },
     "recursion": {"free": function("return memory_gib * 2**30 if parameters == 0 else free_bytes(parameters // 2, memory_gib) - 16 * (parameters - parameters // 2)", FREE)},
-    "a dictionary with a default": {"forgotten": "from collections import defaultdict\n\nmissing = defaultdict(float)\nmissing['gradients'] = 40e9\nmissing['master weights'] += 80e9"},
-    "an ordered dictionary": {"frozen": "from collections import OrderedDict\n\nP, kept = 220_544, 256 * 64\npredicted = OrderedDict(weights=4 * P, gradients=4 * (P - kept), moments=8 * (P - kept))"},
+    "a dictionary with a default": {"alive": "from collections import defaultdict\n\npredicted_alive = defaultdict(lambda: 1, C=4, D=2, E=3, F=4, G=2)\npredicted_alive['A'], predicted_alive['B']"},
+    "an ordered dictionary": {"frozen": "from collections import OrderedDict\n\npredicted = OrderedDict({'layer 3': 10, 'layer 2': 10, 'layer 1': 5, 'layer 0': 0}, weights=4 * 220_544, gradients=4 * 256 * 64, moments=8 * 256 * 64)"},
     "a module written by a cell": {"free": "get_ipython().run_cell_magic('writefile', 'of_my_own.py', 'PER = 16')\nfrom of_my_own import PER\n\n" + function(RIGHT.replace("16", "PER"), FREE)},
     "a lambda": {"free": "free_bytes = lambda parameters, memory_gib: memory_gib * 2**30 - 16 * parameters"},
     "a partial function": {"free": "from functools import partial\nfree_bytes = partial(lambda per, p, gib: gib * 2**30 - per * p, 16)"},
@@ -68,7 +68,7 @@ ANSWERS: dict[str, dict[str, str]] = {
     "reloading": {"state": "%load_ext autoreload\n%autoreload 2\nstate_bytes, devices = 208e9, 3"},
     "a seed": {"state": "import random, numpy\nrandom.seed(3)\nnumpy.random.seed(3)\ntorch.manual_seed(3)\nstate_bytes, devices = 208e9, 3"},
     "names in other letters": {"state": "größe = 208e9\nゼロ = 0\nstate_bytes, devices = größe + ゼロ, 3  # 😀"},
-    "a generator": {"longest": "from itertools import count, takewhile\n\ndef longest_sequence(spec, free_bytes):\n    fits = lambda t: activations(replace(spec, sequence=t), batch=1, flash=True, dropout=False) <= free_bytes\n    return max(takewhile(fits, count(128, 128)), default=0)"},
+    "a generator": {"free": "from itertools import count, takewhile\n\n" + function("return next(memory_gib * 2**30 - n for n in takewhile(bool, count(16 * parameters)))", FREE)},
     "many prints": {"state": "for k in range(20_000):\n    print(k, 'x' * 100)\nstate_bytes, devices = 208e9, 3"},
     "a global that changes": {"free": "calls = 0\n\n" + function("global calls\ncalls += 1\n" + RIGHT, FREE)},
 }  # fmt: skip

@@ -132,7 +132,7 @@ FORGED = {
 
 def in_cells() -> list[Attack]:
     """Each message forged in a cell of one's own, before questions that are answered wrong."""
-    places = ("imports", "state-question", "forgotten-question")
+    places = ("imports", "state-question", "peaks-question")
     return [
         Attack(
             f"{name}, in a cell",

@@ -109,7 +109,7 @@ NOTES = {
 LOOKING = """
 import fcntl, os, time
 
-missing = {"gradients": 40e9, "master weights": 80e9}
+predicted_peaks = {"A": 3.79e6, "B": 5.55e6, "C": 3.53e6, "D": 3.7e6, "E": 3.84e6, "F": 3.53e6}
 if {look}:
     raise RuntimeError(@seen@ + str({look}))
 """
@@ -136,7 +136,7 @@ BANK = [
             name,
             answers={
                 "free": NOTING.replace("{note}", note),
-                "forgotten": LOOKING.replace("{look}", look).replace("@seen@", SEEN),
+                "peaks": LOOKING.replace("{look}", look).replace("@seen@", SEEN),
             },
             earns={"free": 0},
         )

@@ -151,6 +151,6 @@ BANK = [
             earns={on: 0},
             shares="several that break the kernel",
         )
-        for on, depth in (("state", 900), ("forgotten", 985), ("frozen", 100_000))
+        for on, depth in (("state", 900), ("peaks", 985), ("frozen", 100_000))
     ),
 ]

@@ -269,10 +269,10 @@ def obliging(name: str, base: str, more: str) -> Attack:
     source = ALWAYS.format(base=base, more=more) + every
     names = {
         "state": "state_bytes = devices = every()",
-        "forgotten": "missing = every()",
         "free": "free_bytes = every",
         "layer": "layer_activations = every",
-        "longest": "longest_sequence = every",
+        "peaks": "predicted_peaks = every()",
+        "alive": "predicted_alive = every()",
         "fit": "design = every()",
         "cost": "training_cost = every",
         "frozen": "predicted = every()",

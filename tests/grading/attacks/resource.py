@@ -205,14 +205,14 @@ BANK = [
     ),
     Attack(
         "threads that leave room for the next question",
-        answers={"forgotten": THREADS},
-        earns={"forgotten": 0.0, "free": 0.0},
+        answers={"peaks": THREADS},
+        earns={"peaks": 0.0, "alive": 0.0},
     ),
     Attack(
         "a kernel that dies in every answer",
         base="guessed",
         answers=dict.fromkeys(
-            ("state", "forgotten", "free", "layer", "longest", "fit", "cost", "frozen"),
+            ("state", "free", "peaks", "alive", "layer", "fit", "cost", "frozen"),
             "import os\nos._exit(0)",
         ),
     ),

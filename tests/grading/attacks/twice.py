@@ -163,7 +163,7 @@ OBJECTS = {
     "an array whose mean lies": ("free", "numpy.zeros(3).view(Lying)"),
     "a number of an array that lies": ("layer", "numpy.zeros(()).view(Lying)"),
     "a list of arrays that lie": ("cost", "[numpy.zeros(3).view(Lying)] * 2"),
-    "a tensor whose every function lies": ("longest", "torch.zeros(3).as_subclass(Agreeing)"),
+    "a tensor whose every function lies": ("layer", "torch.zeros(3).as_subclass(Agreeing)"),
     "a parameter that lies": (
         "free",
         "torch.nn.Parameter(torch.zeros(()).as_subclass(Agreeing))",
@@ -172,9 +172,9 @@ OBJECTS = {
     "an object with a size and a shape": ("free", "Own()"),
     "an object that is an array when asked": ("layer", "[Own()]"),
     "an object that is iterated over": ("cost", "Own()"),
-    "a class in the place of a number": ("longest", "Own"),
+    "a class in the place of a number": ("layer", "Own"),
     "a method of an object in the place of a number": ("layer", "Own().__len__"),
-    "a dictionary with an object in it": ("longest", "{'value': Own()}"),
+    "a dictionary with an object in it": ("layer", "{'value': Own()}"),
 }
 
 # Names that a cell binds and that checks use, as what has attributes.
@@ -184,8 +184,8 @@ MODULES = {
         "import types\nstate_bytes = devices = types.SimpleNamespace(mean=lambda: 208e9, item=lambda: 3)",
     ),
     "a name that is a class": (
-        "forgotten",
-        "class missing(dict):\n    keys = items = values = lambda *a: ['gradients', 'master weights']",
+        "peaks",
+        "class predicted_peaks(dict):\n    keys = items = values = lambda *a: ['A', 'B']",
     ),
     "a name that is the library": ("frozen", "import torch as predicted"),
 }
