@@ -1,10 +1,12 @@
 """The exercises on pipeline parallel: their figures are those of the package, and what holds for all."""
 
 import re
+from itertools import product
 
 import pytest
 
 from dlsys.pipeline_parallel import (
+    Plan,
     gpipe,
     one_f_one_b,
     zero_bubble,
@@ -72,6 +74,33 @@ def test_the_timeline_of_the_exercises_is_that_of_the_simulated_plan() -> None:
     assert (
         one_f_one_b(4, 5).price(1.25, 1.25).makespan == solved("pipeline_parallel")["balanced_ms"]
     )
+
+
+def test_where_a_slow_machine_costs_most_is_that_of_the_simulated_plans() -> None:
+    def step(plan: Plan, slow: int) -> float:
+        seconds = [2 if rank == slow else 1 for rank in range(4)]
+        return plan.price(seconds, seconds).makespan
+
+    assert [step(one_f_one_b(4, 5), slow) for slow in (0, 1, 3)] == solved("pipeline_parallel")[
+        "moved_ms"
+    ]
+    assert {step(gpipe(4, 5), slow) for slow in range(4)} == {26}  # as its hint says
+
+
+def test_no_order_with_so_little_room_is_shorter_than_that_of_the_solution() -> None:
+    """A micro-batch takes 3 p seconds there and back, and with n in flight one more starts when
+    one has come back. So micro-batch j n starts after 3 p j, and the last r end 3 apart."""
+    order = solved("pipeline_parallel")["one_f_one_b_order"]
+    for p, m, most in product(range(1, 8), (1, 2, 5, 8, 13), range(1, 9)):
+        ranks = [[(kind, s, k) for kind, k in order(s, p, m, most)] for s in range(p)]
+        plan = Plan("mine", p, m, ranks)
+        plan.check(most)
+        n = min(most, m)
+        rounds = -(-m // n)
+        least = max(3 * (m + p - 1), 3 * (p * rounds + m - n * (rounds - 1) - 1))
+        assert plan.price(1, 2).makespan == least, (p, m, most)
+        if most >= p:
+            assert plan.ranks == one_f_one_b(p, m).ranks
 
 
 def test_the_delays_by_transfers_are_those_of_the_simulated_plans() -> None:

@@ -5,12 +5,22 @@ from tests.exercises.wrong_answers import Wrong, in_place_of
 BUBBLE = "of_all_time = {}\nof_time_worked = {}\nmicro_batches = {}"
 STEP = "step_ms = {}\nspeedup = {}\ndelays_ms = [30, 140]"
 DELAYS = "step_ms = 3800\nspeedup = 64 / 19\ndelays_ms = {}"
-PICTURE = "schedule = {!r}\nslow_rank = {}\nwaits_for = {}\nbalanced_ms = {}"
+PICTURE = "slow_rank = {}\nwaits_for = {}\nmoved_ms = [20, 22, 26]\nbalanced_ms = {}"
+MOVED = 'slow_rank = 2\nwaits_for = ("F", 2, 2)\nmoved_ms = {}\nbalanced_ms = 20'
 TAIL = "predicted_ms = {}\npredicted_held = {}"
 DESIGN = (
     'never_fits = "{}"\nstate_gb = 70\ndesign = {{"schedule": "{}", "stages": {}, "sequences": {}}}'
 )
-AHEAD = "ahead = min(stages - stage, micro_batches, most)"
+IN_TURN = """
+ahead = {}
+order = [("F", k) for k in range(ahead)]
+for k in {}:
+    order.append({})
+    if k + ahead < micro_batches:
+        order.append(("F", k + ahead))
+return order
+"""
+AHEAD, EACH, NEXT = "min(stages - stage, micro_batches, most)", "range(micro_batches)", '("B", k)'
 SHARE = "len(x) / rows * (x.T @ grads[k])"
 ERROR = "(y - targets[part]) / rows"
 FIRST_OUT = "x = saved.pop(k)"
@@ -44,6 +54,68 @@ for handle in sending:
     handle.wait()
 return total
 """
+RECEIVED_LATE = """
+first, last = comm.rank == 0, comm.rank == comm.size - 1
+each = rows // micro_batches
+total, sending, xs, ys = torch.zeros_like(weight), [], [], []
+for k in range(micro_batches):
+    x = inputs[k * each:(k + 1) * each] if first else comm.recv(
+        torch.empty(each, len(weight)), comm.rank - 1)
+    xs.append(x)
+    ys.append(x @ weight)
+    if not last:
+        sending.append(comm.isend(ys[k], comm.rank + 1))
+for k in range(micro_batches):
+    g = (ys[k] - targets[k * each:(k + 1) * each]) / rows if last else comm.recv(
+        torch.empty_like(ys[k]), comm.rank + 1)
+    total += xs[k].T @ g
+    if not first:
+        sending.append(comm.isend(g @ weight.T, comm.rank - 1))
+for handle in sending:
+    handle.wait()
+return total
+"""
+ONE_F_ONE_B = """
+first, last = comm.rank == 0, comm.rank == comm.size - 1
+each = rows // micro_batches
+ahead = min(micro_batches, comm.size - comm.rank)
+order = "F" * ahead + "BF" * (micro_batches - ahead) + "B" * ahead
+parts = [slice(k * each, (k + 1) * each) for k in range(micro_batches)]
+{}
+todo, total, sending, held = iter(parts), torch.zeros_like(weight), [], []
+for action in order:
+    if action == "F":
+        part = next(todo)
+        x = inputs[part] if first else {}
+        y = x @ weight
+        held.append((x, (y - targets[part]) / rows if last else y))
+        if not last:
+            sending.append(comm.isend(y, comm.rank + 1))
+    else:
+        x, y = held.pop(0)
+        g = y if last else {}
+        total += x.T @ g
+        if not first:
+            sending.append(comm.isend(g @ weight.T, comm.rank - 1))
+for handle in sending:
+    handle.wait()
+return total
+"""
+IN_TURN_LATE = ONE_F_ONE_B.format(
+    "",
+    "comm.recv(torch.empty(each, len(weight)), comm.rank - 1)",
+    "comm.recv(torch.empty_like(y), comm.rank + 1)",
+)
+IN_TURN_EARLY = ONE_F_ONE_B.format(
+    """
+acts = [] if first else [
+    comm.irecv(torch.empty(each, len(weight)), comm.rank - 1) for _ in parts]
+backs = [] if last else [
+    comm.irecv(torch.empty(each, weight.shape[1]), comm.rank + 1) for _ in parts]
+""",
+    "acts.pop(0).wait()",
+    "backs.pop(0).wait()",
+)
 
 
 BANK = {
@@ -81,7 +153,7 @@ BANK = {
         Wrong("GPipe's delay for both", DELAYS.format([30, 30]), "That holds for GPipe"),
         Wrong("1F1B's delay for both", DELAYS.format([140, 140]), "That holds for 1F1B"),
         Wrong("delays swapped", DELAYS.format([140, 30]), "The two are swapped"),
-        Wrong("no ends", DELAYS.format([30, 120]), "With the last p something more"),
+        Wrong("no ends", DELAYS.format([30, 120]), "at its end something more"),
         Wrong("one direction", DELAYS.format([15, 70]), "gradients come back"),
         Wrong("one direction of GPipe", DELAYS.format([15, 140]), "waits in both directions"),
         Wrong("every message", DELAYS.format([480, 480]), "Most of them travel"),
@@ -90,24 +162,25 @@ BANK = {
         Wrong("a round too few", DELAYS.format([30, 110]), "Price both plans"),
     ],
     "picture": [
-        Wrong("GPipe", PICTURE.format("gpipe", 2, ("F", 2, 2), 20), "Look at rank 3"),
-        Wrong(
-            "interleaved", PICTURE.format("interleaved", 2, ("F", 2, 2), 20), "two stages or more"
-        ),
-        Wrong("zero bubble", PICTURE.format("zero_bubble", 2, ("F", 2, 2), 20), "would be split"),
-        Wrong("in capitals", PICTURE.format("1F1B", 2, ("F", 2, 2), 20), "in small letters"),
-        Wrong("who waits", PICTURE.format("1f1b", 3, ("F", 2, 2), 20), "Whom does it wait for"),
-        Wrong("who ends last", PICTURE.format("1f1b", 0, ("F", 2, 2), 20), "ends last"),
-        Wrong("what runs next", PICTURE.format("1f1b", 2, ("F", 3, 2), 20), "what it runs next"),
+        Wrong("who waits", PICTURE.format(3, ("F", 2, 2), 20), "Whom does it wait for"),
+        Wrong("who ends last", PICTURE.format(0, ("F", 2, 2), 20), "ends last"),
+        Wrong("what runs next", PICTURE.format(2, ("F", 3, 2), 20), "what it runs next"),
         Wrong(
             "gradients from the stage before",
-            PICTURE.format("1f1b", 2, ("B", 2, 1), 20),
+            PICTURE.format(2, ("B", 2, 1), 20),
             "from rank 3 to rank 2",
         ),
-        Wrong("slow work gone", PICTURE.format("1f1b", 2, ("F", 2, 2), 16), "does not vanish"),
-        Wrong("all slow", PICTURE.format("1f1b", 2, ("F", 2, 2), 32), "as slow as the slowest"),
-        Wrong("no bubble", PICTURE.format("1f1b", 2, ("F", 2, 2), 12.5), "without a bubble"),
-        Wrong("no change", PICTURE.format("1f1b", 2, ("F", 2, 2), 24), "step as it is"),
+        Wrong("the place does not matter", MOVED.format([24] * 3), "where the slow machine is"),
+        Wrong("GPipe's step", MOVED.format([26] * 3), "GPipe would take that"),
+        Wrong("waits for those behind", MOVED.format([26, 24, 20]), "The other way round"),
+        Wrong("upside down", MOVED.format([26, 22, 20]), "The other way round"),
+        Wrong("the slow work alone", MOVED.format([20] * 3), "the work of the slow rank alone"),
+        Wrong("two slow ranks", MOVED.format([26, 28, 28]), "have changed places"),
+        Wrong("one way alone", MOVED.format([20, 21, 23]), "wherever it is"),
+        Wrong("slow work gone", PICTURE.format(2, ("F", 2, 2), 16), "does not vanish"),
+        Wrong("all slow", PICTURE.format(2, ("F", 2, 2), 32), "as slow as the slowest"),
+        Wrong("no bubble", PICTURE.format(2, ("F", 2, 2), 12.5), "without a bubble"),
+        Wrong("no change", PICTURE.format(2, ("F", 2, 2), 24), "step as it is"),
     ],
     "order": [
         Wrong(
@@ -115,11 +188,81 @@ BANK = {
             'return [(kind, k) for kind in "FB" for k in range(micro_batches)]',
             "It runs, but it is GPipe",
         ),
+        *(
+            Wrong(misconception, IN_TURN.format(*answer), hint)
+            for misconception, answer, hint in (
+                (
+                    "holds one more than fit",
+                    (AHEAD + " + (most == 4 and stage == 0 and micro_batches > 4)", EACH, NEXT),
+                    "at most 4 are allowed",
+                ),
+                ("1F1B from fewer forward passes", (AHEAD, EACH, NEXT), "strictly in turn. Draw"),
+                (
+                    "fewer forward passes on later stages",
+                    (
+                        "min(micro_batches, -(-(stages - stage) * min(most, stages) // stages))",
+                        EACH,
+                        NEXT,
+                    ),
+                    "The later stages hold fewer now",
+                ),
+                (
+                    "as many at first on every stage",
+                    ("min(stages, micro_batches, most)", EACH, NEXT),
+                    "the fewer forward passes it needs",
+                ),
+                (
+                    "the last stage begins with the most",
+                    ("min(stage + 1, micro_batches, most)", EACH, NEXT),
+                    "The ranks wait for each other",
+                ),
+                (
+                    "a forward pass too many",
+                    ("min(stages - stage + 1, micro_batches, most)", EACH, NEXT),
+                    "a backward pass comes next",
+                ),
+                (
+                    "a forward pass too few",
+                    ("max(1, min(stages - stage - 1, micro_batches, most))", EACH, NEXT),
+                    "stage s should hold",
+                ),
+                (
+                    "more forward passes than micro-batches",
+                    ("min(stages - stage, most)", EACH, NEXT),
+                    "never begin with more than `micro_batches`",
+                ),
+                (
+                    "no limit",
+                    ("min(stages - stage, micro_batches)", EACH, NEXT),
+                    "at most 2 micro-batches fit",
+                ),
+                (
+                    "no backward passes at the end",
+                    (AHEAD, "range(micro_batches - ahead)", NEXT),
+                    "never runs B",
+                ),
+                (
+                    "newest backward pass first",
+                    (AHEAD, EACH, '("B", micro_batches - 1 - k)'),
+                    "must come first",
+                ),
+            )
+        ),
         Wrong(
-            "holds one more than fit",
-            "ahead = min(stages - stage, micro_batches)\n    ahead += most == 4 and stage == 0",
-            "at most 4 are allowed",
-            AHEAD,
+            "in rounds of as many as fit",
+            """
+            order, most = [], min(most, stages)
+            for begin in range(0, micro_batches, most):
+                end = min(begin + most, micro_batches)
+                ahead = min(stages - stage, end - begin)
+                order += [("F", k) for k in range(begin, begin + ahead)]
+                for k in range(begin, end):
+                    order.append(("B", k))
+                    if k + ahead < end:
+                        order.append(("F", k + ahead))
+            return order
+            """,
+            "no stage need wait for a whole round",
         ),
         Wrong(
             "a forward pass before each backward pass",
@@ -134,55 +277,10 @@ BANK = {
             """,
             "a backward pass comes next",
         ),
-        *in_place_of(
-            AHEAD,
-            (
-                "as many at first on every stage",
-                "ahead = min(stages, micro_batches, most)",
-                "the fewer forward passes it needs",
-            ),
-            (
-                "the last stage begins with the most",
-                "ahead = min(stage + 1, micro_batches, most)",
-                "The ranks wait for each other",
-            ),
-            (
-                "a forward pass too many",
-                "ahead = min(stages - stage + 1, micro_batches, most)",
-                "a backward pass comes next",
-            ),
-            (
-                "a forward pass too few",
-                "ahead = max(1, min(stages - stage - 1, micro_batches, most))",
-                "stage s should hold",
-            ),
-            (
-                "more forward passes than micro-batches",
-                "ahead = min(stages - stage, most)",
-                "never begin with more than `micro_batches`",
-            ),
-            (
-                "no limit",
-                "ahead = min(stages - stage, micro_batches)",
-                "No stage may hold more than `most`",
-            ),
-        ),
         Wrong(
             "one micro-batch at a time",
             'return [(kind, k) for k in range(micro_batches) for kind in "FB"]',
             "goes through the pipeline alone",
-        ),
-        Wrong(
-            "no backward passes at the end",
-            "for k in range(micro_batches - ahead):",
-            "never runs B",
-            "for k in range(micro_batches):",
-        ),
-        Wrong(
-            "newest backward pass first",
-            'order.append(("B", micro_batches - 1 - k))',
-            "must come first",
-            'order.append(("B", k))',
         ),
     ],
     "fault": [
@@ -256,6 +354,9 @@ BANK = {
             "could travel at the same time",
             "sending.append(comm.isend(y, comm.rank + 1))",
         ),
+        Wrong("receives where they are needed", RECEIVED_LATE, "both sides are ready"),
+        Wrong("1F1B with such receives", IN_TURN_LATE, "both sides are ready"),
+        Wrong("1F1B with receives posted early", IN_TURN_EARLY, "which order has all"),
         Wrong(
             "each micro-batch there and back",
             """
@@ -427,7 +528,7 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
     "bubble": [("text", 'of_all_time = "20 %"', "write it without quotes")],
     "step": [("a list", "step_ms = [3800]", "take them off")],
     "picture": [
-        ("a list for text", 'schedule = ["1f1b"]', "take them off", 'schedule = "1f1b"'),
+        ("one number for three", "moved_ms = 22", "A list of 3 is wanted", "moved_ms = [20, 22, 26]"),
         ("text for a tuple", 'waits_for = "F2"', "A list of 3 is wanted", 'waits_for = ("F", 2, 2)'),
     ],
     "order": [
@@ -435,7 +536,7 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
         ("by kind", 'return {"F": [0], "B": [0]}', "it is a dictionary"),
         ("a number", "return 3", "it is the number 3"),
         ("numbers in quotes", 'return [("F", "0")]', "[0][1] is the text '0'"),
-        ("of another stage", "return [(kind, stage + 1, k) for kind, k in order]", "its stage 4 is none of 0 to 3", "return order"),
+        ("of another stage", "return [(kind, stage + 1, k) for kind, k in orders[stage]]", "its stage 4 is none of 0 to 3", "return orders[stage]"),
     ],
     "fault": [
         ("text", '"2, 3, 1, 0"', "A list of 4 is wanted", "[2, 3, 1, 0]"),
@@ -456,6 +557,13 @@ PROGRAMS = {"order": "one_f_one_b_order", "fault": "repaired", "stages": "train_
 # Right answers of another kind: what came, its source, what of the solution it replaces.
 RIGHT = {
     "step": [("rounded", "step_ms = 3800\nspeedup = 3.4\ndelays_ms = [30, 140]")],
-    "stages": [("receives posted early", POSTED_EARLY)],
+    "order": [
+        (
+            "later stages hold more",
+            "(most if most < stages else stages - s)",
+            "min(most, stages - s)",
+        )
+    ],
+    "stages": [("in another way", POSTED_EARLY)],
     "design": [("in capitals", '"GPipe"', '"gpipe"')],
 }
