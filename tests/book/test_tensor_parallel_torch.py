@@ -43,25 +43,28 @@ def test_the_chapters_plan_for_pytorch_makes_another_loss_or_gradient_than_one_d
 
     def program(comm):
         one, model = GPT(LLAMA, flash=True), GPT(LLAMA, flash=True)
-        mesh = init_device_mesh("cpu", (comm.size,), mesh_dim_names=("tp",))
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
         names: dict = {}
         exec(plan, names)
-        names["cut_ends"](model, mesh)
-        for layer in model.layers:
-            names["cut_layer"](layer, mesh)
-        tokens = torch.arange(16).view(2, 8) * 7 % 34
+        names["cut_model"](model, mesh)
+        tokens = torch.arange(32).view(4, 8) * 7 % 34
         targets = tokens.roll(-1, 1)
         (expected := one(tokens, targets)).backward()
+        mine = slice(2 * (comm.rank // 2), 2 * (comm.rank // 2) + 2)  # neighbors share sequences
         with loss_parallel():
-            loss = cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+            loss = cross_entropy(model(tokens[mine]).flatten(0, 1), targets[mine].flatten())
             loss.backward()
-        torch.testing.assert_close(whole(loss), expected)
+        means = comm.all_reduce(whole(loss).detach()) / comm.size
+        torch.testing.assert_close(means, expected.detach())
         for (name, cut), parameter in zip(model.named_parameters(), one.parameters(), strict=True):
             torch.testing.assert_close(whole(cut.grad), parameter.grad, msg=name)
-        ends, ffn = (model.embedding, model.head), model.layers[0].ffn
-        return [tuple(each.weight.to_local().shape) for each in (*ends, ffn.up, ffn.down)]
+        up, down = (model.layers[0].get_submodule(f"ffn.{name}").weight for name in ("up", "down"))
+        return mesh["tp"].mesh.tolist(), *(tuple(each.to_local().shape) for each in (up, down))
 
-    assert world.launch(program, 2).results == [[(17, 16), (17, 16), (24, 16), (16, 24)]] * 2
+    # A quarter of each matrix: by tp along its own dimension, and by dp along the first.
+    shapes = (12, 16), (8, 24)
+    groups = [[0, 1], [0, 1], [2, 3], [2, 3]]
+    assert world.launch(program, 4).results == [(group, *shapes) for group in groups]
 
 
 def test_the_compiler_keeps_more_of_a_branch_than_what_products_read_and_the_gate():
