@@ -33,14 +33,14 @@ BATCH, MICRO, STEPS = 32, 4, int(os.environ["STEPS"])
 numbers = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
 data = TensorDataset(numbers[:, :3], numbers[:, 3:])
 """
-RANKS, BATCH, MICRO, STEPS = 2, 32, 4, 7
+RANKS, BATCH, MICRO, STEPS = 2, 32, 4, 10
 ACCUMULATED = BATCH // (MICRO * RANKS)
 
 
 def gradients(module, data: TensorDataset, step: int, sixteen: bool) -> list[torch.Tensor]:
     """The mean over the step's batch, of ranks that take every other sample, without any library.
 
-    sixteen: as autocast computes it, and rounded as the hook for processors does.
+    sixteen: as autocast computes it, and rounded as the hook does.
     """
     parameters = list(module.parameters())
     epoch, done = divmod(step, len(data) // BATCH)
@@ -56,25 +56,27 @@ def gradients(module, data: TensorDataset, step: int, sixteen: bool) -> list[tor
                 loss = module(inputs, targets) / ACCUMULATED
             for old, new in zip(total, torch.autograd.grad(loss, parameters), strict=True):
                 old += new
-        sent.append([x.to(torch.float16 if sixteen else x.dtype) / RANKS for x in total])
+        sent.append([x.to(torch.bfloat16 if sixteen else x.dtype) / RANKS for x in total])
     return [sum(pair).float() for pair in zip(*sent, strict=True)]
 
 
-def on_one_device(module, data: TensorDataset, rate, sixteen: bool) -> torch.Tensor:
-    """The weights after all steps."""
+def on_one_device(
+    module, data: TensorDataset, rate, sixteen: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weights after all steps, and the length of the last gradient."""
     optimizer = torch.optim.AdamW(module.parameters())
     for step in range(STEPS):
         found = gradients(module, data, step, sixteen)
         for parameter, gradient in zip(module.parameters(), found, strict=True):
             parameter.grad = gradient
-        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        norm = torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         optimizer.param_groups[0]["lr"] = rate(step)
         optimizer.step()
-    return torch.nn.utils.parameters_to_vector(module.parameters()).detach()
+    return torch.nn.utils.parameters_to_vector(module.parameters()).detach(), norm
 
 
-def launch(folder, steps: int) -> torch.Tensor:
-    """Start the program, or start it again; the weights that it saves at its end."""
+def launch(folder, steps: int) -> tuple[torch.Tensor, str]:
+    """Start the program, or start it again; the weights that it saves at its end, and its words."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     environment["STEPS"] = str(steps)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
@@ -85,7 +87,7 @@ def launch(folder, steps: int) -> torch.Tensor:
     assert done.returncode == 0, done.stderr
     done_steps, weights, _ = torch.load(folder / "last.pt")
     assert done_steps == steps
-    return torch.cat([weight.flatten() for weight in weights.values()])
+    return torch.cat([weight.flatten() for weight in weights.values()]), done.stdout
 
 
 def test_the_program_to_take_away_gives_on_two_processes_the_weights_of_one(tmp_path, monkeypatch):
@@ -94,7 +96,7 @@ def test_the_program_to_take_away_gives_on_two_processes_the_weights_of_one(tmp_
     (tmp_path / "train.py").write_text(program)
     (tmp_path / "mine.py").write_text(MINE)
     launch(tmp_path, 3)  # in the middle of an epoch of two steps
-    found = launch(tmp_path, STEPS)
+    found, said = launch(tmp_path, STEPS)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("STEPS", str(STEPS))
     weights = []
@@ -102,7 +104,10 @@ def test_the_program_to_take_away_gives_on_two_processes_the_weights_of_one(tmp_
         own: dict = {}
         exec(MINE, own)
         start = torch.nn.utils.parameters_to_vector(own["module"].parameters()).detach().clone()
-        weights.append(on_one_device(own["module"], own["data"], own["rate"], sixteen))
+        after, norm = on_one_device(own["module"], own["data"], own["rate"], sixteen)
+        weights.append(after)
+        assert (f", norm {norm:.4f}, " in said) == sixteen
+    assert re.search(rf"^step {STEPS}: loss 0\.\d+, .* tokens/s$", said, re.M)
     torch.testing.assert_close(found, weights[0], rtol=1e-6, atol=1e-7)
     # Sixteen bits stray a little from 32; that little shows that what is computed is not that.
     strayed, way = (weights[0] - weights[1]).norm(), (weights[1] - start).norm()
