@@ -1,18 +1,28 @@
 """The exercises on tensor parallel: their figures are those of the package, and what holds for all."""
 
+from typing import Any
+
 import pytest
 import torch
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from dlsys import world
 from dlsys.collectives import ring_all_reduce
+from dlsys.exercises.tensors import cut, numbers
 from dlsys.hardware import DEVICES, LINKS
 from dlsys.tensor_parallel import (
+    ColumnParallelLinear,
     TensorParallelGPT,
-    activation_bytes,
+    VocabParallelEmbedding,
     all_reduce_bytes,
+    copy,
+    gather_sequence,
     layout,
+    reduce,
+    scatter_sequence,
     step_bytes,
+    vocab_parallel_cross_entropy,
 )
 from dlsys.transformer import CATALOGUE, TransformerSpec
 from dlsys.world import Communicator
@@ -106,7 +116,7 @@ def test_a_layer_sends_what_the_exercise_predicts_whatever_is_computed_again() -
         assert parallel or counted == [0, 0]
 
 
-def test_the_exercises_cut_heads_and_keep_activations_as_the_layout_does() -> None:
+def test_the_exercises_cut_heads_as_the_layout_does() -> None:
     answers = solved("tensor_parallel")
     for t in (2, 4, 8, 16):
         cut = layout(CATALOGUE["llama2-70b"], t)
@@ -120,11 +130,173 @@ def test_the_exercises_cut_heads_and_keep_activations_as_the_layout_does() -> No
             same_keys = [r for r in range(t) if keys.bounds(r) == (first, stop)]
             assert held["summed_over"] == same_keys
             assert len(same_keys) == keys.summed
-    llama = CATALOGUE["llama2-70b"]
-    shape = llama.sequence, llama.hidden, llama.heads, llama.kv_heads, llama.ffn_hidden
-    for t, divided in ((1, False), (4, True), (8, False), (8, True), (16, False), (32, True)):
-        kept = answers["kept_bytes"](3, *shape, t, divided)
-        assert kept == activation_bytes(llama, 3, t, divided, dropout=False).total
+
+
+def sizes(keys: str, seed: int = 0) -> list[torch.Tensor]:
+    """Matrices and vectors of the branch: x, w, U, D, b."""
+    shapes = {"x": (8, 4), "w": (4,), "U": (4, 12), "D": (12, 4), "b": (4,), "words": (12, 4)}
+    return [numbers(f"{seed}/{key}", *shapes[key]) for key in keys.split()]
+
+
+class Otherwise(torch.autograd.Function):
+    """A collective forward, and another backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, forward: Any, backward: Any) -> torch.Tensor:
+        ctx.backward_with = backward
+        return forward(x) if forward else x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return ctx.backward_with(grad), None, None
+
+
+def trained(comm: Communicator, case: str) -> dict[str, torch.Tensor]:
+    """The gradients of the branch on this rank, with the change that a case names."""
+    x, w, up, down, bias = sizes("x w U D b")
+    up, down = cut(up, 1, comm), cut(down, 0, comm)
+    leaves = {"w": w, "U": up, "D": down, "b": bias}
+    for leaf in leaves.values():
+        leaf.requires_grad_()
+    target = numbers("target", 8, 4)
+    if case == "loss":
+        x, target = cut(x, 0, comm), cut(target, 0, comm)
+        y = x + scatter_sequence((gather_sequence(x * w, comm) @ up).relu() @ down, comm) + bias
+    elif case == "sum":
+        normed = Otherwise.apply(x * w, None, lambda g: comm.all_reduce(g, "mean"))
+        addend = (normed @ up).relu() @ down
+        y = x + Otherwise.apply(addend, comm.all_reduce, comm.all_reduce) + bias
+    elif case == "bias":
+        y = x + reduce((copy(x * w, comm) @ up).relu() @ down + bias / 4, comm)
+    else:
+        y = x + reduce((copy(x * w, comm) @ up).relu() @ down, comm) + bias
+    if case == "masks":
+        y = y * (numbers(f"mask {comm.rank}", 8, 4) > 0)
+    (y * target).sum(1).mean().backward()
+    found = {name: leaf.grad for name, leaf in leaves.items()}
+    if case == "loss":
+        found |= {name: comm.all_reduce(found[name], "mean") for name in ("w", "b")}
+    return found
+
+
+def factor(several: list[torch.Tensor], right: list[torch.Tensor]) -> float:
+    """How many times what it should be each rank has; 0 where these differ."""
+    ratios = torch.cat([(a / b)[b.abs() > 1e-6] for a, b in zip(several, right, strict=True)])
+    return ratios[0].item() if torch.allclose(ratios, ratios[:1], rtol=1e-3) else 0.0
+
+
+def run_trained(case: str, name: str) -> list[torch.Tensor]:
+    return [each[name] for each in world.simulate(trained, 4, args=(case,)).results]
+
+
+@pytest.mark.parametrize(
+    ("case", "name"), [("sum", "w"), ("bias", "b"), ("loss", "U"), ("masks", "b")]
+)
+def test_a_changed_branch_has_a_gradient_of_the_factor_that_the_exercise_predicts(
+    case: str, name: str
+) -> None:
+    said = solved("tensor_parallel")["factors"][case]
+    assert said == pytest.approx(factor(run_trained(case, name), run_trained("right", name)))
+
+
+def test_what_the_exercise_says_beside_is_so_too() -> None:
+    assert factor(run_trained("sum", "D"), run_trained("right", "D")) == pytest.approx(4)
+    for name in ("w", "b"):
+        assert factor(run_trained("loss", name), run_trained("right", name)) == pytest.approx(1)
+
+
+def test_adam_does_not_see_a_mean_in_the_place_of_a_sum() -> None:
+    steps = []
+    for times in (1, 1 / 4):
+        w = torch.ones(4, requires_grad=True)
+        w.grad = run_trained("right", "w")[0] * times
+        torch.optim.Adam([w]).step()
+        steps.append(w.detach() - 1)
+    said = solved("tensor_parallel")["factors"]["adam"]
+    assert said == pytest.approx(factor([steps[1]], [steps[0]]), rel=1e-3)
+
+
+def clipped(comm: Communicator, counted: bool) -> torch.Tensor:
+    """The gradient of a rank's part of U, clipped by a norm that counts copies of w as said."""
+    whole, copies = torch.full((8,), 3.0), torch.full((4,), 3.0)  # squares 72 and 36
+    own = cut(whole, 0, comm)
+    squares = comm.all_reduce(own.square().sum() + counted * copies.square().sum())
+    squares += (not counted) * copies.square().sum()
+    return own / squares.sqrt()
+
+
+def test_a_norm_that_counts_copies_clips_by_the_factor_that_the_exercise_predicts() -> None:
+    several, right = (world.simulate(clipped, 4, args=(c,)).results for c in (True, False))
+    both = torch.cat([torch.full((8,), 3.0), torch.full((4,), 3.0)])
+    by_torch = both.clone().requires_grad_()
+    by_torch.grad = both
+    torch.nn.utils.clip_grad_norm_([by_torch], 1.0)
+    assert torch.allclose(torch.cat(right), by_torch.grad[:8])
+    assert solved("tensor_parallel")["factors"]["clip"] == pytest.approx(factor(several, right))
+
+
+def tied(comm: Communicator) -> torch.Tensor:
+    tokens, targets = torch.arange(8) % 12, torch.arange(3, 11)
+    layer = VocabParallelEmbedding(12, 4, comm)
+    layer.weight.data.copy_(cut(sizes("words")[0], 0, comm))
+    logits = copy(layer(tokens), comm) @ layer.weight.T
+    vocab_parallel_cross_entropy(logits, targets, comm).backward()
+    return layer.weight.grad
+
+
+def gathered_logits(comm: Communicator) -> torch.Tensor:
+    x, words = sizes("x words")
+    own = cut(words, 0, comm).requires_grad_()
+    logits = Otherwise.apply((x @ own.T).T.contiguous(), comm.all_gather, comm.reduce_scatter).T
+    torch.nn.functional.cross_entropy(logits, torch.arange(8)).backward()
+    return own.grad
+
+
+def test_words_gradients_are_those_of_one_device_times_what_the_exercise_predicts() -> None:
+    answers = solved("tensor_parallel")["factors"]
+    for name, program in (("tied", tied), ("gather", gathered_logits)):
+        one, four = (world.simulate(program, ranks).results for ranks in (1, 4))
+        assert answers[name] == pytest.approx(factor([torch.cat(four)], one)), name
+
+
+def kept_numbers(comm: Communicator, name: str) -> float:
+    """What autograd keeps of a network beside its weights, in numbers of x."""
+    tokens, width = 16, 32
+    kind, divided = name.split()[0], name in ("gathered", "again")
+    x = torch.randn(tokens // (comm.size if divided else 1), width).requires_grad_()
+    up, gate = torch.randn(2, width, width).unbind()
+    down = torch.randn(width, width)
+    first = ColumnParallelLinear(width, 4 * width, False, comm=comm, sequence_parallel=True)
+    weights = {"U": up, "G": gate, "D": down}
+    for key, weight in weights.items():
+        weight.requires_grad_(not name.endswith("frozen") and not (name == "half" and key == "U"))
+    kept: dict[int, int] = {}
+
+    def pack(saved: torch.Tensor) -> torch.Tensor:
+        kept[saved.untyped_storage().data_ptr()] = saved.untyped_storage().nbytes() // 4
+        return saved
+
+    own = {w.untyped_storage().data_ptr() for w in (*weights.values(), first.weight)}
+    alive = x * 1.0  # x comes from layers below
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
+        if kind == "again":
+            neurons = F.gelu(first(alive))
+        elif kind == "gathered":
+            neurons = F.gelu(gather_sequence(alive, comm) @ up)
+        elif kind == "gated":
+            whole = copy(alive, comm)
+            neurons = F.silu(whole @ gate) * (whole @ up)
+        else:
+            z = copy(alive, comm) @ up
+            neurons = z.relu() if kind == "relu" else F.gelu(z)
+        y = (scatter_sequence if divided else reduce)(neurons @ down, comm)
+    y.sum().backward()
+    return sum(size for where, size in kept.items() if where not in own) / (tokens * width)
+
+
+def test_autograd_keeps_what_the_exercise_predicts() -> None:
+    for name, said in solved("tensor_parallel")["kept"].items():
+        assert world.simulate(kept_numbers, 4, args=(name,)).results == [said] * 4, name
 
 
 def test_the_collective_between_two_matrices_goes_back_by_its_transpose() -> None:

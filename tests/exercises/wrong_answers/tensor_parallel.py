@@ -42,9 +42,6 @@ grad_normed = comm.all_reduce(grad_y @ down.T * ((x * scale) @ up > 0) @ up.T)
 return found | {"scale": (grad_normed * x).sum(dim=0)}
 """.strip()
 
-KEPT = "return between + inside / t + keys_values / min(t, kv_heads)"
-
-
 BODY = "normed = x * scale\n"
 
 
@@ -97,12 +94,14 @@ BANK = {
         ),
         *in_place_of(
             '"sp kept": [6, 4],',
+            ("sp kept: swapped", '"sp kept": [4, 6],', "all-gathers come first"),
             ("two halves for each whole", '"sp kept": [4, 4],', "which gradient needs all"),
             ("sp: forward alone", '"sp kept": [2, 2],', "This is forward alone"),
             ("gathered again at both ends", '"sp kept": [8, 4],', "how often in a layer"),
         ),
         *in_place_of(
             '"sp layer": [8, 5],',
+            ("sp layer: swapped", '"sp layer": [5, 8],', "all-gathers come first"),
             ("sp: all of forward again", '"sp layer": [8, 6],', "reads the layer's last result"),
             ("sp: gathered once for both", '"sp layer": [6, 5],', "is not kept either"),
             ("sp: nothing again", '"sp layer": [6, 4],', "without recomputation"),
@@ -110,6 +109,7 @@ BANK = {
         ),
         *in_place_of(
             '"sp branches": [8, 4],',
+            ("sp branches: swapped", '"sp branches": [4, 8],', "all-gathers come first"),
             ("sp: both branches whole", '"sp branches": [8, 6],', "ends with its reduce-scatter"),
             ("sp: as for the layer", '"sp branches": [8, 5],', "ends with its reduce-scatter"),
             ("sp: free, as without it", '"sp branches": [6, 4],', "of a rank's own tokens"),
@@ -331,20 +331,49 @@ BANK = {
     ],
     "fault": [
         *in_place_of(
-            'wrong_gradient = "scale"',
-            ("bias", 'wrong_gradient = "bias"', "is whole there"),
-            ("up", 'wrong_gradient = "up"', "its own columns of up"),
-            ("down", 'wrong_gradient = "down"', "its own rows of down"),
-            ("x", 'wrong_gradient = "x"', "It is right"),
-            ("what it is made of", 'wrong_gradient = "grad_normed"', "one rank's addend"),
-            ("the tensor's name", 'wrong_gradient = "grad_scale"', "its key in the dictionary"),
-            ("y", 'wrong_gradient = "y"', "what all ranks have a copy of"),
+            '"sum": 1,',
+            ("the sums of reduce", '"sum": 4,', "What does copy make of it"),
+            ("the mean of copy", '"sum": 1 / 4,', "What came to copy from reduce"),
+            ("ranks differ", '"sum": 0,', "Follow one gradient"),
         ),
-        Wrong(
-            "copies stay copies",
-            "copies_stay_equal = True",
-            "a copy is one no longer",
-            "copies_stay_equal = False",
+        *in_place_of(
+            '"bias": 1 / 4,',
+            ("right as y is", '"bias": 1,', "in its own addend alone"),
+            ("b four times", '"bias": 4,', "a quarter of it"),
+            ("b of each rank", '"bias": 0,', "finds the same of its own b"),
+        ),
+        *in_place_of(
+            '"adam": 1,',
+            ("as the gradient", '"adam": 0.25,', "By what does Adam divide it"),
+            ("more", '"adam": 4,', "A mean is less"),
+        ),
+        *in_place_of(
+            '"loss": 4,',
+            ("averaged as the rest", '"loss": 1,', "Is U?"),
+            ("a mean of fewer", '"loss": 1 / 4,', "larger or smaller"),
+            ("own tokens alone", '"loss": 0,', "see all tokens"),
+        ),
+        *in_place_of(
+            '"clip": 0.5**0.5,',
+            ("no matter", '"clip": 1,', "is not the true one"),
+            ("the square", '"clip": 0.5,', "factor of the square"),
+            ("the norm", '"clip": 1.41,', "That is the norm"),
+            ("all counted four times", '"clip": 1 / 4,', "Only copies are counted"),
+        ),
+        *in_place_of(
+            '"tied": 1,',
+            ("not summed", '"tied": 0,', "is each right for its own"),
+            ("one of two uses", '"tied": 0.5,', "Autograd adds"),
+            ("one of four ranks", '"tied": 1 / 4,', "Which other rank"),
+        ),
+        *in_place_of(
+            '"gather": 4,',
+            ("the adjoint", '"gather": 1,', "how often is it summed"),
+            ("a part of it", '"gather": 1 / 4,', "divided by the number of ranks"),
+        ),
+        *in_place_of(
+            '"masks": 0,',
+            ("right", '"masks": 1,', "the same on every rank"),
         ),
         *in_place_of(
             BODY,
@@ -358,8 +387,8 @@ BANK = {
         ),
         *in_place_of(
             "comm.all_reduce(grad_neurons @ up.T)",
-            ("a mean", 'comm.all_reduce(grad_neurons @ up.T, op="mean")', "what came says"),
-            ("not summed", "grad_neurons @ up.T", "what came says what each"),
+            ("a mean", 'comm.all_reduce(grad_neurons @ up.T, op="mean")', "These are means"),
+            ("not summed", "grad_neurons @ up.T", "who has the rest"),
         ),
         *in_place_of(
             '"x": grad_normed * scale',
@@ -371,6 +400,16 @@ BANK = {
                 "the mean of the ranks' parts",
                 '"scale": (grad_normed * x).sum(dim=0) / comm.size',
                 "This is a mean",
+            ),
+            (
+                "of x's gradient",
+                '"scale": (grad_normed * scale * x).sum(dim=0)',
+                "scale is in it already",
+            ),
+            (
+                "scale summed twice",
+                '"scale": comm.all_reduce((grad_normed * x).sum(dim=0))',
+                "whole by then",
             ),
         ),
     ],
@@ -439,81 +478,52 @@ BANK = {
     ],
     "kept": [
         *in_place_of(
-            KEPT,
-            (
-                "everything divided by t",
-                "n = t if sequence_parallel else 1\n    return (n * between + inside + keys_values) / t",
-                "This divides everything by t",
-            ),
-            (
-                "sequence parallelism forgotten",
-                "n = t if sequence_parallel else 1\n    " + KEPT.replace("between", "n * between"),
-                "between the branches are divided, too",
-            ),
-            (
-                "tokens divided inside as well",
-                "n = t if sequence_parallel else 1\n    return between + (inside + keys_values) / t / n",
-                "Nothing is divided by t twice",
-            ),
-            (
-                "nothing divided",
-                "return between + inside + keys_values",
-                "Heads and neurons are divided",
-            ),
-            (
-                "inputs of branches taken as inside",
-                "between, inside = between / 2, inside + between / 2\n    " + KEPT,
-                "stand before the cut",
-            ),
-            (
-                "the input of the feed-forward network taken as inside",
-                "between, inside = between * 3 / 4, inside + between / 4\n    " + KEPT,
-                "One tensor too many is divided",
-            ),
-            (
-                "scores not divided",
-                "inside += (t - 1) * scores\n    " + KEPT,
-                "Scores are cut, too",
-            ),
-            (
-                "neurons not divided",
-                "inside += (t - 1) * neurons\n    " + KEPT,
-                "Neurons are cut, too",
-            ),
-            (
-                "keys and values not divided",
-                "return between + inside / t + keys_values",
-                "Keys and values are cut by heads, too",
-            ),
-            (
-                "input of the output projection whole",
-                "inside += (t - 1) * 2 * tokens * hidden\n    " + KEPT,
-                "comes from the rank's own heads only",
-            ),
-            ("one byte", KEPT.replace("return ", "return 0.5 * (") + ")", "has two bytes"),
-            (
-                "parts of heads",
-                "return between + (inside + keys_values) / t",
-                "no further than into heads",
-            ),
+            '"relu": 2,',
+            ("before and after relu", '"relu": 3,', "not both needed"),
+            ("x alone", '"relu": 1,', "Two matrices are trained"),
+            ("all neurons", '"relu": 5,', "over four ranks"),
         ),
         *in_place_of(
-            "scores = 2 * batch",
-            ("no probabilities", "scores = 0 * batch", "probabilities are missing"),
-            ("GPT-2's scores", "scores = 5 * batch", "only the probabilities are kept"),
+            '"gelu": 3,',
+            ("as relu", '"gelu": 2,', "Can GELU's"),
         ),
         *in_place_of(
-            "neurons = 4 * 2",
-            ("two wide tensors", "neurons = 2 * 2", "a gated network keeps four"),
-            ("three wide tensors", "neurons = 3 * 2", "One tensor of width f is missing"),
+            '"gated": 5,',
+            ("without x", '"gated": 4,', "What do G and U need"),
+            ("x twice", '"gated": 6,', "it counts once"),
+            ("as gelu", '"gated": 3,', "two factors"),
         ),
         *in_place_of(
-            "hidden * kv_heads / heads",
-            ("a key-value head for each head", "hidden", "several query heads share one"),
+            '"half": 2,',
+            ("x is kept", '"half": 3,', "For whose gradient"),
+            ("half of it", '"half": 1,', "D is trained"),
         ),
         *in_place_of(
-            "between = 4 * 2",
-            ("masks of dropout", "between = 5 * 2", "so no masks"),
+            '"relu frozen": 1,',
+            ("nothing for weights, so nothing", '"relu frozen": 0,', "which neurons were 0"),
+            ("x kept", '"relu frozen": 2,', "what do the two products need"),
+        ),
+        *in_place_of(
+            '"gelu frozen": 1,',
+            ("nothing", '"gelu frozen": 0,', "What does its slope depend on"),
+            ("what D would read", '"gelu frozen": 2,', "Who would still read"),
+        ),
+        *in_place_of(
+            '"gated frozen": 3,',
+            ("silu alone", '"gated frozen": 1,', "not the only operation"),
+            ("the factors alone", '"gated frozen": 2,', "each for the other's"),
+            ("the product, too", '"gated frozen": 4,', "the product of the two"),
+        ),
+        *in_place_of(
+            '"gathered": 3,',
+            ("own tokens", '"gathered": 2.25,', "Does torch's product know"),
+            ("both", '"gathered": 3.25,', "The gather itself"),
+        ),
+        *in_place_of(
+            '"again": 2.25,',
+            ("all tokens", '"again": 3,', "need not be kept"),
+            ("no tokens", '"again": 2,', "Out of what"),
+            ("all divided", '"again": 0.75,', "which of the three"),
         ),
     ],
     "design": [
@@ -577,14 +587,17 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
     "fault": [
         ("a tuple", instead(STEP + "return tuple(found.values())"), "it is a tuple of 6", BODY),
         ("scale alone", instead(STEP + 'return comm.all_reduce(found["scale"])'), "shape (4,)", BODY),
-        ("a list for text", 'wrong_gradient = ["scale"]', "take them off", 'wrong_gradient = "scale"'),
-        ("a truth in quotes", '"False"', "write it without quotes", "False"),
+        ("a list", '"sum": [1],', "['sum'] is a list of 1", '"sum": 1,'),
+        ("in words", '"masks": "differs",', "['masks'] is the text 'differs'", '"masks": 0,'),
     ],
     "heads": [
         ("a list", "return [[4, 5, 6, 7], [2, 3], [1]]", "A dictionary is wanted"),
         ("a number for a list", '"summed_over": rank,', "In its part ['summed_over']: A list of 1", '"summed_over": list(range(first, first + copies)),'),
     ],
-    "kept": [("parts", "return between, inside, scores", "a list of 3 came", KEPT)],
+    "kept": [
+        ("a list", "kept = [2, 3, 5]", "a dictionary with the keys 'relu'"),
+        ("parts", '"relu": [1, 1],', "['relu'] is a list of 2", '"relu": 2,'),
+    ],
     "design": [
         ("a tuple", 'design = (4, True, "selective")', "it is a tuple of 3"),
         ("text for a truth", 'design = {"tp": 4, "sequence_parallel": "yes", "recompute": "none"}', "take one of False, True"),
