@@ -30,9 +30,9 @@ FUNCTION_WORDS = """
 PLAIN = """
     billion parameters; billion token; bit weights; data parallel; data sheets; drift apart; dropout masks;
     first rank; first stage; first step; flash attention; forward bar; gantt chart; gpt small; held back;
-    hundred times; larger batch; line chart; linear layer; logarithmic axis; loss falls; matrix products;
-    new token; random numbers; rank adds; real processes; simulated ranks; small gpt; small messages; square
-    root; tensor parallel; thousand times; training run; trillion tokens; true gradient; twenty tokens
+    hundred times; larger batch; line chart; logarithmic axis; loss falls; matrix products; new token;
+    random numbers; rank adds; real processes; simulated ranks; small gpt; small messages; square root;
+    tensor parallel; thousand times; training run; trillion tokens; true gradient; twenty tokens
 """
 # The same of pairs that hold a function word, in names: `share_of_step`.
 PLAIN_IN_NAMES = """
