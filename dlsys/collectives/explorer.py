@@ -118,7 +118,7 @@ class Choice(Choices):
         first, *others = self.ranking()
         if mine.seconds > 1.005 * first.seconds:
             gain = mine.seconds / first.seconds
-            return f"The fastest algorithm here is {first.algorithm}, {gain:.3g} times as fast."
+            return f"The fastest of these plans is {first.algorithm}, {gain:.3g} times as fast."
         if not others:
             return "It is the only algorithm here."
         loss = others[0].seconds / first.seconds
