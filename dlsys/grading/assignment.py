@@ -101,6 +101,10 @@ def load(root: Path, slug: str, solutions: bool = True) -> Assignment:
         raise ValueError(f"{slug}: {error}") from None
 
 
+# What PyTorch imports when an optimizer is made: a second of each box that makes one.
+WITH_OPTIMIZERS = "torch._dynamo"
+
+
 def preload(assignments: Iterable[Assignment]) -> tuple[str, ...]:
     """The modules that trusted cells import, to be loaded before any student's box is opened."""
     found = set()
@@ -111,6 +115,8 @@ def preload(assignments: Iterable[Assignment]) -> tuple[str, ...]:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 inside = (f"{node.module}.{name.name}" for name in node.names)
                 found |= {node.module, *filter(_is_module, inside)}
+            elif isinstance(node, ast.Attribute) and node.attr == "optim":
+                found.add(WITH_OPTIMIZERS)
     return tuple(sorted(found))
 
 

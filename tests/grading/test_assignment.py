@@ -13,7 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlsys.exercises import Sealed, same, seal
-from dlsys.grading.assignment import ANSWER, FREE, TEST, TRUSTED, WRITTEN, load, preload, slugs
+from dlsys.grading.assignment import (
+    ANSWER,
+    FREE,
+    TEST,
+    TRUSTED,
+    WITH_OPTIMIZERS,
+    WRITTEN,
+    load,
+    preload,
+    slugs,
+)
 from dlsys.grading.checks import checks_of, drawn, varied
 from tests.exercises.notebooks import ROOT
 from tests.grading.small_course import make
@@ -80,6 +90,8 @@ def test_the_modules_that_trusted_cells_import_are_known_without_importing_them(
     assert {"torch", "dlsys.memory_wall", "dlsys.model", "dlsys.exercises"} <= set(found)
     assert "dlsys.world" in preload([load(ROOT, "collectives")])  # from dlsys import world
     assert "torch.optim" not in found
+    assert WITH_OPTIMIZERS in found
+    assert WITH_OPTIMIZERS not in preload([load(ROOT, "collectives")])
 
 
 def test_released_files_go_with_the_assignment_and_the_digest_is_of_all_of_it(
