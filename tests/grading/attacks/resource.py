@@ -191,7 +191,7 @@ OWN_CELLS = {
     "a cell of one's own that raises": "1 / 0",
     "a thread that exits the process": "import os, threading\nthreading.Timer(0.05, os._exit, (1,)).start()\nimport time\ntime.sleep(1)",
     "an exit that never ends": "import atexit, time\natexit.register(time.sleep, 600)\n"
-    "class D:\n    def __del__(self):\n        time.sleep(600)\nkept = D()",
+    "class D:\n    def __del__(self):\n        time.sleep(600)\nheld_to_the_end = D()",
 }
 
 BANK = [
