@@ -87,10 +87,8 @@ class Choice(Choices):
     def rounds(self) -> list[Round]:
         """What each round of the shown plan carries."""
         plan = self.plans()[self.shown().algorithm]
-        chunk, node = (
-            self.nbytes / plan.pieces,
-            [rank // self.devices for rank in range(plan.ranks)],
-        )
+        chunk = self.nbytes / plan.pieces
+        node = [rank // self.devices for rank in range(plan.ranks)]
         carried = []
         for transfers in plan.rounds:
             totals = [0, 0]
