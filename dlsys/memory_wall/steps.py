@@ -63,7 +63,9 @@ def measure_steps(
     token_ids("tokens", tokens)
     parts = tokens.chunk(divisor("micro_batches", micro_batches, {"sequences": len(tokens)}))
     ledger = _Ledger(model, optimizer)
-    watched = [p.register_post_accumulate_grad_hook(lambda _: ledger.write()) for p in _free(model)]
+    watched = [
+        p.register_post_accumulate_grad_hook(lambda _: ledger.recount()) for p in _free(model)
+    ]
     try:
         for step in range(count("steps", steps)):
             for part in parts:
@@ -74,9 +76,9 @@ def measure_steps(
                 loss.backward()
             ledger.enter(step, "update")
             optimizer.step()
-            ledger.write()
+            ledger.recount()
             model.zero_grad(set_to_none=True)
-            ledger.write()
+            ledger.recount()
     finally:
         for hook in watched:
             hook.remove()
@@ -96,7 +98,7 @@ class _Saved:
 
 @dataclass
 class _Ledger:
-    """What is live now; `write` makes a Moment of it."""
+    """What is live now; `write` makes a Moment of it, and `recount` counts the state first."""
 
     model: nn.Module
     optimizer: MixedPrecision
@@ -109,17 +111,22 @@ class _Ledger:
     def __post_init__(self) -> None:
         fixed = [*self.model.parameters(), *self.model.buffers()]
         self.fixed = {tensor.untyped_storage()._cdata for tensor in fixed}
+        self.state = measure_state(self.model, self.optimizer.optimizer)
 
     def enter(self, step: int, phase: str) -> None:
         """A phase begins."""
         self.step, self.phase = step, phase
         self.write()
 
+    def recount(self) -> None:
+        """The model state may have changed."""
+        self.state = measure_state(self.model, self.optimizer.optimizer)
+        self.write()
+
     def write(self) -> None:
         """Write down what is live."""
-        state = measure_state(self.model, self.optimizer.optimizer)
-        buckets = (state.weights, state.optimizer, state.gradients, self.activations)
-        self.moments.append(Moment(self.step, self.phase, *buckets))
+        state = (self.state.weights, self.state.optimizer, self.state.gradients)
+        self.moments.append(Moment(self.step, self.phase, *state, self.activations))
 
     def pack(self, tensor: Tensor) -> Tensor | _Saved:
         """What autograd is to keep in the tensor's place; a storage counts once, in full."""
