@@ -1,5 +1,6 @@
 """The exercises on tensor parallel: their figures are those of the package, and what holds for all."""
 
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -11,21 +12,22 @@ from torch.utils.checkpoint import checkpoint
 from dlsys import world
 from dlsys.collectives import ring_all_reduce
 from dlsys.exercises.tensors import cut, numbers
-from dlsys.hardware import DEVICES, LINKS
+from dlsys.hardware import DEVICES, LINKS, Device
 from dlsys.tensor_parallel import (
     ColumnParallelLinear,
     TensorParallelGPT,
     VocabParallelEmbedding,
+    all_gather_matmul,
     all_reduce_bytes,
     copy,
     gather_sequence,
-    layout,
+    matmul_reduce_scatter,
     reduce,
     scatter_sequence,
     step_bytes,
     vocab_parallel_cross_entropy,
 )
-from dlsys.transformer import CATALOGUE, TransformerSpec
+from dlsys.transformer import TransformerSpec
 from dlsys.world import Communicator
 from tests.exercises import contract
 from tests.exercises.notebooks import model_answer, solved
@@ -117,20 +119,33 @@ def test_a_layer_sends_what_the_exercise_predicts_whatever_is_computed_again() -
         assert parallel or counted == [0, 0]
 
 
-def test_the_exercises_cut_heads_as_the_layout_does() -> None:
-    answers = solved("tensor_parallel")
-    for t in (2, 4, 8, 16):
-        cut = layout(CATALOGUE["llama2-70b"], t)
-        keys, size = cut["layers.*.attention.key.weight"], cut.spec.head_size
-        for rank in range(t):
-            held = answers["held"](rank, t, cut.spec.heads, cut.spec.kv_heads)
-            first, stop = cut["layers.*.attention.query.weight"].bounds(rank)
-            assert held["query"] == list(range(first // size, stop // size))
-            first, stop = keys.bounds(rank)
-            assert held["key_value"] == list(range(first // size, stop // size))
-            same_keys = [r for r in range(t) if keys.bounds(r) == (first, stop)]
-            assert held["summed_over"] == same_keys
-            assert len(same_keys) == keys.summed
+def on_the_layers(comm: Communicator, way: str) -> None:
+    """The branch of the question on pieces, on the package's functions: 16 tokens, h = 64."""
+    t = comm.size
+    x, up, down = (
+        torch.empty(*shape, dtype=torch.bfloat16, device="meta")
+        for shape in ((1, 16 // t, 64), (256 // t, 64), (64, 256 // t))
+    )
+    if way == "plain":
+        scatter_sequence(F.linear(F.linear(gather_sequence(x, comm), up), down), comm)
+    elif way == "halves":
+        x = torch.empty(1, 8, 64, dtype=torch.bfloat16, device="meta")
+        first = comm.all_reduce(F.linear(F.linear(x, up), down), async_op=True)
+        second = F.linear(F.linear(x, up), down)
+        first.wait()
+        comm.all_reduce(second)
+    else:
+        matmul_reduce_scatter(all_gather_matmul(x, up, comm), down, comm)
+
+
+@pytest.mark.parametrize("way", ["plain", "pieces", "fast", "eight", "halves"])
+def test_a_branch_in_pieces_takes_as_long_as_the_packages_own(way: str) -> None:
+    rate, message = 2 * 4 * 64 * 64 / 2e-3, 4 * 64 * 2 / (1e-3 if way == "fast" else 3e-3)
+    device = Device("made up", {"bf16": rate}, memory=1e12, memory_bandwidth=1e15)
+    link = replace(LINKS["nvlink4"], latency=0.0, bandwidth=message)
+    ranks = 8 if way == "eight" else 4
+    run = world.simulate(on_the_layers, ranks, args=(way,), link=link, device=device)
+    assert solved("tensor_parallel")["measured"][way] == pytest.approx(1e3 * run.seconds, rel=1e-4)
 
 
 def sizes(keys: str, seed: int = 0) -> list[torch.Tensor]:

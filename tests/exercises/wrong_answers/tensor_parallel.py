@@ -44,6 +44,8 @@ return found | {"scale": (grad_normed * x).sum(dim=0)}
 
 BODY = "normed = x * scale\n"
 
+PIECES = "plain", "pieces", "late", "early", "fast", "slow", "eight", "halves"
+
 
 def instead(source: str) -> str:
     """A body that returns before the solution's begins."""
@@ -413,67 +415,54 @@ BANK = {
             ),
         ),
     ],
-    "heads": [
-        *in_place_of(
-            '"summed_over": list(range(first, first + copies)),',
-            (
-                "summed over all ranks",
-                '"summed_over": list(range(t)),',
-                "The other ranks hold other key-value heads",
-            ),
-            (
-                "itself left out",
-                '"summed_over": [r for r in range(first, first + copies) if r != rank],',
-                "The rank itself is included",
-            ),
-            ("summed nowhere", '"summed_over": [rank],', "Rank 4 holds a copy"),
-        ),
+    "pieces": [
         Wrong(
-            "one key-value head for each rank",
-            "key_value = [rank]\nquery = list(range(rank * heads // t, (rank + 1) * heads // t))\n"
-            'return {"query": query, "key_value": key_value, "summed_over": [rank]}',
-            "read two of them",
-        ),
-        Wrong(
-            "as many as query heads",
-            '"key_value": query,',
-            "There are only 8 key-value heads",
-            '"key_value": sorted({head // sharing for head in query}),',
-        ),
-        Wrong(
-            "dealt out in turn",
-            "query = list(range(rank * (heads // t), (rank + 1) * (heads // t)))\n"
-            "if t <= kv_heads:\n"
-            "    n = kv_heads // t\n"
-            '    return {"query": query, "key_value": list(range(rank * n, rank * n + n)), "summed_over": [rank]}\n'
-            'return {"query": query, "key_value": [rank % kv_heads],\n'
-            '        "summed_over": list(range(rank % kv_heads, t, kv_heads))}',
-            "dealt out in turn here",
+            "the longer of all messages and all products",
+            f"milliseconds = {dict.fromkeys(PIECES, 18)}",
+            "plain",
         ),
         *in_place_of(
-            "first = rank // copies * copies",
-            (
-                "ranks that hold it far apart",
-                "first = rank // copies\n"
-                '    return {"query": query, "key_value": sorted({q // sharing for q in query}),\n'
-                '            "summed_over": list(range(first, t, kv_heads)) if copies > 1 else [rank]}',
-                "are neighbors, as query heads are",
-            ),
-            ("the next rank, not the same pair", "first = rank", "Pairs begin at even ranks"),
+            '"plain": 9 + 8 + 8 + 9,',
+            ("one product with each matrix", '"plain": 9 + 2 + 2 + 9,', "Here nothing overlaps"),
+            ("own tokens sent, too", '"plain": 12 + 8 + 8 + 12,', "need no message"),
         ),
-        Wrong(
-            "no head where there are too few",
-            '"key_value": list(range(rank * (kv_heads // t), (rank + 1) * (kv_heads // t))),\n'
-            '        "summed_over": [rank],',
-            "heads // t is no use for them",
-            '"key_value": sorted({head // sharing for head in query}),\n'
-            '        "summed_over": list(range(first, first + copies)),',
+        *in_place_of(
+            '"pieces": 11 + 11,',
+            ("products hide", '"pieces": 9 + 9,', "what is left to do when the last"),
+            ("messages hide", '"pieces": 8 + 8,', "Which is longer in a step"),
+            ("four messages", '"pieces": 12 + 12,', "takes no time of its own"),
+            ("one after another in a step", '"pieces": 17 + 17,', "takes no time of its own"),
         ),
-        Wrong(
-            "pairs for any number",
-            "copies = 2 if t > kv_heads else 1",
-            "all ranks hold it",
-            "copies = max(1, t // kv_heads)  # ranks that hold the same one",
+        *in_place_of(
+            '"late": 13 + 11,',
+            ("the order is all the same", '"late": 22,', "beside the first message"),
+            ("everything one later", '"late": 15 + 11,', "Messages wait for no product"),
+        ),
+        *in_place_of(
+            '"early": 11 + 13,',
+            ("the order is all the same", '"early": 22,', "Which sums travel"),
+            ("everything one later", '"early": 11 + 15,', "when the last has come"),
+        ),
+        *in_place_of(
+            '"fast": 8 + 8,',
+            ("a product and messages", '"fast": 5 + 5,', "Messages hide"),
+            ("a message is left over", '"fast": 9 + 9,', "Which is longer in a step now"),
+        ),
+        *in_place_of(
+            '"slow": 16 + 16,',
+            ("its message, too", '"slow": 19 + 16,', "When does it wait for one"),
+            ("a product with each matrix", '"slow": 13 + 13,', "one after another"),
+        ),
+        *in_place_of(
+            '"eight": 11 + 11,',
+            ("half of all", '"eight": 11,', "how many follow each other"),
+            ("a product of half", '"eight": 11.5 + 11.5,', "And of a matrix"),
+        ),
+        *in_place_of(
+            '"halves": 8 + 9 + 9,',
+            ("all tokens in a message", '"halves": 8 + 18 + 18,', "How much of the tokens"),
+            ("one trip round the ring", '"halves": 8 + 8 + 4.5,', "How many messages"),
+            ("all but the first products", '"halves": 8 + 9,', "beside the second all-reduce"),
         ),
     ],
     "kept": [
@@ -590,9 +579,9 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
         ("a list", '"sum": [1],', "['sum'] is a list of 1", '"sum": 1,'),
         ("in words", '"masks": "differs",', "['masks'] is the text 'differs'", '"masks": 0,'),
     ],
-    "heads": [
-        ("a list", "return [[4, 5, 6, 7], [2, 3], [1]]", "A dictionary is wanted"),
-        ("a number for a list", '"summed_over": rank,', "In its part ['summed_over']: A list of 1", '"summed_over": list(range(first, first + copies)),'),
+    "pieces": [
+        ("a list", "milliseconds = [34, 22, 24, 24, 16, 32, 22, 26]", "a dictionary with the keys 'plain'"),
+        ("parts", '"late": [13, 11],', "['late'] is a list of 2", '"late": 13 + 11,'),
     ],
     "kept": [
         ("a list", "kept = [2, 3, 5]", "a dictionary with the keys 'relu'"),
