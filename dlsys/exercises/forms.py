@@ -21,6 +21,7 @@ from dlsys.exercises.wrong import OtherStructure
 
 _ONE = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
 _MANY = {int: "whole numbers", float: "numbers", bool: "True or False", str: "texts"}
+_PLAIN = (bool, int, float, str)
 _FUNCTIONS = {"function", "method", "builtin_function_or_method"}
 
 
@@ -56,13 +57,15 @@ def chosen(design: Any, choices: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
     Raises OtherStructure where it is none.
     """
-    design = formed(design, dict.fromkeys(choices, object), "The design")
+    is_plain = type(design) is dict and all(type(value) in _PLAIN for value in design.values())
+    if not is_plain or design.keys() != choices.keys():  # hundreds of thousands may be priced
+        design = formed(design, dict.fromkeys(choices, object), "The design")
     return {name: _choice(name, design[name], allowed) for name, allowed in choices.items()}
 
 
 def _choice(name: str, value: Any, allowed: Sequence[Any]) -> Any:
     value = _listed(value, float)
-    is_one = type(value) in (bool, int, float, str)
+    is_one = type(value) in _PLAIN
     if is_one and value in allowed and (type(value) is bool) == (type(allowed[0]) is bool):
         return allowed[allowed.index(value)]  # 4 where 4.0 came
     came = f"{name} = {show(value)}" if is_one else f"{name} is {_named(value)}, which"
@@ -153,6 +156,8 @@ def _is_list(came: Any) -> bool:
 
 def _listed(came: Any, form: Any) -> Any:
     """Tensors and arrays as numbers, or as lists of numbers, where the form has these."""
+    if type(came) in _PLAIN:
+        return came
     if isinstance(came, _arrays()):
         innermost = form
         while isinstance(innermost, list):
@@ -188,7 +193,7 @@ def _named(value: Any) -> str:
         return f"a {name} of {len(value)}"
     if type(value) is dict and all(type(key) in _ONE for key in value):
         return f"a dictionary with the keys {show(list(value), 80)}"
-    if type(value) in (bool, int, float, str):
+    if type(value) in _PLAIN:
         what = {bool: "", str: "the text "}.get(type(value), "the number ")
         return f"{what}{show(value, 80)}"
     if isinstance(value, _arrays()):

@@ -4,7 +4,7 @@ Nothing here knows notebooks or frames, so a grader can judge in a process of it
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dlsys.exercises.plain import Array
@@ -134,14 +134,27 @@ def likely_mistake(came: Any, expected: Any, hint: Any = None, rtol: float = 1e-
     if isinstance(hint, str):
         return _too_short(came, expected, rtol) or hint
     pairs = list(hint.items()) if isinstance(hint, Mapping) else list(hint or [])
-    for wrong, text in () if is_long(bare(came)) else pairs:  # nobody has foreseen that one
-        if wrong is not None and difference(came, wrong, HINT_RTOL) is None:
-            return str(text)
+    if (foreseen := _foreseen(came, pairs)) is not None:
+        return foreseen
     if pairs and (otherwise := built_otherwise(bare(came), expected)):
         return otherwise
     if short := _too_short(came, expected, rtol):
         return short
     return next((text for wrong, text in pairs if wrong is None), None) or _ratio(came, expected)
+
+
+def _foreseen(came: Any, pairs: Sequence[tuple[Any, Any]]) -> str | None:
+    """The text beside this wrong value, or else beside a sealed one that it has two digits of."""
+    value = bare(came)
+    known = () if is_long(value) else [(wrong, text) for wrong, text in pairs if wrong is not None]
+    for wrong, text in known:
+        is_sealed = isinstance(wrong, Sealed)
+        if wrong.equals(value, HINT_RTOL) if is_sealed else not difference(came, wrong, HINT_RTOL):
+            return str(text)
+    for wrong, text in known:
+        if isinstance(wrong, Sealed) and wrong.matches(value):
+            return str(text)
+    return None
 
 
 def _too_short(came: Any, expected: Any, rtol: float) -> str | None:

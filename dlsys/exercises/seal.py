@@ -67,9 +67,10 @@ class Sealed:
         Where three digits are sealed, so does the sealed one, rounded to two.
         """
         at_least("rtol", rtol, 0)
-        return self._is(value, rtol) or (self.digits == DIGITS and self.rounds_to(value))
+        return self.equals(value, rtol) or (self.digits == DIGITS and self.rounds_to(value))
 
-    def _is(self, value: Any, rtol: float = 1e-9) -> bool:
+    def equals(self, value: Any, rtol: float = 1e-9) -> bool:
+        """The same, and two digits will not do: a single hash, where `rounds_to` takes many."""
         # A value beside a rounding boundary may fall to either side, so both are tried.
         if is_long(value):
             return False  # before three copies of it are made
@@ -92,7 +93,7 @@ class Sealed:
         step = Decimal(1).scaleb(short.adjusted() + 1 - self.digits)
         tried = {short + k * each for each in (step, step / 10) for k in range(-5, 6)}
         near = sorted(each for each in tried if self._half_a_digit(each, short))
-        return any(self._is(float(each)) for each in near)
+        return any(self.equals(float(each)) for each in near)
 
     def _half_a_digit(self, number: Decimal, short: Decimal) -> bool:
         """Whether they are no farther apart than rounding takes them: 9.6 does not become 10."""

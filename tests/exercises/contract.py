@@ -299,8 +299,9 @@ def round_alike(slug: str) -> Iterator[tuple[str, str]]:
         for wrong in entries:
             for name, value in numbers_given(wrong.cell(sources[answer])):
                 own = [check for check in checks if check.expression == name]
-                short = type(value)(float(f"{value:.1e}"))
-                if short == value or (name, value) in seen:  # sealed answers take time to compare
+                short, right = type(value)(float(f"{value:.1e}")), solved(slug).get(name)
+                far = type(right) in (int, float) and not 0.9 <= (right and short / right) <= 1.1
+                if far or short == value or (name, value) in seen:  # seals take time to compare
                     continue
                 seen.add((name, value))
                 if own and _is_accepted(short, own) and not _is_accepted(value, own):

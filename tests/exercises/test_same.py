@@ -294,6 +294,14 @@ def test_a_number_sealed_without_a_precision_may_be_answered_with_two_digits(
     assert [each for each in (*short, *others) if answer.matches(each)] == short
 
 
+def test_the_hint_of_the_very_number_comes_before_that_of_one_that_rounds_to_it() -> None:
+    near, same_digits = sealed(seal(0.624)), sealed(seal(0.62))
+    hint = {near: "rounds to it", same_digits: "is it", None: "another"}
+    assert likely_mistake(0.62, 0.9, hint) == "is it"
+    assert likely_mistake(0.62, 0.9, {near: "rounds to it", None: "another"}) == "rounds to it"
+    assert likely_mistake(0.63, 0.9, hint) == "another"
+
+
 def test_a_count_a_stated_precision_and_a_hint_take_no_rounded_number() -> None:
     assert not sealed(seal(286, is_count=True)).matches(290)
     assert sealed(seal(286, is_count=True)).matches(286.0)

@@ -372,8 +372,8 @@ BANK = {
             LENGTH, LENGTH_RIGHT, 1,
             ("no mask", 0.552, "without a mask"),
             ("against the weights", 0.615, "against the weights alone"),
-            ("against the weights, rounded", 0.62, "against the weights alone"),
             ("the weights", 0.619, "what the weights take"),
+            ("the weights, rounded", 0.62, "what the weights take"),
             ("percent", 38.1, "not a percentage"),
         ),
         *one_wrong(

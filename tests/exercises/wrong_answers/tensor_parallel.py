@@ -105,7 +105,7 @@ BANK = {
             '"sp layer": [8, 5],',
             ("sp layer: swapped", '"sp layer": [5, 8],', "all-gathers come first"),
             ("sp: all of forward again", '"sp layer": [8, 6],', "reads the layer's last result"),
-            ("sp: gathered once for both", '"sp layer": [6, 5],', "is not kept either"),
+            ("sp: gathered once for both", '"sp layer": [6, 5],', "Too few gathers"),
             ("sp: nothing again", '"sp layer": [6, 4],', "without recomputation"),
             ("sp: everything twice", '"sp layer": [12, 8],', "then forward again as far as"),
         ),
