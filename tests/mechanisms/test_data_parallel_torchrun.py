@@ -1,14 +1,15 @@
 """The program that the chapter gives to take away, started as it says there, on two processes."""
 
-import os
 import re
-import subprocess
-import sys
 
+import pytest
 import torch
 from torch.utils.data import TensorDataset
 
 from tests.contents import ROOT
+from tests.mechanisms import torchrun
+
+pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of a fork
 
 MINE = """
 import os
@@ -77,17 +78,14 @@ def on_one_device(
 
 def launch(folder, steps: int) -> tuple[torch.Tensor, str]:
     """Start the program, or start it again; the weights that it saves at its end, and its words."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    environment["STEPS"] = str(steps)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--local-addr", "127.0.0.1", "--nproc-per-node", str(RANKS), "train.py"]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
+    options = ["--standalone", "--nproc-per-node", str(RANKS), "train.py"]
+    own = {"GLOO_SOCKET_IFNAME": "lo", "STEPS": str(steps)}
+    said, errors = torchrun.ended(folder, run=torchrun.begin(folder, "run", options, **own))
+    status, lines = said["run"]
+    assert status == 0, errors
     done_steps, weights, _ = torch.load(folder / "last.pt")
     assert done_steps == steps
-    return torch.cat([weight.flatten() for weight in weights.values()]), done.stdout
+    return torch.cat([weight.flatten() for weight in weights.values()]), "\n".join(lines)
 
 
 def test_the_program_to_take_away_gives_on_two_processes_the_weights_of_one(tmp_path, monkeypatch):

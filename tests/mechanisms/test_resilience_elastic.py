@@ -1,7 +1,5 @@
 """Under torchrun a worker or a node is killed; what is left begins again from the last checkpoint."""
 
-import multiprocessing
-import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +7,7 @@ import torch
 
 from dlsys import world
 from dlsys.resilience import latest, restore
+from tests.mechanisms import torchrun
 from tests.mechanisms.programs.elastic import trainer
 from tests.mechanisms.trained import difference
 
@@ -20,36 +19,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"
 
 
 def begin(folder, name, options, what):
-    """Start torchrun in a fork of this process, which has imported what it needs."""
-    from torch.distributed import run
-
-    def torchrun():
-        for number, kind in enumerate(("out", "err"), 1):
-            os.dup2(os.open(folder / f"{name}.{kind}", os.O_WRONLY | os.O_CREAT), number)
-        os.environ |= {
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(ROOT),
-            # Lives would share one store, where a rank may find an address of the life before:
-            # https://github.com/pytorch/pytorch/issues/135712, and 167288.
-            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        }
-        program = [str(PROGRAM), str(folder), str(STEPS), str(KILLED), what]
-        run.main(["--local-addr", "127.0.0.1", *options, *program])
-
-    process = multiprocessing.get_context("fork").Process(target=torchrun)
-    process.start()
-    return process
-
-
-def ended(folder, **processes):
-    """How they have ended, and what was printed: by name (status, lines), and all errors."""
-    for process in processes.values():
-        process.join(120)
-    said = {
-        name: (process.exitcode, (folder / f"{name}.out").read_text().splitlines())
-        for name, process in processes.items()
-    }
-    return said, "".join((folder / f"{name}.err").read_text() for name in processes)
+    """Start torchrun on the program, which dies as `what` says."""
+    program = [str(PROGRAM), str(folder), str(STEPS), str(KILLED), what]
+    # Lives would share one store, where a rank may find an address of the life before:
+    # https://github.com/pytorch/pytorch/issues/135712, and 167288.
+    own = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "PYTHONPATH": str(ROOT)}
+    return torchrun.begin(folder, name, [*options, *program], **own)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +41,7 @@ def never_killed():
 
 def test_torchrun_begins_again_with_the_bits_of_a_run_that_was_never_killed(tmp_path, never_killed):
     options = ["--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
-    said, errors = ended(tmp_path, one=begin(tmp_path, "one", options, "worker"))
+    said, errors = torchrun.ended(tmp_path, one=begin(tmp_path, "one", options, "worker"))
     lines = [f"a worker dies after step {KILLED}", f"ranks: 2, steps: {SAVED} to {STEPS}"]
     assert said == {"one": (0, lines)}, errors
     # Two ranks' sums are the same in either order, so that simulated ranks have the same bits.
@@ -80,7 +55,7 @@ def test_a_node_that_is_left_alone_goes_on_with_fewer_ranks(tmp_path, never_kill
     options += ["--rdzv-backend", "c10d", "--rdzv-endpoint", str(tmp_path / "meeting")]
     options += ["--rdzv-conf", f"store_type=file,{soon}", "--max-restarts", "3"]
     agents = {name: begin(tmp_path, name, options, "node") for name in ("one", "other")}
-    said, errors = ended(tmp_path, **agents)
+    said, errors = torchrun.ended(tmp_path, **agents)
     lines = [f"a node dies after step {KILLED}"], [f"ranks: 1, steps: {SAVED} to {STEPS}"]
     assert sorted(said.values()) == [(-9, lines[0]), (0, lines[1])], errors
     # One rank adds up in float32 what two have, in another order: from the first step that it does

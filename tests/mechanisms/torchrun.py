@@ -1,0 +1,37 @@
+"""torchrun in a fork of the process that tests, which has imported already what torchrun needs."""
+
+import multiprocessing
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def begin(
+    folder: Path, name: str, arguments: Sequence[str], **environment: str
+) -> multiprocessing.Process:
+    """Start it in `folder` with these arguments; what it prints goes to files of this name."""
+    from torch.distributed import run
+
+    def torchrun() -> None:
+        for number, kind in enumerate(("out", "err"), 1):
+            os.dup2(os.open(folder / f"{name}.{kind}", os.O_WRONLY | os.O_CREAT), number)
+        os.environ |= {"OMP_NUM_THREADS": "1", **environment}
+        os.chdir(folder)
+        run.main(["--local-addr", "127.0.0.1", *arguments])
+
+    process = multiprocessing.get_context("fork").Process(target=torchrun)
+    process.start()
+    return process
+
+
+def ended(
+    folder: Path, **processes: multiprocessing.Process
+) -> tuple[dict[str, tuple[int | None, list[str]]], str]:
+    """How they have ended, and what was printed: by name (status, lines), and all errors."""
+    for process in processes.values():
+        process.join(120)
+    said = {
+        name: (process.exitcode, (folder / f"{name}.out").read_text().splitlines())
+        for name, process in processes.items()
+    }
+    return said, "".join((folder / f"{name}.err").read_text() for name in processes)
