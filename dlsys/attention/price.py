@@ -201,9 +201,12 @@ def backward_resident(tiling: Tiling, head_size: int, group: int = 1) -> int:
 
 
 def _largest(tiling: Tiling, group: int) -> tuple[int, int]:
-    """Rows and columns of the largest tile that is visited."""
-    visited = (len(tiling.rows(i)) for i in range(tiling.query_tiles) if tiling.sees(i))
-    rows = max(visited, default=0)
+    """Rows and columns of the largest tile that is visited.
+
+    Later queries see no fewer keys, and all tiles of queries but the last have as many: two tell.
+    """
+    last = range(max(0, tiling.query_tiles - 2), tiling.query_tiles)
+    rows = max((len(tiling.rows(i)) for i in last if tiling.sees(i)), default=0)
     return group * rows, min(tiling.key_tile, tiling.keys) * (rows > 0)
 
 

@@ -111,9 +111,10 @@ def profile_repairs(
     some("order", names)
     if isinstance(order, str) or len(set(names)) < len(names):
         refuse("order", order, f"names among {', '.join(REPAIRS)}, each once")
+    count("repeats", repeats)  # before anything takes time
+    trainings = [SlowTraining(names[:done], batch) for done in range(len(names) + 1)]
     profiles = []
-    for done in range(len(names) + 1):
-        training = SlowTraining(names[:done], batch)
+    for done, training in enumerate(trainings):
         training.step()  # the optimizer makes its state
         training.letters = 0
         counted = count_operations(training.step)
