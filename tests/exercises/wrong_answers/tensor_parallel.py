@@ -451,7 +451,7 @@ BANK = {
         *in_place_of(
             '"slow": 28 + 3,',
             ("when the slow one is done", '"slow": 16 + 16,', "one product of the slow rank"),
-            ("the slow one's time", '"slow": 16 + 16 + 3,', "Which sum meets it last"),
+            ("the slow one's time", '"slow": 16 + 16 + 3,', "for whom is the one before"),
             ("it delays nobody", '"slow": 22,', "passes through the slow rank"),
             ("the first sum", '"slow": 29,', "which of them do the others' sums meet"),
         ),
