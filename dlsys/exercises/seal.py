@@ -66,11 +66,11 @@ class Sealed:
 
         Where three digits are sealed, so does the sealed one, rounded to two.
         """
-        at_least("rtol", rtol, 0)
         return self.equals(value, rtol) or (self.digits == DIGITS and self.rounds_to(value))
 
     def equals(self, value: Any, rtol: float = 1e-9) -> bool:
         """The same, and two digits will not do: a single hash, where `rounds_to` takes many."""
+        at_least("rtol", rtol, 0)
         # A value beside a rounding boundary may fall to either side, so both are tried.
         if is_long(value):
             return False  # before three copies of it are made
