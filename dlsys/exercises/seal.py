@@ -25,7 +25,9 @@ LONGEST = 1000  # values in a sealed list, those of lists in it among them
 
 
 @checked
-def seal(value: Any, digits: int = DIGITS, *, is_count: bool = False) -> str:
+def seal(
+    value: Any, digits: int = DIGITS, *, is_count: bool = False, beside: str | None = None
+) -> str:
     """The text to put into `sealed("...")` for an expected value: "digits$salt$hash$form".
 
     Numbers are rounded to `digits` significant digits, so 208e9 and 2.079e11 have the same seal at
@@ -33,11 +35,14 @@ def seal(value: Any, digits: int = DIGITS, *, is_count: bool = False) -> str:
     number sealed with three digits, and no other, may be answered with two, unless it `is_count`:
     then it is a whole number, and sealed with all its digits. What is not hidden is the form, such
     as "number" or "list4": it is part of the question.
+
+    With the seal of the right answer as `beside`, a wrong value has its salt, so that one hash of
+    what came is compared with all of them; each salt takes a hash of its own.
     """
     digits = count("digits", digits, most=17)
     if is_count:
         digits = max(digits, len(str(count("value", value, 0, most=10**17 - 1))))
-    salt = secrets.token_hex(4)
+    salt = secrets.token_hex(4) if beside is None else _salt_of(beside)
     return f"{digits}${salt}${_hash(value, digits, salt)}${'count' if is_count else form(value)}"
 
 
@@ -158,6 +163,13 @@ def _canonical(value: Any, digits: int) -> str:
     raise ValueError(
         f"value is {shown(value)}, which cannot be sealed: seal numbers, text or lists."
     )
+
+
+def _salt_of(beside: str) -> str:
+    try:
+        return sealed(beside).salt
+    except ValueError as error:
+        raise ValueError(f"beside: {error}") from None
 
 
 def _hash(value: Any, digits: int, salt: str) -> str:

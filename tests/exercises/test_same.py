@@ -302,6 +302,16 @@ def test_the_hint_of_the_very_number_comes_before_that_of_one_that_rounds_to_it(
     assert likely_mistake(0.63, 0.9, hint) == "another"
 
 
+def test_a_wrong_value_sealed_beside_the_right_one_has_its_salt_and_no_other() -> None:
+    right = seal(8.1e9)
+    wrong = seal(16.2e9, beside=right)
+    assert sealed(wrong).salt == sealed(right).salt != sealed(seal(16.2e9)).salt
+    assert sealed(wrong).matches(16.2e9)
+    assert not sealed(wrong).matches(8.1e9)
+    with pytest.raises(ValueError, match=r"beside: '8\.1e9' is not a seal"):
+        seal(16.2e9, beside="8.1e9")
+
+
 def test_a_count_a_stated_precision_and_a_hint_take_no_rounded_number() -> None:
     assert not sealed(seal(286, is_count=True)).matches(290)
     assert sealed(seal(286, is_count=True)).matches(286.0)
