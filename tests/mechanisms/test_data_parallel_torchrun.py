@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
+from tests import torchrun
 from tests.contents import ROOT
-from tests.mechanisms import torchrun
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of a fork
 

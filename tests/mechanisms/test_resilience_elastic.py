@@ -7,7 +7,7 @@ import torch
 
 from dlsys import world
 from dlsys.resilience import latest, restore
-from tests.mechanisms import torchrun
+from tests import torchrun
 from tests.mechanisms.programs.elastic import trainer
 from tests.mechanisms.trained import difference
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import os
 import re
 import resource
@@ -32,6 +31,7 @@ from dlsys.collectives import (
 from dlsys.hardware import Link
 from dlsys.world.alpha_beta import SIZES, Sample, fit
 from dlsys.world.real import fork_server
+from tests import torchrun
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -703,20 +703,7 @@ def test_a_communicator_of_a_group_that_has_ended_is_refused_at_once(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of a fork beside threads
-def test_the_same_file_runs_under_torchrun(tmp_path, monkeypatch):
-    """In a fork of this process, which has imported what torchrun needs; its ranks start as ever."""
-    from torch.distributed import run
-
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    options = ["--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
-
-    def torchrun():
-        for number, name in enumerate(("out", "err"), 1):
-            os.dup2(os.open(tmp_path / name, os.O_WRONLY | os.O_CREAT), number)
-        run.main([*options, str(PROGRAMS / "sum_of_ranks.py")])
-
-    process = multiprocessing.get_context("fork").Process(target=torchrun)
-    process.start()
-    process.join(120)
-    assert process.exitcode == 0, (tmp_path / "err").read_text()
-    assert (tmp_path / "out").read_text() == "2 ranks agree on [3]\n"
+def test_the_same_file_runs_under_torchrun(tmp_path):
+    options = ["--standalone", "--nproc-per-node", "2", str(PROGRAMS / "sum_of_ranks.py")]
+    said, errors = torchrun.ended(tmp_path, run=torchrun.begin(tmp_path, "run", options))
+    assert said == {"run": (0, ["2 ranks agree on [3]"])}, errors

@@ -14,7 +14,9 @@ def begin(
 
     def torchrun() -> None:
         for number, kind in enumerate(("out", "err"), 1):
-            os.dup2(os.open(folder / f"{name}.{kind}", os.O_WRONLY | os.O_CREAT), number)
+            os.dup2(
+                os.open(folder / f"{name}.{kind}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number
+            )
         os.environ |= {"OMP_NUM_THREADS": "1", **environment}
         os.chdir(folder)
         run.main(["--local-addr", "127.0.0.1", *arguments])
