@@ -21,7 +21,6 @@ from dlsys.exercises.wrong import OtherStructure
 
 _ONE = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
 _MANY = {int: "whole numbers", float: "numbers", bool: "True or False", str: "texts"}
-_PLAIN = (bool, int, float, str)
 _FUNCTIONS = {"function", "method", "builtin_function_or_method"}
 
 
@@ -57,7 +56,7 @@ def chosen(design: Any, choices: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
     Raises OtherStructure where it is none.
     """
-    is_plain = type(design) is dict and all(type(value) in _PLAIN for value in design.values())
+    is_plain = type(design) is dict and all(type(value) in _ONE for value in design.values())
     if not is_plain or design.keys() != choices.keys():  # hundreds of thousands may be priced
         design = formed(design, dict.fromkeys(choices, object), "The design")
     return {name: _choice(name, design[name], allowed) for name, allowed in choices.items()}
@@ -65,7 +64,7 @@ def chosen(design: Any, choices: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
 def _choice(name: str, value: Any, allowed: Sequence[Any]) -> Any:
     value = _listed(value, float)
-    is_one = type(value) in _PLAIN
+    is_one = type(value) in _ONE
     if is_one and value in allowed and (type(value) is bool) == (type(allowed[0]) is bool):
         return allowed[allowed.index(value)]  # 4 where 4.0 came
     came = f"{name} = {show(value)}" if is_one else f"{name} is {_named(value)}, which"
@@ -156,7 +155,7 @@ def _is_list(came: Any) -> bool:
 
 def _listed(came: Any, form: Any) -> Any:
     """Tensors and arrays as numbers, or as lists of numbers, where the form has these."""
-    if type(came) in _PLAIN:
+    if type(came) in _ONE:
         return came
     if isinstance(came, _arrays()):
         innermost = form
@@ -193,7 +192,7 @@ def _named(value: Any) -> str:
         return f"a {name} of {len(value)}"
     if type(value) is dict and all(type(key) in _ONE for key in value):
         return f"a dictionary with the keys {show(list(value), 80)}"
-    if type(value) in _PLAIN:
+    if type(value) in _ONE:
         what = {bool: "", str: "the text "}.get(type(value), "the number ")
         return f"{what}{show(value, 80)}"
     if isinstance(value, _arrays()):

@@ -147,14 +147,17 @@ def _foreseen(came: Any, pairs: Sequence[tuple[Any, Any]]) -> str | None:
     """The text beside this wrong value, or else beside a sealed one that it has two digits of."""
     value = bare(came)
     known = () if is_long(value) else [(wrong, text) for wrong, text in pairs if wrong is not None]
-    for wrong, text in known:
-        is_sealed = isinstance(wrong, Sealed)
-        if wrong.equals(value, HINT_RTOL) if is_sealed else not difference(came, wrong, HINT_RTOL):
-            return str(text)
-    for wrong, text in known:
-        if isinstance(wrong, Sealed) and wrong.matches(value):
-            return str(text)
-    return None
+
+    def is_it(wrong: Any) -> bool:
+        if isinstance(wrong, Sealed):
+            return wrong.equals(value, HINT_RTOL)
+        return difference(came, wrong, HINT_RTOL) is None
+
+    def rounds_to_it(wrong: Any) -> bool:
+        return isinstance(wrong, Sealed) and wrong.matches(value)
+
+    found = (text for fits in (is_it, rounds_to_it) for wrong, text in known if fits(wrong))
+    return next(map(str, found), None)
 
 
 def _too_short(came: Any, expected: Any, rtol: float) -> str | None:

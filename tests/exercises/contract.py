@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
+from math import isclose
 from random import Random
 from typing import Any
 
@@ -300,7 +301,7 @@ def round_alike(slug: str) -> Iterator[tuple[str, str]]:
             for name, value in numbers_given(wrong.cell(sources[answer])):
                 own = [check for check in checks if check.expression == name]
                 short, right = type(value)(float(f"{value:.1e}")), solved(slug).get(name)
-                far = type(right) in (int, float) and not 0.9 <= (right and short / right) <= 1.1
+                far = type(right) in (int, float) and not isclose(short, right, rel_tol=0.1)
                 if far or short == value or (name, value) in seen:  # seals take time to compare
                     continue
                 seen.add((name, value))
