@@ -37,7 +37,8 @@ from dlsys.grading.times import extended, parse_due
 from dlsys.notebook import release
 from tests.exercises.notebooks import ROOT, load, slugs
 from tests.exercises.wrong_answers import Wrong, in_place_of_solution
-from tests.grading.small_course import answered, make, opened
+from tests.grading.boxes import opened
+from tests.grading.small_course import answered, make
 from tests.grading.test_course import Watched
 from tests.grading.test_lateness import class_of
 

@@ -1,29 +1,14 @@
 """A course of one small assignment, written for a test: its folders, as a project has them."""
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import nbformat
 
 from dlsys.grading.assignment import Assignment, load
-from dlsys.grading.boxes.sandbox import Limits, SandboxError
-from dlsys.grading.boxes.warm import Boxes
 
 STUB = "# YOUR ANSWER HERE"
-
-
-@contextmanager
-def opened(limits: Limits) -> Iterator[Boxes]:
-    """Boxes, isolated where that works: for tests that do not depend on it."""
-    with ExitStack() as stack:
-        try:
-            boxes = stack.enter_context(Boxes(limits))
-        except SandboxError:
-            boxes = stack.enter_context(Boxes(limits, isolated=False))
-        yield boxes
 
 
 def _role(name: str, **roles: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 import pytest
@@ -774,6 +775,23 @@ def test_a_run_that_is_ended_keeps_what_it_has_says_how_to_go_on_and_leaves_no_p
     assert set(load_all(tmp_path / "out", "small")) == {"ada"}
     assert family
     assert psutil.wait_procs(family, timeout=10)[1] == []
+
+
+def test_a_hostile_notebook_is_refused_unrun_where_there_are_no_boxes(
+    tmp_path, small, monkeypatch, capsys
+):
+    command = [str(tmp_path / "in"), "--course", str(small), "--out", str(tmp_path / "out")]
+    monkeypatch.setenv("PATH", "")
+    with TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)  # whoever the notebook runs as could leave its trace there
+        trace = Path(folder, "it-ran")
+        hand_in_small(tmp_path / "in" / "eve", small, word=f"open({str(trace)!r}, 'w').close()")
+        assert cli.main(command) == cli.NO_SANDBOX
+        assert "apt install bubblewrap" in capsys.readouterr().err
+        assert not trace.exists()
+        assert load_all(tmp_path / "out", "small") == {}
+        assert cli.main([*command, "--trust-students"]) == 0
+        assert trace.exists()
 
 
 def test_help_is_quick_for_it_loads_neither_torch_nor_nbgrader():

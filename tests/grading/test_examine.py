@@ -16,7 +16,8 @@ from dlsys.grading.collecting.rebuild import Step, rebuild
 from dlsys.grading.judging import parties, running
 from dlsys.grading.judging.examine import Prepared, examine, prepare
 from dlsys.grading.result import BROKE, PARTLY, RIGHT, UNANSWERED, WRONG, QuestionResult, Result
-from tests.grading.small_course import answered, make, opened
+from tests.grading.boxes import opened
+from tests.grading.small_course import answered, make
 
 IMPORTS = """import torch
 

@@ -29,6 +29,7 @@ from dlsys.grading.boxes import sandbox, seccomp, selftest
 from dlsys.grading.boxes.memory import uses_more
 from dlsys.grading.boxes.sandbox import Limits, SandboxError
 from dlsys.grading.boxes.warm import Boxes
+from tests.grading.boxes import opened
 
 ROLE = "tests.grading.programs.boxed"
 LIMITS = Limits(processes=24, memory_bytes=600 << 20, file_bytes=8 << 20, submission_seconds=60)
@@ -36,25 +37,21 @@ LIMITS = Limits(processes=24, memory_bytes=600 << 20, file_bytes=8 << 20, submis
 
 @pytest.fixture(scope="module")
 def boxes():
-    try:
-        with Boxes(LIMITS) as opened:
-            yield opened
-    except SandboxError as error:
-        if os.environ.get("SANDBOX_TEST") == "required":
-            raise
-        pytest.skip(str(error))
+    with opened(LIMITS) as made:
+        yield made
 
 
 @pytest.fixture
 def box(boxes):
-    with boxes.open(ROLE) as opened:
-        yield opened
+    with boxes.open(ROLE) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def folders():
-    with Boxes(LIMITS, isolated=False) as opened:
-        yield opened
+    """Without boxes: what runs in them is a test's own, and harms nothing where it fails."""
+    with Boxes(LIMITS, trust_students=True) as made:
+        yield made
 
 
 def ask(box, source):
@@ -96,10 +93,34 @@ def test_a_box_holds(boxes):
 
 
 def test_the_self_test_finds_what_a_process_without_a_box_can_do(folders):
-    with folders.open(selftest.__name__) as box:
-        found = " ".join(selftest.failures(box.socket, LIMITS))
-    for sentence in ("privileges", "network", "reaches", "below /usr", "processes"):
+    """Asked of its own folder and this machine's loopback alone, for nothing holds it there."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, folders.open(selftest.__name__) as box:
+        address = list(listener.getsockname())
+        own = {"addresses": [address], "hidden": ["/usr"], "needed": ["/nowhere"], "fixed": ["."]}
+        box.socket.sendall(json.dumps(own).encode() + b"\n")
+        with box.socket.makefile() as lines:
+            facts = json.loads(lines.readline())
+    assert (facts["reached"], facts["seen"]) == ([address], ["/usr"])
+    assert (facts["closed"], facts["written"]) == (["/nowhere"], ["."])
+    found = " ".join(selftest.wrong(facts, LIMITS))
+    for sentence in ("privileges", "reaches", "cannot read", "can write", "no limit"):
         assert sentence in found
+    if sys.platform == "linux":
+        assert ("network" in found, "processes of this computer" in found) == (True, True)
+
+
+def test_the_self_test_calls_each_thing_that_should_not_be_by_its_name():
+    fine = {"user": 1, "privileges": [0, 0, 0, 1, 2], "interfaces": ["lo"], "reached": []}
+    fine |= {"seen": [], "closed": [], "written": [], "processes": 4, "environment": []}
+    fine |= {"forks": selftest.PROCESSES - 1, "room": LIMITS.file_bytes}
+    assert selftest.wrong(fine, LIMITS) == []
+    for name, bad in {
+        **{"user": 0, "privileges": [1, 0, 0, 1, 2], "interfaces": ["lo", "eth0"]},
+        **{"reached": [selftest.OUTSIDE], "seen": ["/home/secret"], "closed": ["/usr"]},
+        **{"written": ["/etc"], "processes": 5, "environment": ["TOKEN"]},
+        **{"forks": selftest.PROCESSES, "room": LIMITS.file_bytes + 1},
+    }.items():
+        assert len(selftest.wrong(fine | {name: bad}, LIMITS)) == 1, name
 
 
 def test_the_solutions_and_what_is_beside_the_package_cannot_be_seen(box):
@@ -206,6 +227,32 @@ def test_what_holds_a_box_is_no_way_round_its_filter_and_its_limits(box):
         assert one.rlimit(psutil.RLIMIT_DATA) == (LIMITS.memory_bytes,) * 2
 
 
+@pytest.mark.parametrize("machine", seccomp.MACHINES)
+def test_every_way_through_the_filter_of_accidents_ends(machine):
+    program = list(struct.iter_unpack("=HBBI", seccomp.filter_of_accidents(machine)))
+    for place, (code, yes, no, _) in enumerate(program):
+        assert place + 1 + max(yes, no) < len(program) or code == seccomp.RETURN
+    assert [code for code, *_ in program[-2:]] == [seccomp.RETURN] * 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there are calls filtered")
+def test_no_signal_goes_to_everybody_where_there_is_no_box(folders):
+    """Signal 0, which only asks whether one could be sent: a child of its own is there to get it."""
+    kill = """
+        import os, signal
+        def said(process, number):
+            try:
+                os.kill(process, number)
+            except OSError as error:
+                return type(error).__name__
+        if not (child := os.fork()):
+            signal.pause()
+        answer = [said(-1, 0), said(child, 0), said(child, 9)]
+        """
+    with folders.open(ROLE) as box:
+        assert ask(box, kill) == ["PermissionError", None, None]
+
+
 def test_an_unknown_processor_is_refused_by_name():
     with pytest.raises(ValueError, match="riscv64"):
         seccomp.filter_bytes("riscv64")
@@ -252,7 +299,7 @@ def test_processes_that_hold_too_much_memory_together_end_the_box(boxes, folders
         import os, time
         for _ in range(4):
             if os.fork() == 0:
-                keep = b'x' * (250 << 20)
+                keep = b'x' * (180 << 20)
                 time.sleep(1000)
         time.sleep(1000)
         """
@@ -440,6 +487,13 @@ def test_where_bubblewrap_is_missing_the_message_says_how_to_install_it(monkeypa
     monkeypatch.setenv("PATH", "")
     with pytest.raises(SandboxError, match=r"apt install bubblewrap.*--trust-students"), Boxes():
         pass
+
+
+def test_a_test_of_hostile_code_is_skipped_where_nothing_holds_it(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("SANDBOX_TEST", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="apt install bubblewrap"), opened(LIMITS):
+        pytest.fail("a box without isolation was opened")
 
 
 def test_what_python_needs_can_be_reached_where_the_box_has_its_own_folder(boxes, monkeypatch):

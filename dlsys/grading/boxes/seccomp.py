@@ -59,6 +59,8 @@ FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
 FCNTL = (72, 25)
 # F_GETLK, SETLK, SETLKW, OFD_GETLK, OFD_SETLK, OFD_SETLKW, SETLEASE, GETLEASE, NOTIFY
 LOCKS = (5, 6, 7, 36, 37, 38, 1024, 1025, 1026)
+KILL = (62, 129)
+EVERYBODY = 0xFFFFFFFF  # -1 in the place of a process: all that may be signaled, the shell included
 
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 OTHER_ABI = 0x40000000  # x32 calls on x86-64 have this bit, and would pass by their other numbers
@@ -76,18 +78,10 @@ def filter_bytes(machine: str | None = None) -> bytes:
 
     Raises ValueError for another machine.
     """
-    machine = machine or os.uname().machine
-    if machine not in MACHINES:
-        known = " and ".join(MACHINES)
-        raise ValueError(f"system calls are known for {known} processors, not for {machine}")
-    column, audit = MACHINES[machine]
-
-    def refuse(error: int) -> bytes:
-        return op(RETURN, ERRNO | error)
-
+    column, audit = _numbers(machine)
     missing = refuse(errno.ENOSYS)
     parts = [op(LOAD, MACHINE), op(EQUAL, audit, 1, 0), missing, op(LOAD, NUMBER)]
-    if machine == "x86_64":
+    if column == 0:
         parts += [op(AT_LEAST, OTHER_ABI, 0, 1), missing]
     for numbers in REFUSED.values():
         if numbers[column] >= 0:
@@ -106,6 +100,31 @@ def filter_bytes(machine: str | None = None) -> bytes:
     return b"".join([*parts, op(RETURN, ALLOW)])
 
 
+def filter_of_accidents(machine: str | None = None) -> bytes:
+    """The filter where there is no box: a signal to everybody at once is refused, nothing else.
+
+    Raises ValueError for another machine.
+    """
+    column, audit = _numbers(machine)
+    return b"".join(
+        (
+            *(op(LOAD, MACHINE), op(EQUAL, audit, 0, 4)),
+            *(op(LOAD, NUMBER), op(EQUAL, KILL[column], 0, 2)),
+            *(op(LOAD, FIRST_ARGUMENT), op(EQUAL, EVERYBODY, 1, 0)),
+            *(op(RETURN, ALLOW), refuse(errno.EPERM)),
+        )
+    )
+
+
+def _numbers(machine: str | None) -> tuple[int, int]:
+    """Which column of numbers is a machine's, and what the kernel calls it."""
+    machine = machine or os.uname().machine
+    if machine not in MACHINES:
+        known = " and ".join(MACHINES)
+        raise ValueError(f"system calls are known for {known} processors, not for {machine}")
+    return MACHINES[machine]
+
+
 def filter_file() -> int:
     """The filter in an open file, for bubblewrap to read."""
     read, write = os.pipe()
@@ -119,12 +138,16 @@ def op(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
     return struct.pack("=HBBI", code, yes, no, value)
 
 
-def install() -> None:
+def refuse(error: int) -> bytes:
+    """The instruction with which a call fails."""
+    return op(RETURN, ERRNO | error)
+
+
+def install(program: bytes) -> None:
     """Filter this thread's calls, and those of all that it starts, for good.
 
     Raises OSError where the kernel has no filters.
     """
-    program = filter_bytes()
     buffer = ctypes.create_string_buffer(program, len(program))
     # struct sock_fprog: the number of instructions, and where they are.
     pointer = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))

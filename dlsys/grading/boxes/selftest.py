@@ -35,13 +35,15 @@ def failures(line: socket.socket, limits: Limits) -> list[str]:
         line.sendall(json.dumps(own).encode() + b"\n")
         with line.makefile() as lines:
             said = lines.readline()
-    if not said:
-        return ["Nothing ran in it."]
-    facts = json.loads(said)
+    return wrong(json.loads(said), limits) if said else ["Nothing ran in it."]
+
+
+def wrong(facts: dict[str, Any], limits: Limits) -> list[str]:
+    """What should not be of the facts that `main` reports, in sentences."""
     extra = set(facts["environment"]) - set(sandbox.environment())
     return [
         sentence
-        for wrong, sentence in (
+        for is_so, sentence in (
             (facts["user"] == 0, "The code in it is root."),
             (facts["privileges"] != [0, 0, 0, 1, 2], "The code in it keeps privileges."),
             (facts["interfaces"] != ["lo"], f"It has a network: {facts['interfaces']}."),
@@ -57,7 +59,7 @@ def failures(line: socket.socket, limits: Limits) -> list[str]:
             (facts["forks"] >= PROCESSES, "There is no limit on processes in it."),
             (facts["room"] > limits.file_bytes, "Its working folder has no limit."),
         )
-        if wrong
+        if is_so
     ]
 
 

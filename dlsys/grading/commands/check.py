@@ -59,7 +59,7 @@ def check(root: Path, notebook: Path) -> Result:
     content = read(notebook)
     assignment = load(root, _slug(root, notebook, content), solutions=False)
     print(f"Running {notebook} on this machine, as you.", file=sys.stderr)
-    with Boxes(isolated=False, preload=preload([assignment])) as boxes:
+    with Boxes(trust_students=True, preload=preload([assignment])) as boxes:
         return examine(prepare(assignment, boxes, seed=0), rebuild(assignment, content), boxes)
 
 

@@ -233,7 +233,7 @@ def boxes(plan: Plan, assignments: Sequence[Assignment], progress: Progress) -> 
 
     One that cannot be prepared fails its submissions with the reason. Raises SandboxError.
     """
-    with Boxes(plan.limits, isolated=not plan.trust, preload=preload(assignments)) as opened:
+    with Boxes(plan.limits, trust_students=plan.trust, preload=preload(assignments)) as opened:
         prepared: dict[str, Prepared | ValueError] = {}
         for each in assignments:
             progress(0, 0, f"preparing {each.slug}")

@@ -18,7 +18,7 @@ if os.fork() == 0:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what started it may ignore that
     sys.path.append(__file__.rpartition("/tests/")[0])
-    with Boxes(isolated=sys.argv[1] == "isolated") as boxes:
+    with Boxes(trust_students=sys.argv[1] == "folder") as boxes:
         opened = [boxes.open("tests.grading.programs.boxed") for _ in range(2)]
         for box in opened:
             box.socket.sendall(json.dumps(STRAY).encode() + b"\n")
