@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -886,18 +887,28 @@ def test_the_autograder_writes_results_and_keeps_solutions_from_code_that_cannot
     programs.mkdir()
     for name in ("bash", "chmod", "cp", "mkdir", "mktemp", "rm"):
         (programs / name).symlink_to(shutil.which(name) or name)
-    done = subprocess.run(
-        ["/usr/bin/env", "bash", str(source / "run_autograder")],
-        env={
-            "AUTOGRADER": str(tmp_path),
-            "AUTOGRADER_PYTHON": sys.executable,
-            "PATH": str(programs),
-        },
-        capture_output=True,
-        text=True,
-    )
+
+    def run():
+        return subprocess.run(
+            ["/usr/bin/env", "bash", str(source / "run_autograder")],
+            env={
+                "AUTOGRADER": str(tmp_path),
+                "AUTOGRADER_PYTHON": sys.executable,
+                "PATH": str(programs),
+            },
+            capture_output=True,
+            text=True,
+        )
+
+    results = tmp_path / "results" / "results.json"
+    refused = run()  # as on a computer that is no container made for it
+    assert (refused.returncode, results.exists()) == (1, False)
+    assert "apt install bubblewrap" in refused.stderr
+    marked = re.findall(r'^touch "\$home/(\S+)"', (source / "setup.sh").read_text(), re.M)
+    (tmp_path / marked[0]).touch()
+    done = run()
     assert done.returncode == 0, done.stderr
-    content = json.loads((tmp_path / "results" / "results.json").read_text("utf-8"))
+    content = json.loads(results.read_text("utf-8"))
     assert NOT_ISOLATED in content["output"]
     scores = [test["score"] for test in content["tests"] if "score" in test]
     assert scores.count(0) == 1
