@@ -7,7 +7,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+CONSTRAINTS := constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 # TORCH=... names one more index to install from: of two builds of a version, pip takes the one with "+cpu" behind it.
 INSTALL += $(if $(TORCH),--extra-index-url $(TORCH))
 # Packages are compiled on all cores, and what is hardly ever imported when it is.
@@ -28,7 +29,7 @@ BUILD := $(patsubst ./%,%,$(OUTPUT)/_build)
 PAGES := $(BUILD)/html
 FILES := $(shell find $(INPUTS) -type f ! -path '*/__pycache__/*' ! -path '*/.*' 2>/dev/null | LC_ALL=C sort)
 PORT := 8000
-NOTEBOOKS = $(wildcard solutions/*/*.ipynb)
+TESTS = tests $(wildcard solutions/*/*.ipynb)
 # What grades hundreds of notebooks, or a course of them: a step of its own.
 ATTACKS := $(patsubst %,tests/grading/test_%.py,attacks banks class course gradebook lateness)
 # What looks at the pages in a browser: another one. The last three are quick, and part of the tests as well.
@@ -39,7 +40,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A file's tests stay in one process, as a notebook's cells must, and files start in their order: the long ones early.
 PARALLEL := -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
-.PHONY: help book test attacks look soak lab serve lint mutants release clean FORCE
+.PHONY: help book test attacks look anywhere soak lab serve lint mutants release clean FORCE
 .DELETE_ON_ERROR:
 
 help:
@@ -47,6 +48,7 @@ help:
 	@echo 'make test      run the tests, and the solutions of the exercises'
 	@echo 'make attacks   grade a class, wrong answers to every question, and notebooks that attack the grader'
 	@echo 'make look      look at the built book in a browser, page by page'
+	@echo 'make anywhere  run the project as other machines would: an hour; ONLY="bare full" for two of them'
 	@echo 'make soak      kill a training run 200 times, and see that it ends as if nobody had'
 	@echo 'make lab       open JupyterLab; a chapter opens as a notebook by double click'
 	@echo 'make serve     show the built book at a local address'
@@ -75,7 +77,7 @@ $(BUILD)/files: FORCE
 test attacks look soak: export OMP_NUM_THREADS := 1
 
 test: $(INSTALLED)
-	@$(BIN)/python -m pytest $(PARALLEL) --nbval $(patsubst %,--ignore=%,$(ATTACKS) $(BROWSER)) tests $(NOTEBOOKS)
+	@$(BIN)/python -m pytest $(PARALLEL) --nbval $(patsubst %,--ignore=%,$(ATTACKS) $(BROWSER)) $(TESTS)
 
 attacks: $(INSTALLED)
 	@$(BIN)/python -m pytest $(PARALLEL) $(ATTACKS)
@@ -84,6 +86,9 @@ attacks: $(INSTALLED)
 look: export BOOK_TEST := required
 look: book
 	@$(BIN)/python -m pytest $(PARALLEL) $(LOOK)
+
+anywhere:
+	@.ci/anywhere $(ONLY)
 
 soak: $(INSTALLED)
 	@$(BIN)/python -m tests.mechanisms.soak
@@ -117,7 +122,7 @@ clean:
 	rm -rf _build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # PYTHON=... names the interpreter to use; without it the first fitting one on the path is taken.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@set -e; \
 	if ! $(BIN)/python -c '' 2>/dev/null; then \
 	    found=; \

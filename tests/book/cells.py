@@ -1,0 +1,47 @@
+"""Run every cell of every chapter, with the threads and the environment that this process has.
+
+    python -m tests.book.cells [CHAPTER ...]
+
+The book runs them with one thread to a kernel; a reader's JupyterLab does not.
+"""
+
+import os
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import jupytext
+import nbclient
+
+from tests.contents import CHAPTERS, ROOT
+
+
+def trouble(page: str) -> str:
+    """What is wrong with a page that is run in an empty folder; "" if nothing is."""
+    notebook = jupytext.read(ROOT / "chapters" / f"{page}.md")
+    with tempfile.TemporaryDirectory() as folder:
+        client = nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3")
+        try:
+            client.execute(cwd=folder)
+        except (nbclient.exceptions.CellExecutionError, RuntimeError) as error:
+            return f"chapters/{page}.md: {error}"
+    said = [
+        output.text
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if output.output_type == "stream" and output.name == "stderr"
+    ]
+    return f"chapters/{page}.md warns: {''.join(said)}" if said else ""
+
+
+def main(pages: list[str]) -> int:
+    """Run pages side by side; 1 if one fails."""
+    with ProcessPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        found = list(filter(None, pool.map(trouble, pages)))
+    print("\n\n".join([*found, f"{len(pages) - len(found)} of {len(pages)} pages run"]))
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] or CHAPTERS))
