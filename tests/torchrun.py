@@ -12,16 +12,19 @@ def begin(
     """Start it in `folder` with these arguments; what it prints goes to files of this name."""
     from torch.distributed import run
 
+    from dlsys.world.real.rank_process import loopback
+
     def torchrun() -> None:
         for number, kind in enumerate(("out", "err"), 1):
             os.dup2(
                 os.open(folder / f"{name}.{kind}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number
             )
-        os.environ |= {"OMP_NUM_THREADS": "1", **environment}
+        os.environ |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": loopback(), **environment}
+        os.environ["AGENT"] = str(os.getpid())
         os.chdir(folder)
         run.main(["--local-addr", "127.0.0.1", *arguments])
 
-    process = multiprocessing.get_context("fork").Process(target=torchrun)
+    process = multiprocessing.get_context("fork").Process(target=torchrun, daemon=True)
     process.start()
     return process
 
@@ -32,6 +35,7 @@ def ended(
     """How they have ended, and what was printed: by name (status, lines), and all errors."""
     for process in processes.values():
         process.join(120)
+        process.kill()  # where it has not ended by then
     said = {
         name: (process.exitcode, (folder / f"{name}.out").read_text().splitlines())
         for name, process in processes.items()

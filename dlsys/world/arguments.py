@@ -81,6 +81,8 @@ def check_ranks(ranks: int, nbytes: int) -> int:
     Raises ValueError otherwise.
     """
     ranks = count("ranks", ranks)
+    if not hasattr(os, "sysconf"):  # Windows, where nobody says it without a package more
+        return ranks
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if ranks > (most := memory // 2 // nbytes):
         each, half = format_bytes(nbytes, binary=True), format_bytes(memory // 2, binary=True)

@@ -9,7 +9,6 @@ import os
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 import jupytext
 import nbclient

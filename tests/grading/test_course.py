@@ -784,7 +784,7 @@ def test_a_hostile_notebook_is_refused_unrun_where_there_are_no_boxes(
     command = [str(tmp_path / "in"), "--course", str(small), "--out", str(tmp_path / "out")]
     monkeypatch.setenv("PATH", "")
     with TemporaryDirectory() as folder:
-        os.chmod(folder, 0o777)  # whoever the notebook runs as could leave its trace there
+        os.chmod(folder, 0o1777)  # whoever the notebook runs as could leave its trace there
         trace = Path(folder, "it-ran")
         hand_in_small(tmp_path / "in" / "eve", small, word=f"open({str(trace)!r}, 'w').close()")
         assert cli.main(command) == cli.NO_SANDBOX

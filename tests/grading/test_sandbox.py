@@ -116,7 +116,7 @@ def test_the_self_test_calls_each_thing_that_should_not_be_by_its_name():
     assert selftest.wrong(fine, LIMITS) == []
     for name, bad in {
         **{"user": 0, "privileges": [1, 0, 0, 1, 2], "interfaces": ["lo", "eth0"]},
-        **{"reached": [selftest.OUTSIDE], "seen": ["/home/secret"], "closed": ["/usr"]},
+        **{"reached": [selftest.OUTSIDE], "seen": ["/srv/secret"], "closed": ["/usr"]},
         **{"written": ["/etc"], "processes": 5, "environment": ["TOKEN"]},
         **{"forks": selftest.PROCESSES, "room": LIMITS.file_bytes + 1},
     }.items():

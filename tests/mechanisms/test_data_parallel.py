@@ -23,6 +23,7 @@ from dlsys.data_parallel.run import plan_of
 from dlsys.hardware import DEVICES, Link
 from dlsys.model import GPT
 from dlsys.transformer import TransformerSpec
+from dlsys.world.real.rank_process import loopback
 
 TINY = TransformerSpec(layers=2, hidden=16, heads=4, vocab=32, sequence=8)
 SPECS = {
@@ -236,7 +237,7 @@ os.write(1, str(model.module.weight.grad.tolist()).encode() + b";")  # in one pi
 dist.barrier()
 dist.destroy_process_group()
 """
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": loopback()}
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=env, timeout=60
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import math
 import os
 import stat
@@ -182,10 +183,24 @@ def confine(limits: Limits, user: int | None, isolated: bool = True) -> None:
         # Becoming another user hides a process from itself; its files in /proc are needed.
         call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)
         seccomp.install(seccomp.filter_bytes())
-    elif sys.platform == "linux":
-        # A slip such as `kill(-1)` would end the session of whoever runs this.
+    else:
+        _prevent_accidents()
+
+
+def _prevent_accidents() -> None:
+    """Refuse `kill(-1)`, which would end the session of whoever runs this: by the kernel, and where
+    that has no filters, as on macOS, in Python at least."""
+    if sys.platform == "linux":
         with contextlib.suppress(OSError, ValueError):
-            seccomp.install(seccomp.filter_of_accidents())
+            return seccomp.install(seccomp.filter_of_accidents())
+    kill = os.kill
+
+    def spare_everybody(process: int, number: int) -> None:
+        if process == -1:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        kill(process, number)
+
+    os.kill = spare_everybody
 
 
 PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 4, 24, 47, 4

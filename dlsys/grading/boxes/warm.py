@@ -227,7 +227,8 @@ def _refusal(*sentences: str) -> str:
         (
             "Student code cannot be kept apart from this computer.",
             *sentences,
-            "To grade with limits on resources alone, pass --trust-students.",
+            "To grade students whom you trust with all that you may do here, with limits on "
+            "resources alone, pass --trust-students.",
         )
     )
 

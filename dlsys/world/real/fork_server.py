@@ -89,7 +89,8 @@ def _forget() -> None:
     _server, _starting = None, threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forget)
 
 
 def serve(number: int, modules: list[str]) -> None:

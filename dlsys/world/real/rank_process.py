@@ -143,7 +143,7 @@ def _load(work: bytes) -> Any:
 
 
 def _run(home: _Home, start: Start, rank: int, work: bytes) -> tuple[str, bytes]:
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
     torch.set_num_threads(start.threads)
     program, args = _load(work)
     limit = timedelta(seconds=start.timeout)
@@ -185,7 +185,7 @@ def _report(error: BaseException) -> tuple:
     return "error", data, type(error).__name__, text, "".join(lines).rstrip(), lost
 
 
-def _loopback() -> str:
+def loopback() -> str:
     """The interface that leads to this machine alone: lo, or lo0 on macOS."""
     names = [name for _, name in socket.if_nameindex()]
     return next((name for name in names if name.startswith("lo")), "lo")

@@ -67,8 +67,9 @@ def main(folder, steps, killed, what):
 
 
 def die(what):
-    if what == "node":
-        os.kill(os.getppid(), signal.SIGKILL)
+    agent = int(os.environ["AGENT"])
+    if what == "node" and os.getppid() == agent:  # another parent would be a shell or the session's
+        os.kill(agent, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -25,14 +25,15 @@ def sleep_apart(path, depth):
         os.setsid()
         if depth == 0:
             note(path, os.getpid())
-            time.sleep(600)
+            time.sleep(120)
+            os._exit(0)
         sleep_apart(path, depth - 1)
         os._exit(0)
 
 
 def program(comm, path):
     note(path, os.getpid())
-    note(path, subprocess.Popen(["sleep", "600"], start_new_session=True).pid)
+    note(path, subprocess.Popen(["sleep", "120"], start_new_session=True).pid)
     sleep_apart(path, 0)
     sleep_apart(path, 1)
     while comm.rank == 0 and len(path.read_text().split()) < 8:
@@ -55,7 +56,8 @@ def fork_a_sleeper():
         nowhere = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
             os.dup2(nowhere, number)
-        time.sleep(600)
+        time.sleep(120)
+        os._exit(0)
     print(fork_server._server.process.pid, child, flush=True)
 
 
