@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.book.test_chapters import CHAPTERS, code, prose, unvouched, without_comments
+from tests.book.test_chapters import CHAPTERS, code, literals, prose, unvouched
 from tests.contents import SLUGS
 
 pages = pytest.importorskip("dlsys.notebook.book.pages")
@@ -62,12 +62,12 @@ def test_the_introduction_leads_to_the_sheet():
 
 def test_a_number_on_the_sheet_that_no_cell_of_it_vouches_for_could_be_wrong():
     numbers = "\n".join(re.sub(r"\{,\}", ",", law[2]).replace("$", " ") for law in laws())
-    loose = unvouched(numbers, without_comments(code(SHEET)))
+    loose = unvouched(numbers, literals(code(SHEET)))
     assert loose == []
 
 
 def test_a_sheet_without_its_cells_would_be_loose():
-    assert unvouched(laws()[0][2], ["largest = 4e9"]) == ["5", "80"]
+    assert unvouched(laws()[0][2], literals(["largest = 4e9"])) == ["5", "80"]
 
 
 def test_the_sheet_says_what_every_letter_of_its_own_is_or_leads_to_the_notation():
