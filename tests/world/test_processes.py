@@ -9,7 +9,6 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
 from importlib import import_module
 from pathlib import Path
@@ -30,7 +29,7 @@ from dlsys.collectives import (
 )
 from dlsys.hardware import Link
 from dlsys.world.alpha_beta import SIZES, Sample, fit
-from dlsys.world.real import fork_server
+from dlsys.world.real import fork_server, lines, processes
 from tests import torchrun
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -41,6 +40,14 @@ def _servers_start_soon():
     """Several are killed here; no rank steps an optimizer, and so none needs what these import."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fork_server, "_WITH_OPTIMIZERS", "no module")
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _answers_may_take_long():
+    """All can answer here, on a busy machine late."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "_ANSWER", 60.0)
         yield
 
 
@@ -288,10 +295,13 @@ def test_the_time_limit_names_the_ranks_that_still_run_and_their_lines():
             pass
         comm.recv(torch.ones(1), 2)
 
-    error = failure(program, timeout=1.0)
-    assert isinstance(error, TimeoutError)
-    text = str(error)
-    assert "time limit of 1 s while 2 of 3 ranks still ran" in text
+    for seconds in (1.0, 8.0, 64.0):  # until it is enough for rank 1 to end, and others to wait
+        error = failure(program, timeout=seconds)
+        assert isinstance(error, TimeoutError)
+        text = str(error)
+        if "rank 1 has finished" in text and "rank 0 waits" in text and "rank 2 is busy" in text:
+            break
+    assert f"time limit of {seconds:g} s while 2 of 3 ranks still ran" in text
     assert "rank 0 waits in recv from rank 2 at test_processes.py:" in text
     assert "rank 1 has finished" in text
     assert "rank 2 is busy at test_processes.py:" in text
@@ -549,7 +559,7 @@ def is_there(number):
 
 
 def wait_until(condition):
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while not condition() and time.monotonic() < until:
         time.sleep(0.02)
     return condition()
@@ -616,10 +626,9 @@ def test_a_rank_whose_child_holds_its_pipe_is_still_seen_to_die():
             os._exit(3)
         comm.barrier()
 
-    begun = time.monotonic()
-    error = failure(program, 2, check=False, timeout=30)
+    error = failure(program, 2, check=False)
+    assert type(error) is world.WorldError  # and no TimeoutError: nobody waited for the limit
     assert "rank 1 of 2 exited with code 3" in str(error)
-    assert time.monotonic() - begun < 20
 
 
 def test_after_its_server_was_killed_a_launch_starts_another_one():
@@ -631,25 +640,27 @@ def test_after_its_server_was_killed_a_launch_starts_another_one():
 
 
 @on_linux
-def test_a_server_that_ends_while_it_should_fork_is_told_of():
+def test_a_server_that_ends_while_it_should_fork_is_told_of(monkeypatch):
     world.launch(lambda comm: None, 1)
     server = fork_server._server.process
     server.send_signal(signal.SIGSTOP)  # so that what is asked next waits at its socket
-    killer = threading.Timer(0.5, server.kill)
-    killer.start()
-    error = failure(lambda comm: None, 2, timeout=30)
-    killer.join()
+
+    def ask_and_kill(line):
+        fork_server.fork_keeper(line)
+        server.kill()
+
+    monkeypatch.setattr(lines, "fork_keeper", ask_and_kill)
+    error = failure(lambda comm: None, 2)
     assert type(error) is world.WorldError
     assert "the process that keeps the ranks was ended" in str(error)
 
 
 def test_the_time_limit_counts_from_the_call():
     world.launch(lambda comm: None, 1)
-    begun = time.monotonic()
-    error = failure(lambda comm: comm.barrier(), 300, timeout=1.0)
-    assert 1.0 <= time.monotonic() - begun < 6.0  # with a second for what ranks are doing
+    error = failure(lambda comm: comm.barrier(), 300, timeout=1e-3)  # no rank is ready so soon
     assert isinstance(error, TimeoutError)
     assert "while 300 of 300 ranks still ran" in str(error)
+    assert "rank 15 has not started" in str(error)  # the last one named
     assert "  and 284 more ranks" in str(error)
 
 
