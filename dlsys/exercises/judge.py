@@ -84,9 +84,22 @@ def unanswered(came: Any) -> str | None:
 
 
 def approval(question: str, came: Any) -> str:
-    """What to say of a right answer: the question, and the value where it is short."""
+    """What to say of a right answer: the question, and the value where it is short.
+
+    Six digits of a float are told, since the last ones differ from processor to processor.
+    """
     text = f"{came:.6g}" if type(came) is float else show(came)
-    return f"{question} = {text}" if len(text) <= 40 and text != question else question
+    if len(text) > 40 or text == question:
+        return question
+    return f"{question} = {text if type(came) is float else show(_six_digits(bare(came)))}"
+
+
+def _six_digits(value: Any) -> Any:
+    if type(value) is list:
+        return [_six_digits(each) for each in value]
+    if type(value) is dict:
+        return {key: _six_digits(each) for key, each in value.items()}
+    return float(f"{value:.6g}") if type(value) is float else value
 
 
 def complaint(

@@ -224,6 +224,22 @@ def test_a_grader_can_say_the_same_of_an_answer_as_the_notebook(capsys: Any) -> 
     assert capsys.readouterr().out == f"\x1b[32m✔\x1b[0m {approval('1 + 2', 3)}\n  cost: 3 B\n"
 
 
+@pytest.mark.parametrize(
+    ("came", "told"),
+    [
+        (2 / 3, "0.666667"),
+        ([2 / 3, [123456.7]], "[0.666667, [123457.0]]"),
+        ({"a": 2 / 3, "b": 12_345_678}, "{'a': 0.666667, 'b': 12345678}"),
+        (12_345_678, "12,345,678"),
+        (torch.tensor([0.1, 0.5]), "[0.1, 0.5]"),
+    ],
+)
+def test_a_right_answer_is_told_without_the_last_digits_that_processors_differ_in(
+    came: Any, told: str
+) -> None:
+    assert approval("x", plain(came)) == f"x = {told}"
+
+
 def test_numbers_beyond_all_ratios_are_wrong_and_no_error() -> None:
     assert likely_mistake(5e-324, 1e300) is None
     assert likely_mistake(1e300, 5e-324) is None
