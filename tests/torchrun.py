@@ -34,8 +34,11 @@ def ended(
 ) -> tuple[dict[str, tuple[int | None, list[str]]], str]:
     """How they have ended, and what was printed: by name (status, lines), and all errors."""
     for process in processes.values():
-        process.join(120)
-        process.kill()  # where it has not ended by then
+        process.join(300)
+    for process in processes.values():
+        if process.is_alive():  # so that nothing hangs for ever: it ends its workers, too
+            process.terminate()
+            process.join()
     said = {
         name: (process.exitcode, (folder / f"{name}.out").read_text().splitlines())
         for name, process in processes.items()

@@ -53,22 +53,24 @@ def test_a_node_that_is_left_alone_goes_on_with_fewer_ranks(tmp_path, never_kill
     soon = "keep_alive_interval=1,keep_alive_max_attempt=4,last_call_timeout=2"
     options = ["--nnodes", "1:2", "--nproc-per-node", "1", "--rdzv-id", "run"]
     options += ["--rdzv-backend", "c10d", "--rdzv-endpoint", str(tmp_path / "meeting")]
-    options += ["--rdzv-conf", f"store_type=file,{soon}", "--max-restarts", "3"]
+    # On a busy machine a node may come too late, or be taken for dead, and each begins alone: as often
+    # as that happens both begin again.
+    options += ["--rdzv-conf", f"store_type=file,{soon}", "--max-restarts", "1000"]
     agents = {name: begin(tmp_path, name, options, "node") for name in ("one", "other")}
     said, errors = torchrun.ended(tmp_path, **agents)
     lines = [f"a node dies after step {KILLED}"], [f"ranks: 1, steps: {SAVED} to {STEPS}"]
     assert sorted(said.values()) == [(-9, lines[0]), (0, lines[1])], errors
-    # One rank adds up in float32 what two have, in another order: from the first step that it does
-    # alone on an eps or two, of losses that the steps before it move.
-    assert begun_again(tmp_path, ranks=1, never=never_killed) is not None
+    begun_again(tmp_path, ranks=1, never=never_killed)
 
 
 def begun_again(folder, ranks, never):
-    """Where the last checkpoint, of so many ranks, differs by a bit; it may by rounding alone."""
+    """Where the last checkpoint, of so many ranks, differs by a bit; it may by rounding alone, as one
+    rank adds up in another order what two have."""
     found = latest(folder / "saved")
     assert (found.step, len(found.manifest.files)) == (STEPS, ranks)
     state = restore(found)
     assert torch.equal(state["losses"][:SAVED], never["losses"][:SAVED])
-    assert torch.allclose(state["losses"], never["losses"], rtol=1e-6, atol=0)
+    # Of float64: six digits more than some hundreds of roundings take.
+    assert torch.allclose(state["losses"], never["losses"], rtol=1e-8, atol=0)
     assert difference(state["order"], never["order"]) is None
     return difference([*state["model"].values()], [*never["model"].values()])

@@ -43,7 +43,7 @@ class Momentum:
 
 def trainer(comm, dropout=0.0):
     """The run's beginning; without dropout nothing is drawn, in which ranks would differ."""
-    model = DataParallel(GPT(SPEC, dropout=dropout), comm)
+    model = DataParallel(GPT(SPEC, dropout=dropout, dtype=torch.float64), comm)
     order = SampleOrder(SAMPLES, BATCH)
     loss = partial(plain_loss, text())
     return Trainer(model, Momentum(model.parameters()), order, loss, None, comm)
@@ -54,7 +54,7 @@ def main(folder, steps, killed, what):
     run = trainer(comm)
     found = run.resume(folder / "saved")
     if comm.size == 1 and found is None:
-        signal.pause()  # the other node is late; torchrun begins again when it comes
+        sys.exit("the other node is late")  # torchrun begins again, until both have met
     while run.step < steps:
         run.advance()
         if (comm.rank, run.step) == (1, killed) and found is None:
