@@ -36,7 +36,9 @@ def trouble(page: str) -> str:
 
 def main(pages: list[str]) -> int:
     """Run pages side by side; 1 if one fails."""
-    pages = [page for page in pages if "code-cell" in (ROOT / f"chapters/{page}.md").read_text("utf-8")]
+    pages = [
+        page for page in pages if "code-cell" in (ROOT / f"chapters/{page}.md").read_text("utf-8")
+    ]
     with ProcessPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         found = list(filter(None, pool.map(trouble, pages)))
     print("\n\n".join([*found, f"{len(pages) - len(found)} of {len(pages)} pages run"]))
