@@ -41,6 +41,7 @@ PACKAGE = {
     "alpha/lazy.py": "",
     "beta/__init__.py": "def say():\n    return 'beta'\n",
     "base.py": "word = 'first'\n",
+    "broken.py": "this is no Python",
 }
 
 
@@ -148,6 +149,7 @@ def test_the_notebook_beside_a_page_holds_its_cells_and_no_outputs(book):
         ("def f():\n    from pkg import base", {"base"}),
         ("%matplotlib inline\nimport pkg.beta", {"beta/__init__"}),
         ("import numpy", set()),
+        ("import pkg.broken", {"broken"}),
         ("this is no Python", set()),
     ],
 )

@@ -1,7 +1,7 @@
 """Which files of a package some code depends on, found without running it."""
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +17,9 @@ def dependencies(code: Iterable[str], package: Path) -> set[Path]:
     found: set[Path] = set()
     waiting: list[str] = []
     for cell in code:
-        waiting.extend(_imports(_parse_cell(cell), "", package.name))
+        waiting.extend(
+            _imports(_parse(cell, TransformerManager().transform_cell), "", package.name)
+        )
     seen: set[str] = set()
     while waiting:
         name = waiting.pop()
@@ -31,11 +33,11 @@ def dependencies(code: Iterable[str], package: Path) -> set[Path]:
     return found
 
 
-def _parse_cell(cell: str) -> ast.Module:
-    """Return the syntax tree of a cell, or none of a broken one, which fails when run."""
+def _parse(code: str, to_python: Callable[[str], str] = str) -> ast.Module:
+    """Return the syntax tree of some code, or none of what is broken, which fails when run."""
     try:
-        return ast.parse(TransformerManager().transform_cell(cell))
-    except SyntaxError:
+        return ast.parse(to_python(code))
+    except (SyntaxError, ValueError):  # the second for null bytes
         return ast.Module([], [])
 
 
@@ -58,12 +60,12 @@ def _imports_of_file(file: Path, package: Path) -> tuple[str, ...]:
     if file.suffix != ".py":
         return ()
     around = ".".join(file.relative_to(package.parent).parent.parts)
-    return _imports_of_code(file.read_text("utf-8"), around, package.name)
+    return _imports_of_code(file.read_text("utf-8", "replace"), around, package.name)
 
 
 @cache
 def _imports_of_code(code: str, around: str, root: str) -> tuple[str, ...]:
-    return tuple(_imports(ast.parse(code), around, root))
+    return tuple(_imports(_parse(code), around, root))
 
 
 def _imports(tree: ast.Module, around: str, root: str) -> Iterator[str]:

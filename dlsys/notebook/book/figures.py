@@ -29,9 +29,13 @@ class Figures:
         """An SVG with the description and the name that its cell gives; nothing for the rest."""
         if inline or data.mime_type != "image/svg+xml":
             return None
-        told = renderer.renderer.get_cell_level_config(
-            "render_image_options", data.cell_metadata, line=data.line
-        )
-        name = data.cell_metadata.get("mystnb", {}).get("figure", {}).get("name", "figure")
-        unique = f"{name}-{data.cell_index}-{data.output_index}"
-        return [nodes.raw("", svg.inline(data.string, told.get("alt", ""), unique), format="html")]
+        try:
+            told = renderer.renderer.get_cell_level_config(
+                "render_image_options", data.cell_metadata, line=data.line
+            )
+            name = data.cell_metadata.get("mystnb", {}).get("figure", {}).get("name", "figure")
+            unique = f"{name}-{data.cell_index}-{data.output_index}"
+            drawn = svg.inline(data.string, told.get("alt", ""), unique)
+        except (AttributeError, LookupError, SyntaxError, ValueError):  # not as Matplotlib draws it
+            return None
+        return [nodes.raw("", drawn, format="html")]

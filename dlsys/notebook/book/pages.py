@@ -89,9 +89,10 @@ def write_notebooks(app: Sphinx, failure: Exception | None) -> None:
     for page in _notebooks(app):
         source = Path(app.env.doc2path(page))
         target = Path(app.outdir, f"{page}.ipynb")
-        notebook = read_chapter(source)
-        if notebook is None:
+        if source.suffix == ".ipynb" and source.is_file():
             shutil.copyfile(source, target)
+        notebook = read_chapter(source)
+        if notebook is None:  # copied, or deleted since
             continue
         for number, cell in enumerate(notebook.cells):
             cell.id = f"cell-{number}"

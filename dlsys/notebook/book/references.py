@@ -43,7 +43,7 @@ class Labels(BaseLabelStyle):
 
     def format_labels(self, entries: Iterable[Entry]) -> Iterator[str]:
         """Yield the name and year of each entry."""
-        yield from (f"{_names(entry)}, {entry.fields['year']}" for entry in entries)
+        yield from (f"{_names(entry, entry.key)}, {_year(entry)}" for entry in entries)
 
 
 class List(Style):
@@ -61,8 +61,8 @@ def register() -> None:
 
 def written_out(app: Sphinx, page: str, text: str) -> str:
     """Return a page's `text` with words in the place of citations and of numbered references."""
-    files = getattr(app.config, "bibtex_bibfiles", None) or []
-    entries = {k: e for file in files for k, e in read_entries(Path(app.srcdir, file)).items()}
+    files = [Path(app.srcdir, f) for f in getattr(app.config, "bibtex_bibfiles", None) or []]
+    entries = {k: e for file in files if file.is_file() for k, e in read_entries(file).items()}
     return cited(numbered(text, _numbers(app, page)), entries)
 
 
@@ -73,11 +73,13 @@ def read_entries(path: Path) -> Mapping[str, Entry]:
 
 
 def cited(text: str, entries: Mapping[str, Entry]) -> str:
-    """Return `text` with names and years where it cites by key."""
+    """Return `text` with names and years where it cites by key, or the key of an unknown work."""
 
     def words(match: re.Match[str]) -> str:
-        works = [entries[key.strip()] for key in match[2].split(",")]
-        pairs = [(_names(work), work.fields["year"]) for work in works]
+        works = {
+            key: entries.get(key, Entry("misc")) for key in map(str.strip, match[2].split(","))
+        }
+        pairs = [(_names(work, key), _year(work)) for key, work in works.items()]
         if match[1] == "t":
             return ", ".join(f"{names} ({year})" for names, year in pairs)
         return "(" + "; ".join(f"{names}, {year}" for names, year in pairs) + ")"
@@ -86,15 +88,18 @@ def cited(text: str, entries: Mapping[str, Entry]) -> str:
 
 
 def numbered(text: str, numbers: Mapping[str, str]) -> str:
-    """Return `text` with the numbers of what it names, and each table and equation with its own."""
+    """Return `text` with the numbers of what it names, and each table and equation with its own.
+
+    What has no number, as where the cell that draws it failed, keeps its name.
+    """
 
     def named(name: str) -> str:
-        kind = {"fig": "Fig. {}", "tab": "Table {}", "eq-": "({})"}[name[:3]]
-        return kind.format(numbers[name])
+        kind = {"fig": "Fig. {}", "tab": "Table {}", "eq-": "({})"}.get(name[:3], "{}")
+        return kind.format(numbers[name]) if name in numbers else name
 
     text = TABLE.sub(lambda match: f"{named(match[2])}: {match[1]}\n\n{match[3]}", text)
     text = NUMBER.sub(lambda match: named(match[2]), text)
-    return LABEL.sub(lambda match: rf"\tag{{{numbers[match[1]]}}}$$", text)
+    return LABEL.sub(lambda match: rf"\tag{{{numbers.get(match[1], match[1])}}}$$", text)
 
 
 def _numbers(app: Sphinx, page: str) -> dict[str, str]:
@@ -107,8 +112,11 @@ def _numbers(app: Sphinx, page: str) -> dict[str, str]:
     }
 
 
-def _names(work: Entry) -> str:
-    parts = [
-        " ".join((*p.prelast_names, *p.last_names)).strip("{}") for p in work.persons["author"]
-    ]
-    return f"{parts[0]} et al." if len(parts) > 2 else " and ".join(parts)
+def _names(work: Entry, key: str) -> str:
+    people = work.persons.get("author", ())
+    parts = [" ".join((*p.prelast_names, *p.last_names)).strip("{}") for p in people]
+    return f"{parts[0]} et al." if len(parts) > 2 else " and ".join(parts) or key
+
+
+def _year(work: Entry) -> str:
+    return str(work.fields.get("year", "n.d."))

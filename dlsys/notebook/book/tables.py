@@ -33,7 +33,7 @@ class Tables(SphinxTransform):
 
 
 def _caption(node: nodes.Element) -> str:
-    return node[0].astext()
+    return node[0].astext() if len(node) else ""
 
 
 def register(app: Sphinx) -> None:
