@@ -1,6 +1,7 @@
 # Needs Python 3.11 or later, make and git; everything else is installed into .venv.
 #
 #   make book     the book as HTML, every chapter executed      (make book SOLUTIONS=1: with solutions, for instructors)
+#                 STRICT=1: a chapter that fails on this machine, or a warning, is an error
 #   make test     all tests but those that grade hundreds of notebooks (make attacks) or need a browser (make look)
 #   make help     the rest
 
@@ -57,16 +58,15 @@ help:
 	@echo 'make release   write exercises/ from solutions/'
 	@echo 'make clean     remove what was built (not .venv)'
 	@echo 'make book SOLUTIONS=1   the same book with the solutions folded under the exercises'
+	@echo 'make book STRICT=1      a chapter that fails on this machine, or a warning, is an error'
 
 book: $(PAGES)/.complete
 	@echo "The book is ready: file://$(abspath $(PAGES))/index.html"
 
-# Sphinx would show a page that failed once as good the next time, hence the environment goes after a failure.
+# After a build in which something failed it is older than all that it depends on, so the next one tries again.
 $(PAGES)/.complete: $(INSTALLED) _config.yml _toc.yml $(BUILD)/files $(FILES)
 	@echo 'Building the book; chapters that have changed are executed first, and each is named.'
-	@touch $(BUILD)/begun # what is saved while the book is built is newer
-	@$(BIN)/jupyter-book build . --path-output $(OUTPUT) -q -W -n --keep-going >/dev/null || { rm -f $(BUILD)/.doctrees/environment.pickle; exit 1; }
-	@mv $(BUILD)/begun $@
+	@$(BIN)/python -m dlsys.notebook.book $(OUTPUT) $(if $(filter 1,$(STRICT)),--strict)
 
 # Changes when a file comes or goes, which the dates of the files do not tell.
 $(BUILD)/files: FORCE
@@ -84,6 +84,7 @@ attacks: $(INSTALLED)
 
 # They must run here, not skip.
 look: export BOOK_TEST := required
+look: STRICT := 1
 look: book
 	@$(BIN)/python -m pytest $(PARALLEL) $(LOOK)
 

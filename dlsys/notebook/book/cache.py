@@ -7,6 +7,7 @@ fingerprint of all that its cells import is therefore written into the descripti
 
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -26,13 +27,19 @@ from dlsys.notebook.book.figures import KERNEL
 FAILED = (
     "failed"  # in the place of a fingerprint: no page has it the next time, so it is read again
 )
+HEAD = re.compile(r"---.*\n((?:.*\n)*?)(?:---|\.\.\.).*\n")  # front matter
 INSTALLED = ("ipywidgets", "jupyterquiz", "matplotlib", "numpy", "torch")
 
 
 def read_chapter(path: Path) -> NotebookNode | None:
-    """Return the notebook that a Markdown page is, or None if it is a page of text only."""
-    text = path.read_text("utf-8") if path.suffix == ".md" else ""
-    return jupytext.reads(text, fmt="md:myst") if is_myst_markdown_notebook(text) else None
+    """Return the notebook that a Markdown page is, or None if it is a page of text only, or one
+    that nobody can read."""
+    try:
+        text = path.read_text("utf-8") if path.suffix == ".md" else ""
+        is_notebook = HEAD.match(text) and is_myst_markdown_notebook(text)
+        return jupytext.reads(text, fmt="md:myst") if is_notebook else None
+    except Exception:  # of which its page will tell (dlsys.notebook.book.failures)
+        return None
 
 
 def fingerprint(path: Path, notebook: NotebookNode, package: Path) -> str:
@@ -43,7 +50,7 @@ def fingerprint(path: Path, notebook: NotebookNode, package: Path) -> str:
     """
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     digest = hashlib.sha256(
-        repr([sys.version_info[:2], *map(_version, INSTALLED), KERNEL]).encode()
+        repr([sys.version_info[:2], *map(installed, INSTALLED), KERNEL]).encode()
     )
     quiz = package.glob(f"notebook/quizzes/{path.stem}.json")
     for file in sorted({*dependencies(code, package), *quiz}):
@@ -90,17 +97,20 @@ def _fingerprints(app: Sphinx, env: BuildEnvironment) -> Iterator[tuple[str, str
 def mark_kernel(app: Sphinx, page: str, content: list[str]) -> None:
     """Write the page's fingerprint into its front matter, of as many lines (source-read)."""
     found = getattr(app.env, "book_fingerprints", {}).get(page)
-    if found is None:
+    head = HEAD.match(content[0])
+    if found is None or head is None:
         return
-    _, head, body = content[0].split("---\n", 2)
-    metadata = yaml.safe_load(head)
-    metadata.setdefault("kernelspec", {"name": "python3"})["fingerprint"] = found
-    if found == FAILED:
-        metadata["mystnb"] = {"execution_mode": "off"}  # once is enough
-    content[0] = f"---\n{json.dumps(metadata)}\n" + "\n" * (head.count("\n") - 1) + f"---\n{body}"
+    metadata = yaml.safe_load(head[1])
+    given = metadata.get("kernelspec")
+    kernel = {"name": "python3", **(given if isinstance(given, dict) else {})}
+    metadata["kernelspec"] = kernel | {"fingerprint": found}
+    lines = "\n" * head[1].count("\n")
+    text = json.dumps(metadata, default=str)
+    content[0] = f"---\n{text}{lines}---\n{content[0][head.end() :]}"
 
 
-def _version(name: str) -> str:
+def installed(name: str) -> str:
+    """Return the version of an installed package, or nothing where there is none."""
     try:
         return version(name)
     except PackageNotFoundError:

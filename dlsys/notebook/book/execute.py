@@ -6,6 +6,9 @@ it then reads a page, it finds the result in the cache, under the key that it wo
 
 import asyncio
 import os
+import platform
+import re
+import shutil
 import sys
 import time
 from collections.abc import Coroutine
@@ -18,72 +21,99 @@ from typing import Any
 
 import psutil
 from jupyter_cache import get_cache
-from jupyter_cache.base import CacheBundleIn, JupyterCacheAbstract
+from jupyter_cache.base import CacheBundleIn
+from jupyter_cache.cache.main import JupyterCacheBase
 from jupyter_client.manager import AsyncKernelManager
 from myst_nb.core.read import create_nb_reader
 from nbclient import NotebookClient
-from nbclient.exceptions import CellControlSignal
 from nbformat import NotebookNode
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 
-from dlsys.notebook.book.cache import FAILED, mark_kernel
+from dlsys.notebook.book.cache import FAILED, INSTALLED, installed, mark_kernel
+from dlsys.notebook.book.failures import Failure
 from dlsys.notebook.book.figures import KERNEL
 
+COLORS = re.compile(r"\x1b\[[\d;]*m")  # as a terminal reads them
 AT_MOST = 4  # kernels at a time: each holds PyTorch, and a chapter's ranks besides
 LOGGER = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Chapter:
-    """A page that is executed, as Sphinx reads it."""
+    """A page that is executed, as Sphinx reads it, and the number of the cell that has begun."""
 
     page: str
     path: Path
     notebook: NotebookNode
+    begun: int | None = None
 
 
 def execute_chapters(app: Sphinx, env: BuildEnvironment, pages: list[str]) -> None:
     """Execute the chapters among the pages that are not in the cache (env-before-read-docs).
 
-    A chapter that fails is reported as a warning, which holds its traceback; it stays out of the
-    cache, and the next build executes it again.
+    A chapter that fails is reported as a warning, which holds its traceback. The cache has it as
+    far as it came, under a key of its own for its page, and the next build executes it again.
     """
+    env.book_failures = {}  # type: ignore[attr-defined]
     config = env.mystnb_config  # type: ignore[attr-defined]
     if config.execution_mode != "cache":
         return
-    cache = get_cache(config.execution_cache_path)
+    cache = _open_cache(config.execution_cache_path)
     marked = [page for page in pages if page in env.book_fingerprints]  # type: ignore[attr-defined]
-    missing = [c for c in (_read(app, page) for page in marked) if not _is_known(cache, c)]
+    chapters = [chapter for page in marked if (chapter := _read(app, page))]
+    missing = [chapter for chapter in chapters if not _is_known(cache, chapter)]
     options = {"timeout": config.execution_timeout, "allow_errors": config.execution_allow_errors}
     _finish(_execute_all(env, cache, missing, options))
 
 
-def _read(app: Sphinx, page: str) -> Chapter:
-    """Return the chapter with the very cells and metadata of which the cache makes its key."""
+def _open_cache(path: str) -> JupyterCacheBase:
+    """Return the cache, emptied where its database is broken: what it holds can be had again."""
+    cache: JupyterCacheBase = get_cache(path)
+    try:
+        cache.list_cache_records()
+    except Exception:  # of SQLAlchemy's, or of Jupyter Cache's own
+        cache.clear_cache()
+        cache.list_cache_records()  # of a new one, where there is room for it
+    return cache
+
+
+def _read(app: Sphinx, page: str) -> Chapter | None:
+    """Return the chapter with the very cells and metadata of which the cache makes its key, or None
+    where it cannot be read, of which its page will tell."""
     env: Any = app.env
     path = Path(env.doc2path(page))
-    content = [path.read_text("utf-8")]
-    mark_kernel(app, page, content)
-    reader = create_nb_reader(str(path), env.myst_config, env.mystnb_config, content[0])
-    assert reader is not None  # pages with a fingerprint are notebooks
-    return Chapter(page, path, reader.read(content[0]))
-
-
-def _is_known(cache: JupyterCacheAbstract, chapter: Chapter) -> bool:
     try:
-        cache.match_cache_notebook(chapter.notebook)
-    except KeyError:
+        content = [path.read_text("utf-8")]
+        mark_kernel(app, page, content)
+        reader = create_nb_reader(str(path), env.myst_config, env.mystnb_config, content[0])
+        return reader and Chapter(page, path, reader.read(content[0]))
+    except Exception:
+        return None
+
+
+def _is_known(cache: JupyterCacheBase, chapter: Chapter) -> bool:
+    """Whether the cache has a result, and one that was written to its end."""
+    try:
+        cache.merge_match_into_notebook(chapter.notebook)
+    except Exception:  # no record, no file, or half of one
         return False
     return True
 
 
+def _keep(cache: JupyterCacheBase, chapter: Chapter, data: dict[str, float]) -> None:
+    _, key = cache.create_hashed_notebook(chapter.notebook)
+    shutil.rmtree(Path(cache.path, "executed", key), ignore_errors=True)  # half of one, perhaps
+    bundle = CacheBundleIn(chapter.notebook, str(chapter.path), data=data)
+    cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+
+
 def _finish(work: Coroutine[Any, Any, None]) -> None:
     """Run in a thread of its own, as nbclient takes Ctrl-C from others in the main thread."""
-    loop = asyncio.new_event_loop()
-    task = loop.create_task(work)
-    try:
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        task = loop.create_task(work)
         # Not a Thread: joined again, one that Ctrl-C interrupted counts as ended.
         with ThreadPoolExecutor(1) as thread:
             done = thread.submit(loop.run_until_complete, asyncio.wait({task}))
@@ -93,34 +123,48 @@ def _finish(work: Coroutine[Any, Any, None]) -> None:
                 # Each chapter stops its kernel on the way out.
                 loop.call_soon_threadsafe(task.cancel)
                 raise
-    finally:
-        loop.close()
     task.result()
 
 
 async def _execute_all(
-    env: Any, cache: JupyterCacheAbstract, chapters: list[Chapter], options: dict[str, Any]
+    env: Any, cache: JupyterCacheBase, chapters: list[Chapter], options: dict[str, Any]
 ) -> None:
     free = asyncio.Semaphore(min(AT_MOST, os.cpu_count() or 1))
 
-    async def execute(number: int, chapter: Chapter) -> str:
+    async def execute(number: int, chapter: Chapter) -> Failure | None:
         async with free:
             progress = f"Executing {chapter.page} ({number} of {len(chapters)})"
             print(progress, file=sys.stderr, flush=True)
+            data, failure = {}, None
             try:
                 data = await _execute(chapter, options)
-            except (CellControlSignal, RuntimeError) as error:
-                return str(error)
-        bundle = CacheBundleIn(chapter.notebook, str(chapter.path), data=data)
-        cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
-        return ""
+            except Exception as error:  # of a cell, or of a kernel that dies or does not start
+                failure = _failure(chapter, error, Path(env.srcdir))
+                chapter.notebook.metadata.kernelspec["fingerprint"] = FAILED
+        _keep(cache, chapter, data)
+        return failure
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(execute(*item)) for item in enumerate(chapters, 1)]
     for chapter, task in zip(chapters, tasks, strict=True):
-        if error := task.result():
+        if failure := task.result():
+            env.book_failures[chapter.page] = failure
             env.book_fingerprints[chapter.page] = FAILED
-            LOGGER.warning("Executing the chapter failed: %s", error, location=chapter.page)
+            LOGGER.warning("The chapter failed: %s", failure.details, location=chapter.page)
+
+
+def _failure(chapter: Chapter, error: Exception, source: Path) -> Failure:
+    place = chapter.path.relative_to(source).as_posix()
+    cells, begun = chapter.notebook.cells, chapter.begun
+    if begun is not None:
+        number = sum(cell.cell_type == "code" for cell in cells[: begun + 1])
+        place += f", cell {number} (line {chapter.notebook.metadata.source_map[begun]})"
+    name = getattr(error, "ename", type(error).__name__)
+    words = COLORS.sub("", getattr(error, "evalue", str(error))).splitlines()
+    versions = ", ".join(f"{package} {installed(package)}" for package in INSTALLED)
+    system = f"Python {platform.python_version()}, {platform.platform()}\n{versions}"
+    details = f"{COLORS.sub('', str(error))}\n\n{system}"
+    return Failure(place, ": ".join([name, *words[:1]]).rstrip("."), details)
 
 
 async def _execute(chapter: Chapter, options: dict[str, Any]) -> dict[str, float]:
@@ -134,6 +178,7 @@ async def _execute(chapter: Chapter, options: dict[str, Any]) -> dict[str, float
     off = dict.fromkeys(("record_timing", "store_widget_state"), False)
     form: dict[str, Any] = {**off, "coalesce_streams": True, "extra_arguments": KERNEL}
     client = NotebookClient(chapter.notebook, kernel, **form, **options)
+    client.on_cell_start = lambda cell, cell_index: setattr(chapter, "begun", cell_index)
     # One thread a kernel, however many run beside it: none waits for another, and sums of floats
     # come out the same on machines with more cores or fewer.
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
