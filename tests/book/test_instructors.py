@@ -322,7 +322,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     nbformat.write(nbformat.v4.new_notebook(cells=[cell for *_, cell in cells]), path)
     assert release.main(["--root", str(root)]) == 0
 
-    with opened(Limits(cell_seconds=10, check_seconds=10)) as boxes:
+    with opened(Limits()) as boxes:
         prepared = prepare(assignments.load(root, "one"), boxes, seed=7)
 
         def grade(body: str) -> result.QuestionResult:
@@ -386,7 +386,7 @@ def program(comm):
 """
     checks = f"same({came}, [[4.0], [4.0], [4.0], [4.0]])\nsame({cost}, 24)"
     course = make(tmp_path, helpers, {"program": ("program = ...", honest, checks, "")})
-    with opened(Limits(cell_seconds=10, check_seconds=10)) as boxes:
+    with opened(Limits()) as boxes:
         prepared = prepare(course, boxes, seed=7)
         submission = rebuild(course, answered(tmp_path, {"program": kept}))
         (question,) = examine(prepared, submission, boxes).questions

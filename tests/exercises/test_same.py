@@ -4,7 +4,6 @@ import functools
 import gc
 import json
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsys.exercises import WrongAnswer, cost_of, plain, same, seal, sealed
+from dlsys.exercises import Sealed, WrongAnswer, cost_of, plain, same, seal, sealed
 from dlsys.exercises.judge import approval, complaint, difference, likely_mistake
 from dlsys.notebook.release import STUB, main
 from tests.exercises.notebooks import ROOT, code_cells, load, slugs
@@ -153,12 +152,13 @@ def test_an_answer_of_many_values_is_compared_and_with_a_seal_refused_at_once() 
         seal(pairs)
 
 
-def test_an_answer_of_many_values_is_looked_at_once_however_many_mistakes_are_known() -> None:
+def test_an_answer_of_many_values_is_not_compared_with_each_mistake_that_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     many = [[1.234567] * 99 for _ in range(1000)]
     hints = [(sealed(seal([1.0, k])), "known") for k in range(10)]
-    began = time.process_time()
+    monkeypatch.setattr(Sealed, "equals", None)  # cannot be called
     assert likely_mistake(many, sealed(seal([1.0, 2.0])), [*hints, (None, "other")]) != "known"
-    assert time.process_time() - began < 1
 
 
 def test_a_list_that_holds_itself_is_a_sentence_and_no_endless_recursion() -> None:

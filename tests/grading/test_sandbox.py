@@ -464,7 +464,7 @@ def test_nothing_outlives_a_grader(boxes, tmp_path, kind, how):
         files = [os.pidfd_open(one.pid) for one in below]
         grader.send_signal(how)
         # Readable when the process has ended, even if nobody has taken leave of it yet.
-        alive = [file for file in files if not select.select([file], [], [], 20)[0]]
+        alive = [file for file in files if not select.select([file], [], [], 120)[0]]
     for file in files:
         os.close(file)
     assert alive == []

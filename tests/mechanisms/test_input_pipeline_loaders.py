@@ -107,7 +107,7 @@ def test_threads_are_as_far_ahead_as_the_simulation_says_and_no_further(workers,
     assert taken == BATCHES[0]
     # Nothing more is taken, so they come to stand: all places but the one that was freed are full.
     wanted = min(len(BATCHES), 1 + workers * prefetch)
-    for _ in range(10_000):
+    for _ in range(100_000):
         if counted.begun == wanted:
             break
         threading.Event().wait(0.001)
