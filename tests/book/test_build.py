@@ -74,7 +74,7 @@ def call(*command: str) -> tuple[int, list[str]]:
 
 def make(*arguments: str) -> tuple[int, list[str]]:
     """Call the project's Makefile for the book in the working directory."""
-    own = (f"VENV={sys.prefix}", "-o", f"{sys.prefix}/installed")
+    own = (f"VENV={sys.prefix}", "-o", f"{sys.prefix}/installed", "--no-print-directory")
     return call("make", "-f", str(ROOT / "Makefile"), *own, "book", *arguments)
 
 
