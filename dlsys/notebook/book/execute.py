@@ -111,9 +111,9 @@ def _keep(cache: JupyterCacheBase, chapter: Chapter, data: dict[str, float]) -> 
 
 def _finish(work: Coroutine[Any, Any, None]) -> None:
     """Run in a thread of its own, as nbclient takes Ctrl-C from others in the main thread."""
-    with asyncio.Runner() as runner:
-        loop = runner.get_loop()
-        task = loop.create_task(work)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(work)
+    try:
         # Not a Thread: joined again, one that Ctrl-C interrupted counts as ended.
         with ThreadPoolExecutor(1) as thread:
             done = thread.submit(loop.run_until_complete, asyncio.wait({task}))
@@ -123,6 +123,8 @@ def _finish(work: Coroutine[Any, Any, None]) -> None:
                 # Each chapter stops its kernel on the way out.
                 loop.call_soon_threadsafe(task.cancel)
                 raise
+    finally:
+        loop.close()  # and not by a Runner, which wants that none is running in the main thread
     task.result()
 
 
