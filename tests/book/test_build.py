@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -66,9 +67,21 @@ def runs(folder: Path, name: str) -> int:
     return len((folder / f"{name}.log").read_text())
 
 
+def heed_interrupts() -> None:
+    """As whoever started the tests may not, such as a shell in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 def call(*command: str) -> tuple[int, list[str]]:
     """The status of a command, and the lines that it said."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=heed_interrupts,
+    )
     return done.returncode, done.stdout.splitlines()
 
 

@@ -113,18 +113,24 @@ def _finish(work: Coroutine[Any, Any, None]) -> None:
     """Run in a thread of its own, as nbclient takes Ctrl-C from others in the main thread."""
     loop = asyncio.new_event_loop()
     task = loop.create_task(work)
-    try:
-        # Not a Thread: joined again, one that Ctrl-C interrupted counts as ended.
-        with ThreadPoolExecutor(1) as thread:
-            done = thread.submit(loop.run_until_complete, asyncio.wait({task}))
-            try:
-                done.result()
-            except BaseException:
-                # Each chapter stops its kernel on the way out.
-                loop.call_soon_threadsafe(task.cancel)
-                raise
-    finally:
-        loop.close()  # and not by a Runner, which wants that none is running in the main thread
+
+    def run() -> None:
+        loop.run_until_complete(asyncio.wait({task}))
+        if left := asyncio.all_tasks(loop):  # nbclient's, of which Python would complain
+            for each in left:
+                each.cancel()
+            loop.run_until_complete(asyncio.wait(left))
+        loop.close()
+
+    # Not a Thread: joined again, one that Ctrl-C interrupted counts as ended.
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(run)
+        try:
+            done.result()
+        except BaseException:
+            # Each chapter stops its kernel on the way out.
+            loop.call_soon_threadsafe(task.cancel)
+            raise
     task.result()
 
 
