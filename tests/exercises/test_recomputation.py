@@ -72,7 +72,9 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        wide = nn.functional.dropout(torch.tanh(self.up(self.norm(x))), 0.3, self.training)
+        wide = torch.tanh(self.up(self.norm(x)))
+        if self.training:  # torch's dropout draws other numbers on some processors
+            wide = wide * ((torch.rand(wide.shape) >= 0.3) / 0.7)
         return x + self.down(wide)
 
 
@@ -135,7 +137,7 @@ class Report:
 @cache
 def report(fault: str) -> Report:
     """What a run with this fault reports; "plain" has no checkpoint."""
-    torch.manual_seed(1)
+    torch.manual_seed(9)  # no number printed is near the middle of two
     blocks = [Block() for _ in range(4)]
     model: nn.Module = nn.Sequential(*blocks)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
@@ -197,7 +199,7 @@ def question(name: str) -> str:
 @pytest.mark.parametrize("name", RUNS)
 def test_a_report_is_that_of_a_run(name: str) -> None:
     came = report(RUNS[name])
-    [line] = re.findall(rf"^{name} +(2\..*)", question("reports"), re.MULTILINE)
+    [line] = re.findall(rf"^{name} +(\d\..*)", question("reports"), re.MULTILINE)
     sizes = (str(came.kept), str(came.peak), *map(str, came.runs))
     assert line.split() == [*came.losses, came.evaluation, came.length, *sizes]
 
