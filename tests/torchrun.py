@@ -9,10 +9,19 @@ from pathlib import Path
 def begin(
     folder: Path, name: str, arguments: Sequence[str], **environment: str
 ) -> multiprocessing.Process:
-    """Start it in `folder` with these arguments; what it prints goes to files of this name."""
+    """Start it on one node in `folder` with these arguments, its output in files of this name.
+
+    The ranks meet by a file: `--standalone` listens at all addresses of the machine, and torch
+    unpickles what anybody sends there.
+    """
     from torch.distributed import run
 
     from dlsys.world.real.rank_process import loopback
+
+    place = folder / f"{name}.meeting"
+    place.unlink(missing_ok=True)  # of a run before, which has ended
+    meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", str(place)]
+    meeting += ["--rdzv-id", name, "--rdzv-conf", "store_type=file"]
 
     def torchrun() -> None:
         for number, kind in enumerate(("out", "err"), 1):
@@ -22,7 +31,7 @@ def begin(
         os.environ |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": loopback(), **environment}
         os.environ["AGENT"] = str(os.getpid())
         os.chdir(folder)
-        run.main(["--local-addr", "127.0.0.1", *arguments])
+        run.main(["--local-addr", "127.0.0.1", *meeting, *arguments])
 
     process = multiprocessing.get_context("fork").Process(target=torchrun, daemon=True)
     process.start()

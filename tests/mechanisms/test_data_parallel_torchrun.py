@@ -78,7 +78,7 @@ def on_one_device(
 
 def launch(folder, steps: int) -> tuple[torch.Tensor, str]:
     """Start the program, or start it again; the weights that it saves at its end, and its words."""
-    options = ["--standalone", "--nproc-per-node", str(RANKS), "train.py"]
+    options = ["--nproc-per-node", str(RANKS), "train.py"]
     own = {"STEPS": str(steps)}
     said, errors = torchrun.ended(folder, run=torchrun.begin(folder, "run", options, **own))
     status, lines = said["run"]

@@ -45,7 +45,7 @@ def never_killed():
 
 
 def test_torchrun_begins_again_with_the_bits_of_a_run_that_was_never_killed(tmp_path, never_killed):
-    options = ["--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
+    options = ["--nproc-per-node", "2", "--max-restarts", "1"]
     said, errors = torchrun.ended(tmp_path, one=begin(tmp_path, "one", options, "worker"))
     lines = [f"a worker dies after step {KILLED}", f"ranks: 2, steps: {SAVED} to {STEPS}"]
     assert said == {"one": (0, lines)}, errors
