@@ -28,9 +28,9 @@ unexport SOLUTIONS
 endif
 BUILD := $(patsubst ./%,%,$(OUTPUT)/_build)
 PAGES := $(BUILD)/html
-FILES := $(shell find $(INPUTS) -type f ! -path '*/__pycache__/*' ! -path '*/.*' 2>/dev/null | LC_ALL=C sort)
+FILES := find $(INPUTS) -type f ! -path '*/__pycache__/*' ! -path '*/.*'
 PORT := 8000
-TESTS = tests $(wildcard solutions/*/*.ipynb)
+TESTS = tests solutions/*/*.ipynb
 # What grades hundreds of notebooks, or a course of them: a step of its own.
 ATTACKS := $(patsubst %,tests/grading/test_%.py,attacks banks class course gradebook lateness)
 # What looks at the pages in a browser: another one. The last three are quick, and part of the tests as well.
@@ -64,14 +64,15 @@ book: $(PAGES)/.complete
 	@echo "The book is ready: file://$(abspath $(PAGES))/index.html"
 
 # After a build in which something failed it is older than all that it depends on, so the next one tries again.
-$(PAGES)/.complete: $(INSTALLED) _config.yml _toc.yml $(BUILD)/files $(FILES)
+$(PAGES)/.complete: $(INSTALLED) _config.yml _toc.yml $(BUILD)/files
 	@echo 'Building the book; chapters that have changed are executed first, and each is named.'
 	@$(BIN)/python -m dlsys.notebook.book $(OUTPUT) $(if $(filter 1,$(STRICT)),--strict)
 
-# Changes when a file comes or goes, which the dates of the files do not tell.
+# Changes when a file comes, goes or changes. Make itself never sees their names, which are anybody's.
 $(BUILD)/files: FORCE
 	@mkdir -p $(BUILD)
-	@echo '$(FILES)' | cmp -s - $@ || echo '$(FILES)' > $@
+	@$(FILES) 2>/dev/null | LC_ALL=C sort > $@.now
+	@if cmp -s $@.now $@ && [ -z "$$($(FILES) -newer $@ 2>/dev/null)" ]; then rm $@.now; else mv $@.now $@; fi
 
 # One thread a worker: two to a core wait for each other.
 test attacks look soak: export OMP_NUM_THREADS := 1

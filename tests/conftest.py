@@ -2,6 +2,7 @@
 and a last word on skipped tests."""
 
 import gc
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +15,11 @@ import tests
 
 # Real ranks get functions of tests whole: to import their module takes half a second of each rank.
 cloudpickle.register_pickle_by_value(tests)
+
+# A test that calls make, elsewhere, is not told what this run was called with: VENV=... would be
+# made anew from there.
+for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):
+    os.environ.pop(name, None)
 
 # A slow moment of the machine is no fault of the code.
 hypothesis.settings.register_profile("patient", hypothesis.settings.default, deadline=None)
