@@ -325,6 +325,57 @@ def test_tables_of_empty_memory_count_as_memory(boxes):
         assert box.died == "memory"
 
 
+SOCKETS = """
+import os, socket, time
+for _ in range(40):
+    if os.fork() == 0:
+        kept = []
+        for _ in range(50):
+            kept += pair()
+            for each in kept[-2:]:
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
+                each.setblocking(False)
+                try:
+                    for _ in range(64):
+                        each.send(bytes(1 << 16))
+                except BlockingIOError:
+                    pass
+        time.sleep(1000)
+time.sleep(1000)
+"""
+PAIRS = {
+    "unix": "pair = socket.socketpair",
+    "TCP": """
+server = socket.create_server(("127.0.0.1", 0), backlog=1000)
+def pair():
+    one = socket.create_connection(server.getsockname())
+    return one, server.accept()[0]
+""",
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there is the figure known")
+@pytest.mark.parametrize("kind", PAIRS)
+def test_what_sockets_hold_ends_a_box_though_no_process_has_it(boxes, kind):
+    # Each process takes 400 MB of the kernel's and hardly any of its own.
+    before = psutil.virtual_memory().available
+    with boxes.open(ROLE) as box:
+        assert ask(box, f"import socket\n{PAIRS[kind]}\n{SOCKETS}") is None
+        assert before - psutil.virtual_memory().available < 4 << 30
+        assert box.died == "memory"
+
+
+def test_some_sockets_are_nobodys_business(box):
+    some = "import socket\nanswer = len([socket.socketpair() for _ in range(50)])"
+    assert ask(box, some) == 50
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there may it be asked for")
+def test_a_box_cannot_say_that_others_should_be_ended_first_where_memory_is_short(box):
+    spare = "from pathlib import Path; Path('/proc/self/oom_score_adj').write_text('0')"
+    assert "Read-only file system" in ask(box, spare)
+
+
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can become another")
 def test_a_process_that_hides_its_memory_counts_with_all_of_it():
     # As one that is not dumpable does, where the grader is not root.

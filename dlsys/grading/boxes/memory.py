@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -34,8 +36,39 @@ def _family_at_a_glance(roots: Sequence[psutil.Process]) -> list[psutil.Process]
     return found
 
 
-def uses_more(roots: Sequence[psutil.Process], memory_bytes: int) -> bool:
-    """Whether these processes and their descendants hold more memory than `memory_bytes`."""
+QUEUED = re.compile(r"^ *\d+: \S+ \S+ \S+ (\w+):(\w+) ", re.MULTILINE)  # sent, received
+
+
+def in_sockets(process: psutil.Process) -> int:
+    """Bytes that all sockets of a process's own network may hold of the kernel's memory, which
+    belongs to no process; 0 for one that shares this network.
+
+    What stands in TCP's queues is known, and counted twice for what is around it. Any other socket
+    counts with the most that it is let have, as it may not ask for more.
+    """
+    place = Path(f"/proc/{process.pid}")
+    found = 0
+    with contextlib.suppress(OSError):
+        if os.readlink(place / "ns/net") == os.readlink("/proc/self/ns/net"):
+            return 0
+        for name in ("tcp", "tcp6"):
+            with contextlib.suppress(FileNotFoundError):  # of a kernel without IPv6
+                queues = QUEUED.findall((place / "net" / name).read_text())
+                found += sum(2 * int(each, 16) for pair in queues for each in pair)
+        most = int(Path("/proc/sys/net/core/wmem_default").read_text())
+        for name in ("unix", "udp", "udp6", "netlink"):
+            with contextlib.suppress(FileNotFoundError):
+                found += most * ((place / "net" / name).read_bytes().count(b"\n") - 1)
+    return found
+
+
+def uses_more(
+    roots: Sequence[psutil.Process], memory_bytes: int, socket_bytes: float = math.inf
+) -> bool:
+    """Whether these processes and their descendants hold more memory than `memory_bytes`, or the
+    sockets of the last one's network more than `socket_bytes`."""
+    if roots and in_sockets(roots[-1]) > socket_bytes:
+        return True
     every = _family_at_a_glance(roots)
 
     def total(held: Callable[[psutil.Process], int]) -> int:

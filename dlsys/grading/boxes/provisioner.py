@@ -96,7 +96,9 @@ class SandboxProvisioner(LocalProvisioner):
 
     async def poll(self) -> int | None:
         """As for other kernels; one that holds too much memory is ended here."""
-        if self.process and uses_more([self._first], self.limits.memory_bytes):
+        if self.process and uses_more(
+            [self._first], self.limits.memory_bytes, self.limits.socket_bytes
+        ):
             await self.send_signal(signal.SIGKILL)
         return await super().poll()
 

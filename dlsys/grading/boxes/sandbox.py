@@ -38,7 +38,8 @@ class SandboxError(RuntimeError):
 class Limits:
     """What one submission may use. Seconds of real time; bytes; processes and threads together.
 
-    `open_files` are those of one process: sockets take memory of the kernel's, which is nobody's.
+    `open_files` are those of one process. `socket_bytes` is what all sockets of a box may hold of
+    the kernel's memory, which belongs to no process.
     """
 
     cell_seconds: float = 60.0
@@ -48,6 +49,7 @@ class Limits:
     processes: int = 128
     file_bytes: int = 64 << 20
     open_files: int = 128
+    socket_bytes: int = 256 << 20
     message_bytes: int = 64 << 20
     restarts: int = 3
 
@@ -113,7 +115,7 @@ def command(program: str, limits: Limits) -> list[str]:
         bwrap += ["--dev-bind", device, device]
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         bwrap += ["--symlink", f"/proc/self/fd{target}", f"/dev/{name}"]
-    return [*bwrap, "--proc", "/proc", "--remount-ro", "/", "--chdir", HOME]
+    return [*bwrap, "--proc", "/proc", "--remount-ro", "/proc", "--remount-ro", "/", "--chdir", HOME]
 
 
 def user_for(process: int) -> int | None:

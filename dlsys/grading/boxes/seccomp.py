@@ -59,6 +59,8 @@ FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
 FCNTL = (72, 25)
 # F_GETLK, SETLK, SETLKW, OFD_GETLK, OFD_SETLK, OFD_SETLKW, SETLEASE, GETLEASE, NOTIFY
 LOCKS = (5, 6, 7, 36, 37, 38, 1024, 1025, 1026)
+SETSOCKOPT = (54, 208)
+BUFFERS = (7, 8, 32, 33)  # SO_SNDBUF, SO_RCVBUF, and those of who may have more than is allowed
 KILL = (62, 129)
 EVERYBODY = 0xFFFFFFFF  # -1 in the place of a process: all that may be signaled, the shell included
 
@@ -68,7 +70,7 @@ OTHER_ABI = 0x40000000  # x32 calls on x86-64 have this bit, and would pass by t
 # The instructions: load a word, jump if equal, at least, or any bit set, return.
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, ERRNO = 0x7FFF0000, 0x00050000
-NUMBER, MACHINE, FIRST_ARGUMENT, SECOND = 0, 4, 16, 24  # where these stand in what a filter sees
+NUMBER, MACHINE, FIRST_ARGUMENT, SECOND, THIRD = 0, 4, 16, 24, 32  # where these stand in what a filter sees
 
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, MODE_FILTER = 38, 22, 2
 
@@ -90,10 +92,16 @@ def filter_bytes(machine: str | None = None) -> bytes:
     locks = [
         op(EQUAL, lock, len(LOCKS) - i - 1, i == len(LOCKS) - 1) for i, lock in enumerate(LOCKS)
     ]
+    buffers = [
+        op(EQUAL, each, len(BUFFERS) - i - 1, i == len(BUFFERS) - 1)
+        for i, each in enumerate(BUFFERS)
+    ]
     for call, argument, allowed in (
         (CLONE, FIRST_ARGUMENT, [op(ANY_BIT, NEW_NAMESPACES, 0, 1), refuse(errno.EPERM)]),
         (SOCKET, FIRST_ARGUMENT, [*families, refuse(errno.EAFNOSUPPORT)]),
         (FCNTL, SECOND, [*locks, refuse(errno.EINVAL)]),
+        # Memory that is counted by the socket: 0 says that the wish was heard.
+        (SETSOCKOPT, THIRD, [*buffers, refuse(0)]),
     ):
         body = [op(LOAD, argument), *allowed, op(RETURN, ALLOW)]
         parts += [op(EQUAL, call[column], 0, len(body)), *body]

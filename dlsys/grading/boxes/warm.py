@@ -76,7 +76,9 @@ class Box:
 
     def end_if_over(self) -> None:
         """End the box if it holds more memory than it may."""
-        if not self._ended and uses_more(self.processes, self.limits.memory_bytes):
+        if not self._ended and uses_more(
+            self.processes, self.limits.memory_bytes, self.limits.socket_bytes
+        ):
             self.died = MEMORY
             self.end()
 
