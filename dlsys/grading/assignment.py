@@ -6,13 +6,15 @@ import ast
 import hashlib
 import importlib.util
 import json
+import re
 import symtable
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dlsys.grading.checks import Check, checks_of
+from dlsys.notebook.release import STUB
 
 TRUSTED = "trusted"  # a locked code cell: imports, helpers, runs
 ANSWER = "answer"  # the student's
@@ -20,6 +22,7 @@ TEST = "test"  # calls of `same`
 FREE = "free"  # a code cell that is in the notebook to play with
 WRITTEN = "written"  # an answer that a person grades
 TEXT = "text"
+SOLUTION = re.compile(r"^([ \t]*)### BEGIN SOLUTION.*?### END SOLUTION[^\n]*$", re.M | re.S)
 
 
 @dataclass(frozen=True)
@@ -88,14 +91,19 @@ def slugs(root: Path) -> list[str]:
 
 
 def load(root: Path, slug: str, solutions: bool = True) -> Assignment:
-    """The assignment `slug` of the project at `root`; raises ValueError with what is wrong."""
+    """The assignment `slug` of the project at `root`; raises ValueError with what is wrong.
+
+    Where somebody has answered in exercises/ itself, the blank answers are made from the solutions.
+    Without these such an answer's blank is empty.
+    """
     if slug not in slugs(root):
         known = ", ".join(slugs(root)) or "none"
         raise ValueError(f"There is no assignment {slug!r} in {root / 'exercises'}; known: {known}")
     folder = root / "exercises" / slug
     try:
-        released = _stored(folder / f"{slug}.ipynb")
         solved = _stored(root / "solutions" / slug / f"{slug}.ipynb") if solutions else []
+        cleared = {cell.id: _cleared(cell) for cell in solved}
+        released = [_blank(cell, cleared) for cell in _stored(folder / f"{slug}.ipynb")]
         return _assignment(slug, released, solved, _files(folder, slug))
     except ValueError as error:
         raise ValueError(f"{slug}: {error}") from None
@@ -164,6 +172,35 @@ def _stored(path: Path) -> list[_Stored]:
         raise ValueError(f"there is no {path}, and grading needs it.") from None
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is no notebook of nbformat 4.5: {error!r}.") from None
+
+
+def _blank(cell: _Stored, cleared: Mapping[str, str]) -> _Stored:
+    """A released cell as it was released, whatever somebody has written into it since."""
+    if cell.kind not in (ANSWER, WRITTEN) or _is_as_released(cell):
+        return cell
+    before = replace(cell, source=cleared.get(cell.id, ""))
+    if cleared and not _is_as_released(before):
+        raise ValueError(
+            f"the answer cell {cell.id!r} is neither blank nor in step with its solution; run "
+            "python -m dlsys.notebook.release"
+        )
+    return before
+
+
+def _is_as_released(cell: _Stored) -> bool:
+    """Whether a cell has the checksum that nbgrader gave it, where it gave one."""
+    flags = [str(bool(cell.role.get(flag))) for flag in ("grade", "solution", "locked")]
+    parts = [cell.source, cell.type, *flags, cell.role.get("grade_id", "")]
+    if cell.role.get("grade"):
+        parts.append(str(_points(cell)))
+    digest = hashlib.md5("".join(parts).encode(), usedforsecurity=False).hexdigest()
+    return cell.role.get("checksum", digest) == digest
+
+
+def _cleared(cell: _Stored) -> str:
+    """A solution's cell without its solution, as nbgrader releases it."""
+    stub = STUB if cell.type == "code" else "YOUR ANSWER HERE"
+    return SOLUTION.sub(rf"\1{stub}", cell.source) if SOLUTION.search(cell.source) else stub
 
 
 def _files(folder: Path, slug: str) -> dict[str, bytes]:

@@ -20,6 +20,7 @@ _GREEN, _RED, _PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[0m"
 def main(argv: Sequence[str] | None = None) -> int:
     """Check a notebook; 0 if every answer is right, 1 if one is not, 2 if it cannot be read."""
     parser = argparse.ArgumentParser(
+        allow_abbrev=False,
         prog="dlsys-check",
         description="Check every answer of an exercise notebook, as its own cells do. "
         "The notebook runs on this machine, as you, from a copy with nothing but its answers; "

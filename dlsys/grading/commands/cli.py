@@ -67,6 +67,7 @@ def _say(line: str) -> None:
 
 def _grade(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
+        allow_abbrev=False,
         prog="dlsys-grade",
         description="Grade a folder of notebooks, each isolated from this machine and all others.",
         epilog=_EPILOG,
@@ -240,6 +241,7 @@ def _export(arguments: Sequence[str]) -> int:
     from dlsys.grading.files import write
 
     parser = argparse.ArgumentParser(
+        allow_abbrev=False,
         prog="dlsys-grade export",
         description="Write what another place grades with: for Gradescope the autograder as a zip "
         "file (with solutions: for instructors alone), for GitHub Classroom the workflow of the "
