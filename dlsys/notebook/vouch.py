@@ -1,13 +1,21 @@
-"""Where a page's numbers come from that nothing computes: its own question, or somebody's work.
+"""Where a page's numbers come from: what the page computes, its own question, or somebody's work.
 
-A chapter calls these in the cells that check it, and nothing happens where the arguments are right:
-`tests/book/test_chapters.py` reads the calls, and holds the prose to them.
+`chapters/numbers/zero.py` vouches for `chapters/zero.md`. Each of its parts is named by a section,
+and runs where that section ends, on the names that the page has there. It leaves nothing behind, so
+no page needs it. `tests/book/test_chapters.py` holds the prose to what these files say.
 """
 
 from __future__ import annotations
 
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
 from dlsys.annotated import checked
 from dlsys.checks import finite, refuse
+
+TITLE = re.compile(r"^# %% (.+)$", re.MULTILINE)
 
 
 @checked
@@ -35,3 +43,37 @@ def sourced(*numbers: float, by: str) -> None:
 def _check(numbers: tuple[float, ...]) -> None:
     for number in numbers:
         finite("A number that stands in the text", number)
+
+
+class Part(NamedTuple):
+    """What vouches for one section: its lines, and how many stand before them."""
+
+    above: int
+    source: str
+
+
+def beside(page: Path) -> Path:
+    """Return the file that vouches for a page, which need not exist."""
+    return page.parent / "numbers" / f"{page.stem}.py"
+
+
+def parts(file: Path) -> dict[str, Part]:
+    """Return the parts of a file by the titles of their sections; "" is what stands before all."""
+    text = file.read_text("utf-8") if file.is_file() else ""
+    pieces = TITLE.split(text)
+    found = {"": Part(0, pieces[0])}
+    line = pieces[0].count("\n")
+    for title, source in zip(pieces[1::2], pieces[2::2], strict=True):
+        if title in found:
+            refuse("A section", title, f"named once in {file.name}")
+        found[title] = Part(line, source)
+        line += source.count("\n")
+    return found
+
+
+def run(file: str, title: str) -> None:
+    """Run a part, after what stands before all, on a copy of the names of the program that runs."""
+    found = parts(Path(file))
+    names = dict(vars(sys.modules["__main__"]))
+    for above, source in (found[""], found[title]):
+        exec(compile("\n" * above + source, file, "exec"), names)

@@ -1,6 +1,7 @@
 """`make book` ends with a book: what fails on a machine takes nothing else away, and is said in a sentence."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,7 @@ CELL = "```{code-cell} ipython3\n%s\n```\n\n"
 FINE = f"{COUNT}\nprint('sun' + 'rise')"
 FAILS = (
     f"{COUNT}\nprint('sun' + 'rise')",
-    ":tags: [checked]\n\nassert 1 == 2, 'it is not'",
+    ":tags: [hide-cell]\n\nassert 1 == 2, 'it is not'",
     "6 * 7",
 )
 EXERCISE = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}
@@ -87,7 +88,9 @@ def call(*command: str) -> tuple[int, list[str]]:
 
 def make(*arguments: str) -> tuple[int, list[str]]:
     """Call the project's Makefile for the book in the working directory."""
-    own = (f"VENV={sys.prefix}", "-o", f"{sys.prefix}/installed", "--no-print-directory")
+    if not os.path.lexists(".venv"):
+        os.symlink(sys.prefix, ".venv")  # make cannot be told a path with spaces
+    own = ("-o", ".venv/installed", "--no-print-directory")
     return call("make", "-f", str(ROOT / "Makefile"), *own, "book", *arguments)
 
 

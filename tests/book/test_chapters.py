@@ -17,6 +17,7 @@ import pytest
 from dlsys.collectives import ring_all_reduce, tree_all_reduce
 from dlsys.hardware import LINKS
 from dlsys.memory_wall.explorer import Choice
+from dlsys.notebook.vouch import beside, parts
 from dlsys.world.alpha_beta import Fit, Sample
 from tests.book.test_notation import symbol_rows
 from tests.contents import MORE, ROOT, SLUGS
@@ -67,6 +68,11 @@ def cells(path, kind):
 
 def code(path):
     return [c.source for c in cells(path, "code")]
+
+
+def code_and_numbers(path):
+    """The code of a page, and what runs beside it to vouch for its numbers."""
+    return [*code(path), *(part.source for part in parts(beside(path)).values())]
 
 
 def prose(path):
@@ -164,7 +170,7 @@ def test_a_chapter_has_the_shape_of_a_chapter(path):
     assert found == sorted(found, key=headings.index), "sections are out of order"
 
 
-FOLDED = {"remove-cell", "remove-input", "hide-cell", "hide-input", "checked", "predict"}
+FOLDED = {"remove-cell", "remove-input", "hide-cell", "hide-input", "predict"}
 
 
 @pytest.mark.parametrize("path", MECHANISMS, ids=lambda p: p.stem)
@@ -194,7 +200,7 @@ def descriptions(path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_number_in_the_prose_that_no_cell_vouches_for_could_be_wrong(path):
-    loose = unvouched("\n".join([prose(path), *descriptions(path)]), literals(code(path)))
+    loose = unvouched("\n".join([prose(path), *descriptions(path)]), literals(code_and_numbers(path)))
     assert loose == [], f"in the prose or about a figure, but in no cell: {loose}"
 
 
@@ -251,9 +257,15 @@ def meant(values, known):
     return any(math.isclose(v, k, rel_tol=1e-12) for v in values for k in known)
 
 
+def test_what_vouches_for_numbers_stands_beside_a_page():
+    files = sorted((CHAPTERS / "numbers").iterdir())
+    pages = {beside(page) for page in NOTEBOOKS}
+    assert [file.name for file in files if file not in pages and file.name != "__pycache__"] == []
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_an_assert_about_constants_alone_would_vouch_for_any_number(path):
-    nothing = [claim for source in code(path) for claim in about_nothing(source)]
+    nothing = [claim for source in code_and_numbers(path) for claim in about_nothing(source)]
     assert nothing == [], (
         f"no object of the page or the package is in {nothing}; see dlsys.notebook.vouch"
     )
@@ -333,7 +345,7 @@ def names(claim):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_what_is_given_is_in_the_prose_and_the_source_of_what_is_sourced_exists(path):
     text = "\n".join([prose(path), *descriptions(path)])
-    for form, numbers, by in vouchers(code(path)):
+    for form, numbers, by in vouchers(code_and_numbers(path)):
         if form == "given":
             assert unsaid(text, numbers) == [], "given, but nowhere in the prose"
         else:

@@ -58,11 +58,6 @@ answer(0.5, choices={"it grows": 2, "it shrinks": 0.5})
 
 (told)=
 It shrinks.
-
-```{code-cell} ipython3
-:tags: [checked]
-assert 2 * 56 == 112
-```
 """
 
 
@@ -280,12 +275,6 @@ def test_without_scripts_folds_hold_the_answers(page_without_scripts):
     assert page.locator("form.guess").first.is_visible() is False
     page.get_by_text("Show the output").first.click()
     assert texts(page, "of four", "112 GB", "56 + 56") == [True, True, False]
-
-
-def test_a_check_stands_behind_a_small_mark(page):
-    assert not page.get_by_text("assert").is_visible()
-    page.get_by_text("✓ checked").first.click()
-    assert page.get_by_text("assert").is_visible()
 
 
 def test_a_notebook_shows_the_answer_as_text():

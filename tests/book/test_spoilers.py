@@ -24,7 +24,7 @@ from tests.contents import MORE, ROOT, SLUGS
 AT_LEAST = 4
 
 CACHE = ROOT / "_build" / ".jupyter_cache"
-OUT_OF_SIGHT = {"checked", "remove-cell", "hide-cell", "remove-input", "hide-input"}
+OUT_OF_SIGHT = {"remove-cell", "hide-cell", "remove-input", "hide-input"}
 SCALE = {"bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15}
 SCALE |= {"microseconds": 1e-6, "ms": 1e-3, "s": 1, "seconds": 1, "minutes": 60, "hours": 3600}
 SCALE |= {"days": 86400, "years": 365.25 * 86400, "%": 0.01, "percent": 0.01}
@@ -82,7 +82,7 @@ def above(cells, number: int) -> Iterator[str]:
         )
         if cell.cell_type == "markdown":
             yield cell.source
-        elif not tags(cell) & {"checked", "remove-cell", "hide-cell"}:
+        elif not tags(cell) & {"remove-cell", "hide-cell"}:
             yield from shown(cell.outputs)
 
 
@@ -224,7 +224,7 @@ def test_an_answer_in_any_form_in_which_a_page_prints_it_is_found(before):
 def test_what_is_out_of_sight_or_another_quantity_is_no_answer():
     seen = "110, 112 layers, 12 GB, 1,112 GB, 112.9 GB, a 112-way split, 2 x 112 devices, 110 MB"
     assert asking(Cell("code", "assert n == 96", seen)) == []
-    assert asking(Cell("code", "assert state == 112.2e9", "", "checked")) == []
+    assert asking(Cell("code", "assert state == 112.2e9", "", "hide-cell")) == []
     assert asking(Cell("markdown", "What do 7 billion parameters need? Predict.")) == []
 
 

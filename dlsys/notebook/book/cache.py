@@ -23,6 +23,7 @@ from sphinx.environment import BuildEnvironment
 
 from dlsys.notebook.book.dependencies import dependencies
 from dlsys.notebook.book.figures import KERNEL
+from dlsys.notebook.vouch import beside
 
 FAILED = (
     "failed"  # in the place of a fingerprint: no page has it the next time, so it is read again
@@ -45,15 +46,18 @@ def read_chapter(path: Path) -> NotebookNode | None:
 def fingerprint(path: Path, notebook: NotebookNode, package: Path) -> str:
     """Return a digest of everything besides its own text that the outputs of a notebook depend on.
 
-    These are the files of `package` that its cells import, the quiz of its name, the kernel's
-    arguments, and the versions of what is installed.
+    These are the files of `package` that its cells import, the quiz of its name, the file that
+    vouches for its numbers and what that imports, the kernel's arguments, and the versions of what
+    is installed.
     """
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    numbers = [file for file in [beside(path)] if file.is_file()]
+    code += [file.read_text("utf-8") for file in numbers]
     digest = hashlib.sha256(
         repr([sys.version_info[:2], *map(installed, INSTALLED), KERNEL]).encode()
     )
     quiz = package.glob(f"notebook/quizzes/{path.stem}.json")
-    for file in sorted({*dependencies(code, package), *quiz}):
+    for file in sorted({*dependencies(code, package), *quiz, *numbers}):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 

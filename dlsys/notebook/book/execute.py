@@ -34,6 +34,8 @@ from sphinx.util import logging
 from dlsys.notebook.book.cache import FAILED, INSTALLED, installed, mark_kernel
 from dlsys.notebook.book.failures import Failure
 from dlsys.notebook.book.figures import KERNEL
+from dlsys.notebook.book.numbers import with_numbers, wrong
+from dlsys.notebook.vouch import beside
 
 COLORS = re.compile(r"\x1b\[[\d;]*m")  # as a terminal reads them
 AT_MOST = 4  # kernels at a time: each holds PyTorch, and a chapter's ranks besides
@@ -42,12 +44,12 @@ LOGGER = logging.getLogger(__name__)
 
 @dataclass
 class Chapter:
-    """A page that is executed, as Sphinx reads it, and the number of the cell that has begun."""
+    """A page that is executed, as Sphinx reads it, and the cell that has begun."""
 
     page: str
     path: Path
     notebook: NotebookNode
-    begun: int | None = None
+    begun: NotebookNode | None = None
 
 
 def execute_chapters(app: Sphinx, env: BuildEnvironment, pages: list[str]) -> None:
@@ -65,7 +67,8 @@ def execute_chapters(app: Sphinx, env: BuildEnvironment, pages: list[str]) -> No
     chapters = [chapter for page in marked if (chapter := _read(app, page))]
     missing = [chapter for chapter in chapters if not _is_known(cache, chapter)]
     options = {"timeout": config.execution_timeout, "allow_errors": config.execution_allow_errors}
-    _finish(_execute_all(env, cache, missing, options))
+    settings = own_settings(Path(config.execution_cache_path).parent / ".settings")
+    _finish(_execute_all(env, cache, missing, settings, options))
 
 
 def _open_cache(path: str) -> JupyterCacheBase:
@@ -135,7 +138,11 @@ def _finish(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def _execute_all(
-    env: Any, cache: JupyterCacheBase, chapters: list[Chapter], options: dict[str, Any]
+    env: Any,
+    cache: JupyterCacheBase,
+    chapters: list[Chapter],
+    settings: dict[str, str],
+    options: dict[str, Any],
 ) -> None:
     free = asyncio.Semaphore(min(AT_MOST, os.cpu_count() or 1))
 
@@ -145,9 +152,12 @@ async def _execute_all(
             print(progress, file=sys.stderr, flush=True)
             data, failure = {}, None
             try:
-                data = await _execute(chapter, options)
+                executed = with_numbers(chapter.path, chapter.notebook)
+                data = await _execute(chapter, executed, settings, options)
+                failure = _wrong_numbers(chapter, executed, Path(env.srcdir))
             except Exception as error:  # of a cell, or of a kernel that dies or does not start
                 failure = _failure(chapter, error, Path(env.srcdir))
+            if failure:
                 chapter.notebook.metadata.kernelspec["fingerprint"] = FAILED
         _keep(cache, chapter, data)
         return failure
@@ -163,19 +173,45 @@ async def _execute_all(
 
 def _failure(chapter: Chapter, error: Exception, source: Path) -> Failure:
     place = chapter.path.relative_to(source).as_posix()
-    cells, begun = chapter.notebook.cells, chapter.begun
-    if begun is not None:
-        number = sum(cell.cell_type == "code" for cell in cells[: begun + 1])
-        place += f", cell {number} (line {chapter.notebook.metadata.source_map[begun]})"
+    for index, cell in enumerate(cells := chapter.notebook.cells):
+        if cell is chapter.begun:
+            number = sum(each.cell_type == "code" for each in cells[: index + 1])
+            place += f", cell {number} (line {chapter.notebook.metadata.source_map[index]})"
     name = getattr(error, "ename", type(error).__name__)
-    words = COLORS.sub("", getattr(error, "evalue", str(error))).splitlines()
+    return _described(place, name, getattr(error, "evalue", str(error)), str(error))
+
+
+def _wrong_numbers(chapter: Chapter, executed: NotebookNode, source: Path) -> Failure | None:
+    found = wrong(executed)
+    if not found:
+        return None
+    place = beside(chapter.path).relative_to(source).as_posix()
+    title, error = found[0]
+    details = "\n\n".join("\n".join(each.traceback) for _, each in found)
+    return _described(f"{place}, {title}", error.ename, error.evalue, details, whole=True)
+
+
+def _described(place: str, name: str, words: str, details: str, whole: bool = False) -> Failure:
+    lines = COLORS.sub("", words).splitlines()
     versions = ", ".join(f"{package} {installed(package)}" for package in INSTALLED)
     system = f"Python {platform.python_version()}, {platform.platform()}\n{versions}"
-    details = f"{COLORS.sub('', str(error))}\n\n{system}"
-    return Failure(place, ": ".join([name, *words[:1]]).rstrip("."), details)
+    details = f"{COLORS.sub('', details)}\n\n{system}"
+    return Failure(place, ": ".join([name, *lines[:1]]).rstrip(". "), details, whole)
 
 
-async def _execute(chapter: Chapter, options: dict[str, Any]) -> dict[str, float]:
+def own_settings(folder: Path) -> dict[str, str]:
+    """Return the environment of kernels that do not read what a user has told IPython and
+    Matplotlib to do, nor write into the user's home."""
+    own = {"IPYTHONDIR": folder / "ipython", "MPLCONFIGDIR": folder / "matplotlib"}
+    return {**os.environ, **{name: str(path.absolute()) for name, path in own.items()}}
+
+
+async def _execute(
+    chapter: Chapter,
+    notebook: NotebookNode,
+    environment: dict[str, str],
+    options: dict[str, Any],
+) -> dict[str, float]:
     """Execute a chapter's cells, and return the seconds that this took.
 
     In an empty folder, as whoever downloads the chapter runs it: what needs a file beside it fails.
@@ -185,11 +221,11 @@ async def _execute(chapter: Chapter, options: dict[str, Any]) -> dict[str, float
     # A page shows what stands in a widget's place, so it carries no widget's state.
     off = dict.fromkeys(("record_timing", "store_widget_state"), False)
     form: dict[str, Any] = {**off, "coalesce_streams": True, "extra_arguments": KERNEL}
-    client = NotebookClient(chapter.notebook, kernel, **form, **options)
-    client.on_cell_start = lambda cell, cell_index: setattr(chapter, "begun", cell_index)
+    client = NotebookClient(notebook, kernel, **form, **options)
+    client.on_cell_start = lambda cell, cell_index: setattr(chapter, "begun", cell)
     # One thread a kernel, however many run beside it: none waits for another, and sums of floats
     # come out the same on machines with more cores or fewer.
-    variables = {**os.environ, "OMP_NUM_THREADS": "1"}
+    variables = {**environment, "OMP_NUM_THREADS": "1"}
     start = time.perf_counter()
     folder = TemporaryDirectory()
     try:

@@ -19,6 +19,7 @@ class Failure:
     place: str
     error: str  # in one line
     details: str  # its traceback, and what it ran on
+    whole: bool = False  # whether the page is there to its end, and only a number is not as it says
 
     def __str__(self) -> str:
         return f"{self.place}: {self.error}"
@@ -29,8 +30,12 @@ def add_note(app: Sphinx, doctree: nodes.document) -> None:
     failure = getattr(app.env, "book_failures", {}).get(app.env.docname)
     if failure is None:
         return
-    head = "This chapter failed on this machine"
-    words = f"{failure}. Only what stands before that was run. Please report what this box says."
+    if failure.whole:
+        head = "A number of this chapter came out otherwise on this machine"
+        words = f"{failure}. Please report what this box says."
+    else:
+        head = "This chapter failed on this machine"
+        words = f"{failure}. Only what stands before that was run. Please report what this box says."
     details = nodes.literal_block(failure.details, failure.details, language="text")
     parts = (nodes.title(head, head), nodes.paragraph(words, words), details)
     note = nodes.admonition("", *parts, classes=["danger"])

@@ -1,6 +1,6 @@
-"""Fold what a chapter's tags say: a prediction's code and answer, and the cell that checks it.
+"""Fold what a chapter's tags say: a prediction's code and answer, and what follows from it.
 
-An author tags a cell `predict`, `after-prediction` or `checked`; that is all there is to do.
+An author tags a cell `predict` or `after-prediction`; that is all there is to do.
 """
 
 from docutils import nodes
@@ -11,7 +11,6 @@ BOTH = "input+output"  # two folds
 FOLDS = {
     "predict": (BOTH, "Show the {type}"),
     "after-prediction": ("output", "Show what follows from the answer"),
-    "checked": ("all", "✓ checked"),
 }
 
 
