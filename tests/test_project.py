@@ -220,6 +220,31 @@ def test_a_missing_or_too_old_python_gets_a_sentence(tmp_path):
         assert "This book needs Python 3.11 or later" in done.stderr
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_a_files_name_is_a_name_to_make_and_a_file_that_comes_goes_or_changes_is_seen(tmp_path):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("chapters", "exercises", "dlsys"):
+        (tmp_path / name).mkdir()
+    listed = tmp_path / "_build" / "files"
+
+    def seen() -> bool:
+        before = listed.stat().st_mtime_ns if listed.exists() else 0
+        subprocess.run(["make", "-s", "_build/files"], cwd=tmp_path, check=True)
+        return listed.stat().st_mtime_ns != before
+
+    strange = tmp_path / "exercises" / "x';touch RAN;'$(touch RAN)`touch RAN` a.ipynb"
+    strange.touch()
+    assert [seen(), seen()] == [True, False]
+    assert not (tmp_path / "RAN").exists()
+    assert listed.read_text() == f"exercises/{strange.name}\n"
+    later = listed.stat().st_mtime_ns + 10**9
+    os.utime(strange, ns=(later, later))
+    assert seen()
+    strange.unlink()
+    assert seen()
+    assert not seen()
+
+
 def _index(folder: Path, version: str) -> str:
     """A package index with one build of torch, and nothing in that."""
     place = folder / version / "torch"

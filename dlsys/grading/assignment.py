@@ -101,9 +101,10 @@ def load(root: Path, slug: str, solutions: bool = True) -> Assignment:
         raise ValueError(f"There is no assignment {slug!r} in {root / 'exercises'}; known: {known}")
     folder = root / "exercises" / slug
     try:
+        found = _stored(folder / f"{slug}.ipynb")
         solved = _stored(root / "solutions" / slug / f"{slug}.ipynb") if solutions else []
         cleared = {cell.id: _cleared(cell) for cell in solved}
-        released = [_blank(cell, cleared) for cell in _stored(folder / f"{slug}.ipynb")]
+        released = [_blank(cell, cleared) for cell in found]
         return _assignment(slug, released, solved, _files(folder, slug))
     except ValueError as error:
         raise ValueError(f"{slug}: {error}") from None

@@ -200,7 +200,9 @@ def descriptions(path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_number_in_the_prose_that_no_cell_vouches_for_could_be_wrong(path):
-    loose = unvouched("\n".join([prose(path), *descriptions(path)]), literals(code_and_numbers(path)))
+    loose = unvouched(
+        "\n".join([prose(path), *descriptions(path)]), literals(code_and_numbers(path))
+    )
     assert loose == [], f"in the prose or about a figure, but in no cell: {loose}"
 
 

@@ -85,6 +85,26 @@ def test_a_students_copy_holds_no_solution_and_no_hidden_check(slug: str, tmp_pa
     assert theirs.points == ours.points
 
 
+@pytest.mark.parametrize("slug", slugs(ROOT))
+def test_who_answers_in_exercises_itself_changes_nothing(slug: str, tmp_path: Path) -> None:
+    for folder in ("exercises", "solutions"):
+        shutil.copytree(ROOT / folder / slug, tmp_path / folder / slug)
+    notebook = tmp_path / "exercises" / slug / f"{slug}.ipynb"
+    answered = json.loads(notebook.read_text())
+    for cell in answered["cells"]:
+        if cell["metadata"].get("nbgrader", {}).get("solution"):
+            cell["source"] = ["x = 3\n", "y = 4"]
+    notebook.write_text(json.dumps(answered))
+    assert load(tmp_path, slug) == load(ROOT, slug)
+    theirs = load(tmp_path, slug, solutions=False)
+    assert {question.blank for question in (*theirs.questions, *theirs.written)} == {""}
+    for cell in answered["cells"]:
+        cell["metadata"].get("nbgrader", {}).update(checksum="another release's")
+    notebook.write_text(json.dumps(answered))
+    with pytest.raises(ValueError, match="neither blank nor in step with its solution; run python"):
+        load(tmp_path, slug)
+
+
 def test_the_modules_that_trusted_cells_import_are_known_without_importing_them() -> None:
     found = preload([load(ROOT, "memory_wall")])
     assert {"torch", "dlsys.memory_wall", "dlsys.model", "dlsys.exercises"} <= set(found)

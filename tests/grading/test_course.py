@@ -819,6 +819,33 @@ def test_a_students_own_check_says_of_each_answer_what_the_notebook_says(tmp_pat
     assert "\x1b" not in said
 
 
+def test_a_notebook_that_is_answered_where_it_was_released_is_checked_and_graded(tmp_path, capsys):
+    slug = "collectives"
+    for folder in ("exercises", "solutions"):
+        shutil.copytree(ROOT / folder / slug, tmp_path / "course" / folder / slug)
+    solved = json.loads((ROOT / f"solutions/{slug}/{slug}.ipynb").read_text("utf-8"))["cells"]
+    [right] = [cell["source"] for cell in solved if cell["id"] == "mean"]
+    place = tmp_path / f"course/exercises/{slug}/{slug}.ipynb"
+    notebook = json.loads(place.read_text("utf-8"))
+    for cell in notebook["cells"]:
+        cell["source"] = right if cell["id"] == "mean" else cell["source"]
+    place.write_text(json.dumps(notebook), "utf-8")
+    assert check.main([str(place)]) == 1
+    said = capsys.readouterr().out
+    answers = dict(re.findall(r"^(\d)\. .*\n(.*)", said, re.MULTILINE))
+    assert [number for number, line in answers.items() if line != "Not answered."] == ["3"]
+    assert load(tmp_path / "course", slug) == load(ROOT, slug)
+
+
+def test_trust_is_not_to_be_had_by_an_abbreviation(tmp_path, capsys, small):
+    command = [str(tmp_path / "in"), "--course", str(small), "--out", str(tmp_path / "out")]
+    hand_in_small(tmp_path / "in" / "eve", small)
+    for short in ("--trust", "--t", "--trust-student"):
+        with pytest.raises(SystemExit):
+            cli.main([*command, short])
+        assert f"unrecognized arguments: {short}" in capsys.readouterr().err
+
+
 def test_a_students_own_check_ends_with_0_where_all_is_right(tmp_path, capsys, small):
     mine = hand_in_small(tmp_path / "work", small).rename(tmp_path / "homework.ipynb")
     assert check.main([str(mine), "--course", str(small)]) == 0

@@ -115,7 +115,8 @@ def command(program: str, limits: Limits) -> list[str]:
         bwrap += ["--dev-bind", device, device]
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         bwrap += ["--symlink", f"/proc/self/fd{target}", f"/dev/{name}"]
-    return [*bwrap, "--proc", "/proc", "--remount-ro", "/proc", "--remount-ro", "/", "--chdir", HOME]
+    bwrap += ["--proc", "/proc", "--remount-ro", "/proc", "--remount-ro", "/"]
+    return [*bwrap, "--chdir", HOME]
 
 
 def user_for(process: int) -> int | None:

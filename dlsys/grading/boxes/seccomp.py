@@ -70,7 +70,8 @@ OTHER_ABI = 0x40000000  # x32 calls on x86-64 have this bit, and would pass by t
 # The instructions: load a word, jump if equal, at least, or any bit set, return.
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, ERRNO = 0x7FFF0000, 0x00050000
-NUMBER, MACHINE, FIRST_ARGUMENT, SECOND, THIRD = 0, 4, 16, 24, 32  # where these stand in what a filter sees
+# Where these stand in what a filter sees.
+NUMBER, MACHINE, FIRST_ARGUMENT, SECOND, THIRD = 0, 4, 16, 24, 32
 
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, MODE_FILTER = 38, 22, 2
 

@@ -32,10 +32,10 @@ def add_note(app: Sphinx, doctree: nodes.document) -> None:
         return
     if failure.whole:
         head = "A number of this chapter came out otherwise on this machine"
-        words = f"{failure}. Please report what this box says."
+        words = f"{failure}. Please report what is said here."
     else:
         head = "This chapter failed on this machine"
-        words = f"{failure}. Only what stands before that was run. Please report what this box says."
+        words = f"{failure}. Only what stands before that was run. Please report what is said here."
     details = nodes.literal_block(failure.details, failure.details, language="text")
     parts = (nodes.title(head, head), nodes.paragraph(words, words), details)
     note = nodes.admonition("", *parts, classes=["danger"])
