@@ -1,5 +1,6 @@
 """What vouches for a page's numbers runs with the page, where its section ends, and leaves nothing behind."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def test_a_number_that_is_not_so_is_said_and_takes_nothing_away(tmp_path, capsys
         assert build_main(arguments(book)) == 1
         said = capsys.readouterr().err
         assert "chapters/numbers/alpha.py" in said
-        assert "13 assert x == 5" in said
+        assert re.search(r"\b12 assert x == 5", said), said
         assert runs(book) == {"alpha": attempt}
     assert "4 is the end" in shown(book)
     assert "came out otherwise on this machine" in shown(book)

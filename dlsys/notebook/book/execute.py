@@ -202,6 +202,8 @@ def _described(place: str, name: str, words: str, details: str, whole: bool = Fa
 def own_settings(folder: Path) -> dict[str, str]:
     """Return the environment of kernels that do not read what a user has told IPython and
     Matplotlib to do, nor write into the user's home."""
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
     own = {"IPYTHONDIR": folder / "ipython", "MPLCONFIGDIR": folder / "matplotlib"}
     return {**os.environ, **{name: str(path.absolute()) for name, path in own.items()}}
 
