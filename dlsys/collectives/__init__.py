@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from dlsys.collectives.plan import Plan, PlanError, Step, Transfer
     from dlsys.collectives.price import Price
-    from dlsys.collectives.ring import (
+    from dlsys.collectives.ring_plan import (
         bidirectional_all_gather,
         bidirectional_all_reduce,
         bidirectional_reduce_scatter,

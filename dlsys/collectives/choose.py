@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dlsys.annotated import checked
 from dlsys.checks import at_least, count, positive, some, unknown
-from dlsys.collectives import halving, hierarchical, naive, ring, tree
+from dlsys.collectives import halving, hierarchical, naive, ring_plan, tree
 from dlsys.collectives.plan import KINDS, ROOTED, Plan, PlanError
 from dlsys.collectives.price import Price
 from dlsys.hardware import Cluster, Link, dgx_h100
@@ -15,33 +15,37 @@ from dlsys.hardware import Cluster, Link, dgx_h100
 FLAT: dict[str, dict[str, Callable[..., Plan]]] = {
     "broadcast": {
         "tree": tree.tree_broadcast,
-        "ring": ring.ring_broadcast,
+        "ring": ring_plan.ring_broadcast,
         "naive": naive.naive_broadcast,
     },
-    "reduce": {"tree": tree.tree_reduce, "ring": ring.ring_reduce, "naive": naive.naive_reduce},
+    "reduce": {
+        "tree": tree.tree_reduce,
+        "ring": ring_plan.ring_reduce,
+        "naive": naive.naive_reduce,
+    },
     "scatter": {"tree": tree.tree_scatter, "naive": naive.naive_scatter},
     "gather": {"tree": tree.tree_gather, "naive": naive.naive_gather},
     "all_gather": {
-        "ring": ring.ring_all_gather,
-        "bidirectional": ring.bidirectional_all_gather,
+        "ring": ring_plan.ring_all_gather,
+        "bidirectional": ring_plan.bidirectional_all_gather,
         "doubling": halving.doubling_all_gather,
         "naive": naive.naive_all_gather,
     },
     "reduce_scatter": {
-        "ring": ring.ring_reduce_scatter,
-        "bidirectional": ring.bidirectional_reduce_scatter,
+        "ring": ring_plan.ring_reduce_scatter,
+        "bidirectional": ring_plan.bidirectional_reduce_scatter,
         "halving": halving.halving_reduce_scatter,
         "naive": naive.naive_reduce_scatter,
     },
     "all_reduce": {
-        "ring": ring.ring_all_reduce,
-        "bidirectional": ring.bidirectional_all_reduce,
+        "ring": ring_plan.ring_all_reduce,
+        "bidirectional": ring_plan.bidirectional_all_reduce,
         "tree": tree.tree_all_reduce,
         "halving_doubling": halving.halving_doubling_all_reduce,
         "recursive_doubling": halving.recursive_doubling_all_reduce,
         "naive": naive.naive_all_reduce,
     },
-    "all_to_all": {"pairwise": ring.pairwise_all_to_all, "naive": naive.naive_all_to_all},
+    "all_to_all": {"pairwise": ring_plan.pairwise_all_to_all, "naive": naive.naive_all_to_all},
 }
 """Builders that take a number of ranks (and a root), by kind and algorithm; the default first."""
 

@@ -42,7 +42,15 @@ LISTED = MECHANISMS / "mutants.toml"
 FILES = ("plan.py", "check.py", "price.py")
 MORE = {  # what else has formulas, by slug
     "attention": ("plain_price.py", "scaling.py"),
-    "collectives": ("choose.py", "halving.py", "hierarchical.py", "naive.py", "ring.py", "tree.py"),
+    "collectives": (
+        "choose.py",
+        "halving.py",
+        "hierarchical.py",
+        "naive.py",
+        "ring.py",
+        "ring_plan.py",
+        "tree.py",
+    ),
     "data_parallel": ("comparison.py", "compression.py", "local_sgd.py", "noise.py", "scaling.py"),
     "input_pipeline": (
         *("dealing.py", "ordering.py", "packing.py", "scaling.py", "shuffling.py"),
