@@ -1,150 +1,77 @@
 """Where the numbers of collectives.md come from. Each part runs where its section ends."""
 
-from dataclasses import replace
+from dlsys.collectives import halving_doubling_all_reduce, naive_all_reduce, ring_all_reduce
+from dlsys.collectives.choose import crossovers
+from dlsys.hardware import LINKS, dgx_h100
+from dlsys.notebook.vouch import given, says, sourced
 
-from dlsys.collectives.choose import crossovers, plan_for
-from dlsys.notebook.vouch import sourced
-from dlsys.units import gigabits_per_second
+pod, S = dgx_h100(16), 14e9
+nvlink, ndr = LINKS["nvlink4"], LINKS["infiniband-ndr"]
+leader, fast = (plan(8).price(S, nvlink) for plan in (naive_all_reduce, ring_all_reduce))
 
-# %% The eight collectives
+# %% Collectives
 
-assert real.results == run.results == [3, 0, 1, 2]
-assert ranks[1][KINDS.index("reduce_scatter")].tolist() == [222]
+given(14)  # GB of gradient
+says("450 GB/s", nvlink.bandwidth)
+says("436 ms", leader.seconds)
+says("54 ms", fast.seconds)
 
-# %% Price: bytes
+# %% The ring
 
-total = torch.zeros((), dtype=torch.bfloat16)
-for _ in range(512):
-    total += 1
-assert total == 256
-slow = naive_all_reduce(8).price(S, nvlink)
-fast = ring_all_reduce(8).price(S, nvlink)
-ethernet = ring_all_reduce(8).price(S, LINKS["ethernet-100g"])
-assert 450e9 == nvlink.bandwidth == 900e9 / 2  # bytes per second, in one direction
-assert LINKS["ethernet-100g"].bandwidth == 100e9 / 8
+assert run.results == real.results == [3, 0, 1, 2]
+assert parts == [111, 222, 333]
+given(1, 2, 3, 10, 20, 30, 100, 200, 300)
+
+# %% Bytes
+
+says("98 GB", leader.bytes_per_rank)
+says("24.5 GB", fast.bytes_per_rank)
+given(1024)
 assert round(ring_all_reduce(1024).price(S, nvlink).bytes_per_rank / 1e9) == 28
-assert fast.bytes_per_rank == 24.5e9 and slow.bytes_per_rank == 98e9
-assert round(1e3 * fast.seconds, 1) == 54.5 and round(1e3 * slow.seconds) == 436
-assert round(ethernet.seconds, 2) == 1.96 and round(ethernet.seconds / fast.seconds) == 36
 
-# %% Price: seconds
+# %% Seconds
 
-sourced(14, 3.4, by="nccltuning")  # µs with Simple
-assert len(ring_all_reduce(48).rounds) == 94
-assert 48 - len(halving_doubling_all_reduce(48).rounds[0]) == 32  # the others hand over first
-assert [(x.bandwidth, round(1e6 * x.latency, 1)) for x in (infiniband, nvlink)] == [
-    (50e9, 2.7),
-    (450e9, 0.6),
-]
-simple = replace(infiniband, latency=14e-6)
-for link, sizes in (infiniband, (220e3, 5.6e6)), (simple, (1.1e6, 29e6)):
-    found = [size for size, _ in crossovers("all_reduce", link, ranks=48)[1:]]
-    assert [float(f"{size:.2g}") for size in found] == list(sizes)
-sent = [
-    make(64).price(1e9, infiniband).bytes_per_rank
-    for make in (ring_all_reduce, halving_doubling_all_reduce)
-]
-assert sent[0] == sent[1]
+ethernet = LINKS["ethernet-100g"]
+slow = ring_all_reduce(8).price(S, ethernet).seconds
+says("900 GB/s", 2 * nvlink.bandwidth)
+says("100 Gb/s are 12.5 GB/s", 8 * ethernet.bandwidth, ethernet.bandwidth)
+says("1.96 s, 36 times", slow, slow / fast.seconds)
+
+# %% Which one does a sharded product need?
+
+given(1, 2, 3, 10, 20, 30, 100, 200, 300)
+
+# %% When the buffer is small
+
+says("48 ranks pays 94 latencies", 48, len(ring_all_reduce(48).rounds))
+says("2.7 µs", ndr.latency)
+says("50 GB/s", ndr.bandwidth)
+handed_over = halving_doubling_all_reduce(48).rounds[0]
+assert 48 - 2 * len(handed_over) == 16
+found = [size for size, _ in crossovers("all_reduce", ndr, ranks=48)[1:]]
+says("220 kB and 5.6 MB", *(float(f"{size:.2g}") for size in found))
 
 # %% Across the node boundary
 
-fast = ring_all_reduce(8).price(S, nvlink)
-pod, rings, levels, sides = (
-    dgx_h100(16),
-    ring_all_reduce(128),
-    hierarchical_all_reduce(16, 8),
-    node_boundary(),
-)
-sourced(100, by="benallal2025")  # Gb/s
-assert pod.nics * pod.inter.bandwidth == 400e9 and boundary[2][:3] == [50, 400, 293]
-assert fast.busbw / fast.algbw == 1.75 and gigabits_per_second(4 * 100) == pod.inter.bandwidth
-assert boundary[16][:4] == [50, 396, 231, "320 to 350"]
-assert (best("all_reduce", 8, pod).algorithm, len(best("all_reduce", 8, pod).rounds)) == (
-    "recursive_doubling",
-    7,
-)
-assert round(1e6 * sides[2].predicted_latency, 1) == 12.6 and [boundary[k][5] for k in (1, 2)] == [
-    "15.2 µs",
-    "25.2 µs",
-]
-assert (len(levels.rounds), len(rings.rounds)) == (44, 254)
-assert [round(1e6 * plan.price(8, pod).seconds) for plan in (levels, rings)] == [
-    89,
-    686,
-]  # eight rings have as many rounds as one
-measured = [rate / 1e9 for side in sides for rate in side.measured_busbw]
-assert measured == [480, 480, 479, 479, 320, 350]
-assert [round(1e6 * side.measured_latency) for side in sides] == [13, 55, 235]
-assert round(sides[0].measured_latency / sides[0].predicted_latency) == 7
-assert round(sides[2].overlapped_busbw / 1e9) == 423
-
-small = torch.arange(16 * 64)
-for kind, wanted in ("broadcast", [small] * 16), ("scatter", small.chunk(16)):
-    run = world.simulate(from_rank_0, cluster=dgx_h100(2), args=(kind, small))
-    assert all(map(torch.equal, run.results, wanted))
-assert [
-    round(far / near, k)
-    for k, (near, far) in ((1, seconds["all_reduce"]), (0, seconds["all_to_all"]))
-] == [1.5, 10]
-assert [format_seconds(seconds[k][1]) for k in ("broadcast", "all_reduce")] == [
-    "7.15 ms",
-    "5.65 ms",
-]
-for kind, one_ring in halves.items():
-    (halved := eight_rings(16, one_ring)).check()
-    assert halved.price(1e9, pod).seconds == seconds[kind][1]
-for there, back in ("scatter", "gather"), ("broadcast", "reduce"), ("all_gather", "reduce_scatter"):
-    once, again = (plan_for(kind, 16).price(1e9, infiniband) for kind in (there, back))
-    assert once.seconds == again.seconds
+says("card of 50 GB/s", pod.inter.bandwidth)
+sourced(320, 350, 16, by="benallal2025")
+says("cards allow 400", pod.nics * pod.inter.bandwidth / 1e9)
 
 # %% A worked example: seven idle cards
 
+given(7e9, 14e9, 128, 0.40, 40e9, 16_384)
+says("989 TFLOP/s", pod.device.rate("bf16"))
+says("320 GB/s", 4 / 5 * pod.nics * pod.inter.bandwidth)
+times = [2 * 127 / 128 * S / busbw for busbw in (40e9, 320e9)]
+says("695 ms in place of 87", times[0], times[1] * 1e3)
+says("1.16 s", 16_384 * backward)
+says("at 4,096 tokens it costs 48 %", 4096, 1 - speed(40e9, 4096)[0] / speed(320e9, 4096)[0])
+assert lost == 0
 sourced(0.189, by="lee2025, the mean of their experiments on four devices")
-times = [2 * 127 / 128 * 14e9 / busbw for busbw in cards.values()]
-assert [round(t, 3) for t in times] == [87e-3, 695e-3, 2.778]
-assert round(16_384 * backward, 2) == 1.16 and round(speed(320e9, 4096)[0] / 1e6, 1) == 1.2
-shares = {k: 1 - speed(40e9, k)[0] / speed(320e9, k)[0] for k in (16_384, 8192, 4096)}
-assert shares[16_384] == lost == 0 and round(shares[8192], 2) == 0.12
-assert round(128 * shares[4096]) == 62 and round(shares[4096], 2) == 0.48
-sheets = pod.nics * pod.inter.bandwidth, pod.inter.bandwidth, LINKS["ethernet-100g"].bandwidth
-assert [4 / 5 * rate for rate in sheets] == [*cards.values()] and pod.device.rate("bf16") == 989e12
-
-gain = {}
-for kind in KINDS:
-    at = {
-        row.algorithm: row.seconds
-        for row in explore(kind=kind, nbytes=10**9, nodes=3).choice.ranking()
-    }
-    gain[kind] = (
-        min(seconds for name, seconds in at.items() if name != "hierarchical") / at["hierarchical"]
-    )
-assert all(gain[kind] < 1.01 for kind in ("broadcast", "reduce", "scatter", "gather"))
-assert round(gain["all_gather"], 1) == 5.3 and min(gain["all_to_all"], gain["all_reduce"]) > 1.2
-assert round(1e3 * eight_rings(3).price(1e9, dgx_h100(3)).seconds, 2) == 4.92
 flat = explore(kind="all_reduce", algorithm="ring", nodes=3).choice
-assert flat.cluster().size == 24 and all(
-    r.between * 7 == r.inside for r in flat.rounds()
-)  # 3 and 21 messages
+says("24", flat.cluster().size)
+assert all(r.between * 7 == r.inside for r in flat.rounds())  # 3 and 21 messages
 
-# %% What number to expect
+# %% Published mistakes
 
-for rank, (root, rest) in enumerate(world.launch(native, ranks=4).results):
-    assert root == (([60, 64, 68, 72], [0, 10, 20, 30]) if rank == 0 else None)
-    assert rest == [
-        [0, 1, 2, 3],
-        [rank],
-        [0, 10, 20, 30],
-        [60, 64, 68, 72],
-        [60 + 4 * rank],
-        [rank, 10 + rank, 20 + rank, 30 + rank],
-    ]
-in_node, _, card, across = (low / most for most, low, _ in found.values())
-assert min(in_node, card, across) >= 4 / 5
-peak = sizes[4295][1]
-assert sizes[34][1:] == (229, 380) and [round(sizes[k][1] / peak, 1) for k in (34, 537)] == [
-    0.5,
-    0.9,
-]
-sourced(2.13, by="pytorchnccl"), sourced(2.24, by="ncclras")  # whose variables are named
-last, _ = measured[32]
-assert (round(2**32 / last / 1e3, 2), busbw(32, 8, last)) == (270.63, 474)
+sourced(10, 50, by="reddi2026")

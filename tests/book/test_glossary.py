@@ -28,15 +28,15 @@ FUNCTION_WORDS = """
 """
 # Pairs that pages share, and that mean what their words mean: a new pair is put here, or explained.
 PLAIN = """
-    billion parameters; billion token; bit weights; data parallel; data sheets; drift apart; dropout masks;
-    first rank; first stage; first step; flash attention; forward bar; gantt chart; gpt small; held back;
-    hundred times; larger batch; line chart; logarithmic axis; loss falls; matrix products; new token;
+    billion parameters; billion token; bit weights; card carries; data parallel; data sheets; drift apart; dropout masks;
+    first rank; first stage; first step; first term; flash attention; forward bar; gantt chart; gpt small; held back;
+    hundred times; large buffer; larger batch; line chart; logarithmic axis; loss falls; matrix products; new token;
     random numbers; rank adds; real processes; simulated ranks; small gpt; small messages; square root;
     tensor parallel; thousand times; training run; trillion tokens; true gradient; twenty tokens
 """
 # The same of pairs that hold a function word, in names: `share_of_step`.
 PLAIN_IN_NAMES = """
-    a device; add to; as one; device at; end of; flop for; in order; is cut; of step; of two; on any; power
+    a device; add to; as one; device at; end of; flop for; in order; is cut; of step; on h; of two; on any; power
     of; ring all; second in; shape of; share of; step to; train on; two levels
 """
 UNITS = "GB MB KB TB PB TFLOP"

@@ -1,8 +1,10 @@
 """The forms by which a page says where a number comes from that nothing computes."""
 
+import re
+
 import pytest
 
-from dlsys.notebook.vouch import given, sourced
+from dlsys.notebook.vouch import given, says, sourced
 
 
 def test_numbers_pass_in_silence(capsys):
@@ -23,3 +25,24 @@ def test_what_is_no_number_is_refused(number):
 def test_a_source_is_named_in_words(by):
     with pytest.raises(ValueError, match=r"^by is "):
         sourced(64, by=by)
+
+
+def test_a_text_says_what_is_computed_to_the_digits_that_it_gives():
+    says("sends 24.5 GB", 24.54e9)
+    says("takes 436 ms, 54.5 on NVLink", 0.4362, 54.46)
+    says("1,024 ranks, or 40 %", 1024, 0.396)
+    says("in 0.6 and 2.7 µs", 0.6e-6, 2.66e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "values", "wrong"),
+    [
+        ("sends 24.5 GB", [24.56e9], "'sends 24.5 GB' says 24.5, and it is 2.456e+10."),
+        ("24.5 of 98", [24.5], "has the numbers 24.5, 98, and 1 values were given."),
+        ("twice as long", [2], "has the numbers none, and 1 values were given."),
+        ("40 %", [0.406], "says 40, and it is 0.406"),
+    ],
+)
+def test_a_text_that_says_otherwise_is_found(words, values, wrong):
+    with pytest.raises(ValueError, match=re.escape(wrong)):
+        says(words, *values)
