@@ -18,8 +18,8 @@ says("54 ms", fast.seconds)
 
 # %% The ring
 
-assert run.results == real.results == [3, 0, 1, 2]
-assert parts == [111, 222, 333]
+assert real.results == [3, 0, 1, 2]
+says("222", parts[1])
 given(1, 2, 3, 10, 20, 30, 100, 200, 300)
 
 # %% Bytes

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def pass_on(comm, chunk: Tensor) -> Tensor:
-    """Send a chunk to the right. Return the one that comes from the left meanwhile."""
+    """Send a chunk to the right, and return the one from the left."""
     arrived = torch.empty_like(chunk)
     sending = comm.isend(chunk, (comm.rank + 1) % comm.size)
     comm.recv(arrived, (comm.rank - 1) % comm.size)
@@ -17,27 +17,27 @@ def pass_on(comm, chunk: Tensor) -> Tensor:
 
 
 def reduce_scatter(comm, x: Tensor) -> Tensor:
-    """Add up all ranks' x (length,), n equal chunks. Return chunk number `rank` of the sum."""
+    """Add up all ranks' x (n * k,). Return this rank's chunk (k,)."""
     n = comm.size
     chunks = list(x.view(n, -1))
     for k in range(n - 1):
-        sent = (comm.rank - 1 - k) % n  # the chunk that this rank has just added to
+        sent = (comm.rank - 1 - k) % n  # has just been added to
         came = (comm.rank - 2 - k) % n
         chunks[came] = chunks[came] + pass_on(comm, chunks[sent])
     return chunks[comm.rank]
 
 
 def all_gather(comm, part: Tensor) -> Tensor:
-    """Return the parts of all ranks, each (length,), one after the other."""
+    """Return the parts (k,) of all ranks, one after the other."""
     n = comm.size
     parts = [part] * n
     for k in range(n - 1):
-        sent = (comm.rank - k) % n  # the part that has just come; at first this rank's own
+        sent = (comm.rank - k) % n  # has just come; at first our own
         came = (comm.rank - 1 - k) % n
         parts[came] = pass_on(comm, parts[sent])
     return torch.cat(parts)
 
 
 def all_reduce(comm, x: Tensor) -> Tensor:
-    """Return the sum of all ranks' x (length,), on every rank."""
+    """Return the sum of all ranks' x (n * k,), on every rank."""
     return all_gather(comm, reduce_scatter(comm, x))
