@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from tests import torchrun
+from tests import needs, torchrun
 from tests.contents import ROOT
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of a fork
@@ -88,6 +88,7 @@ def launch(folder, steps: int) -> tuple[torch.Tensor, str]:
     return torch.cat([weight.flatten() for weight in weights.values()]), "\n".join(lines)
 
 
+@needs.shared_memory
 def test_the_program_to_take_away_gives_on_two_processes_the_weights_of_one(tmp_path, monkeypatch):
     page = (ROOT / "chapters" / "data_parallel.md").read_text("utf-8")
     (program,) = re.findall(r"^```python\n(# train\.py.*?)^```", page, re.S | re.M)

@@ -21,22 +21,9 @@ from dlsys.input_pipeline import (
     dealt,
     simulate,
 )
+from tests import needs
 
 BATCHES = [list(range(4 * k, 4 * k + 4)) for k in range(11)]
-
-
-def locks_are_missing() -> bool:
-    """Whether this machine has no shared memory for the locks of processes."""
-    try:
-        multiprocessing.Lock()
-    except OSError:
-        return True
-    return False
-
-
-# PyTorch's loader waits, and hands over tensors, by shared memory.
-needs_shared_memory = pytest.mark.skipif(locks_are_missing(), reason="/dev/shm cannot be written")
-
 
 LOADERS = [ThreadLoader, ProcessLoader]
 
@@ -267,7 +254,7 @@ class Rows(Dataset):
         return i, info.id if info else -1
 
 
-@needs_shared_memory
+@needs.shared_memory
 def test_torchs_loader_gives_the_same_batches_to_the_same_workers():
     theirs = DataLoader(Rows(), batch_size=4, num_workers=2, multiprocessing_context="fork")
     ours = ThreadLoader(square, BATCHES, 2)
@@ -277,7 +264,7 @@ def test_torchs_loader_gives_the_same_batches_to_the_same_workers():
     assert workers == [{span.worker} for span in ours.timeline().of("load")]
 
 
-@needs_shared_memory
+@needs.shared_memory
 def test_torchs_loader_asks_for_as_many_batches_ahead():
     """Its prefetch_factor is ours: the rows it has asked its sampler for, batch by batch."""
     asked: list[int] = []
@@ -322,7 +309,7 @@ class Drawing(Dataset):
         return random.randrange(10**9), self.own.randrange(10**9)
 
 
-@needs_shared_memory
+@needs.shared_memory
 def test_torch_seeds_its_workers_and_leaves_a_dataset_s_own_generator_alike_in_each():
     theirs = DataLoader(Drawing(), batch_size=2, num_workers=2, multiprocessing_context="fork")
     seeded, own = zip(*((a.tolist(), b.tolist()) for a, b in theirs), strict=True)
@@ -343,7 +330,7 @@ class Stream(IterableDataset):
         )
 
 
-@needs_shared_memory
+@needs.shared_memory
 def test_torchs_workers_read_a_stream_once_each_unless_it_is_dealt_to_them():
     for dealing, times in ((True, 1), (False, 2)):
         theirs = DataLoader(
@@ -375,7 +362,7 @@ def test_an_unknown_way_to_start_is_refused():
         ProcessLoader(square, BATCHES, start="thread")  # type: ignore[arg-type]
 
 
-@needs_shared_memory
+@needs.shared_memory
 def test_tensors_come_through_processes():
     def ones(rows: list[int], rng: random.Random) -> torch.Tensor:
         return torch.full((2,), rows[0])
