@@ -365,6 +365,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "notebook.quiz.show": {"slug": "memory_wall"},
     "notebook.show.refusal": {"error": ValueError, "function": fail},
     "notebook.show.table": {"rows": [["a", 1]], "columns": ["name", "number"]},
+    "notebook.vouch.says": {"words": "no number"},
     "notebook.vouch.sourced": {"by": "dao2022, figure 2"},
     "pipeline_parallel.Plan": {
         "name": "by hand",

@@ -7,46 +7,9 @@ no page needs it. `tests/book/test_chapters.py` holds the prose to what these fi
 
 from __future__ import annotations
 
-import re
-import sys
-from pathlib import Path
-from typing import NamedTuple
-
 from dlsys.annotated import checked
 from dlsys.checks import finite, refuse
-
-TITLE = re.compile(r"^# %% (.+)$", re.MULTILINE)
-
-
-UNITS = {"percent": 1e-2, "%": 1e-2, "ms": 1e-3, "µs": 1e-6, "microseconds": 1e-6}
-UNITS |= {"million": 1e6, "billion": 1e9, "B": 1e9, "trillion": 1e12, "kB": 1e3, "MB": 1e6}
-UNITS |= {"GB": 1e9, "TB": 1e12, "TFLOP": 1e12, "Gb": 1e9}
-UNITS |= {"megabytes": 1e6, "gigabytes": 1e9, "gigabits": 1e9}
-_UNIT = "|".join(UNITS)
-_NUMBER = re.compile(
-    r"(?<![\w.-])(\d[\d,]*(?:\.\d+)?)(?![\w.-]*[A-Za-z]\d|-bit|\d)"
-    rf"(?:(?=(?:,? (?:and |or |to )?\d[\d,.]*)*\s?({_UNIT})(?!\w)))?"
-)
-
-
-class Said(NamedTuple):
-    """A number of a text: as it stands, how far it reaches, what it may mean (itself, or so many of
-    the unit after it), and half of its last digit."""
-
-    words: str
-    place: int
-    meanings: tuple[float, float]
-    half: tuple[float, float]
-
-
-def numbers_in(text: str) -> list[Said]:
-    """Return the numbers of a text, of which runs of white space count as one space."""
-    found = []
-    for match in _NUMBER.finditer(" ".join(text.split())):
-        plain, unit = match[1].rstrip(","), UNITS.get(match[2], 1)
-        value, half = float(plain.replace(",", "")), 0.5 * 10.0 ** -len(plain.partition(".")[2])
-        found.append(Said(plain, match.start(), (value, value * unit), (half, half * unit)))
-    return found
+from dlsys.notebook.book.said import numbers_in
 
 
 @checked
@@ -58,9 +21,12 @@ def says(words: str, *values: float) -> None:
     for each number.
     """
     numbers = numbers_in(words)
-    if not numbers or len(numbers) != len(values):
+    if len(numbers) != len(values):
         found = ", ".join(number.words for number in numbers) or "none"
-        raise ValueError(f"{words!r} has the numbers {found}, and {len(values)} values were given.")
+        raise ValueError(
+            f"words is {words!r}, which has the numbers {found}; there must be a value for each, "
+            f"and {len(values)} were given."
+        )
     for number, value in zip(numbers, values, strict=True):
         finite("A number that stands in the text", value)
         pairs = zip(number.meanings, number.half, strict=True)
@@ -93,37 +59,3 @@ def sourced(*numbers: float, by: str) -> None:
 def _check(numbers: tuple[float, ...]) -> None:
     for number in numbers:
         finite("A number that stands in the text", number)
-
-
-class Part(NamedTuple):
-    """What vouches for one section: its lines, and how many stand before them."""
-
-    above: int
-    source: str
-
-
-def beside(page: Path) -> Path:
-    """Return the file that vouches for a page, which need not exist."""
-    return page.parent / "numbers" / f"{page.stem}.py"
-
-
-def parts(file: Path) -> dict[str, Part]:
-    """Return the parts of a file by the titles of their sections; "" is what stands before all."""
-    text = file.read_text("utf-8") if file.is_file() else ""
-    pieces = TITLE.split(text)
-    found = {"": Part(0, pieces[0])}
-    line = pieces[0].count("\n")
-    for title, source in zip(pieces[1::2], pieces[2::2], strict=True):
-        if title in found:
-            refuse("A section", title, f"named once in {file.name}")
-        found[title] = Part(line, source)
-        line += source.count("\n")
-    return found
-
-
-def run(file: str, title: str) -> None:
-    """Run a part, after what stands before all, on a copy of the names of the program that runs."""
-    found = parts(Path(file))
-    names = dict(vars(sys.modules["__main__"]))
-    for above, source in (found[""], found[title]):
-        exec(compile("\n" * above + source, file, "exec"), names)

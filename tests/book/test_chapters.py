@@ -17,8 +17,8 @@ import pytest
 from dlsys.collectives import ring_all_reduce, tree_all_reduce
 from dlsys.hardware import LINKS
 from dlsys.memory_wall.explorer import Choice
-from dlsys.notebook import vouch
-from dlsys.notebook.vouch import beside, parts
+from dlsys.notebook.book.numbers import beside, parts
+from dlsys.notebook.book.said import numbers_in as numbers_said
 from dlsys.world.alpha_beta import Fit, Sample
 from tests.book.test_notation import symbol_rows
 from tests.contents import MORE, ROOT, SLUGS
@@ -266,7 +266,7 @@ def unvouched(text, known, quoted=()):
     places = [m.span() for words in quoted for m in re.finditer(re.escape(words), text)]
     return [
         number.words
-        for number in vouch.numbers_in(text)
+        for number in numbers_said(text)
         if not re.fullmatch(r"(19|20)\d\d", number.words)
         and not meant(number.meanings, known)
         and not any(start <= number.place < stop for start, stop in places)
@@ -403,7 +403,7 @@ def vouchers(sources):
 
 
 def unsaid(text, numbers):
-    meanings = [number.meanings for number in vouch.numbers_in(text)]
+    meanings = [number.meanings for number in numbers_said(text)]
     return [number for number in numbers if not any(meant(v, [number]) for v in meanings)]
 
 
@@ -414,9 +414,7 @@ def no_source(by, numbers):
         keys = re.findall(r"^@\w+\{(.+),$", (CHAPTERS / "references.bib").read_text(), re.M)
         return None if source in keys else f"references.bib has no entry {source!r}"
     file = ROOT / source
-    held = (
-        [number.meanings for number in vouch.numbers_in(file.read_text())] if file.is_file() else []
-    )
+    held = [number.meanings for number in numbers_said(file.read_text())] if file.is_file() else []
     missing = [n for n in numbers if not any(meant(v, [n]) for v in held)]
     return f"{source} does not have {missing}" if missing else None
 

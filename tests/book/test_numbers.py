@@ -9,8 +9,7 @@ pytest.importorskip("myst_nb", reason="the book's tools are not installed")
 
 from sphinx.cmd.build import build_main
 
-from dlsys.notebook.book.numbers import with_numbers
-from dlsys.notebook.vouch import Part, parts
+from dlsys.notebook.book.numbers import Part, parts, with_numbers
 from tests.book.test_cache import runs
 from tests.book.test_execute import COUNT, HEAD, arguments
 
@@ -63,7 +62,7 @@ def test_a_part_runs_on_the_names_that_its_section_ends_with(tmp_path, capsys):
     assert build_main(arguments(book)) == 0, capsys.readouterr().err
     assert "False 4 is the end" in shown(book)
     assert "assert" not in shown(book)
-    assert "_vouch" not in shown(book)
+    assert "_numbers" not in shown(book)
     assert build_main(arguments(book)) == 0
     assert runs(book) == {"alpha": 1}
     write(book, fine + "\nassert x > 3\n")

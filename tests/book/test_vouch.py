@@ -38,8 +38,8 @@ def test_a_text_says_what_is_computed_to_the_digits_that_it_gives():
     ("words", "values", "wrong"),
     [
         ("sends 24.5 GB", [24.56e9], "'sends 24.5 GB' says 24.5, and it is 2.456e+10."),
-        ("24.5 of 98", [24.5], "has the numbers 24.5, 98, and 1 values were given."),
-        ("twice as long", [2], "has the numbers none, and 1 values were given."),
+        ("24.5 of 98", [24.5], "24.5, 98; there must be a value for each, and 1 were given."),
+        ("twice as long", [2], "none; there must be a value for each, and 1 were given."),
         ("40 %", [0.406], "says 40, and it is 0.406"),
     ],
 )

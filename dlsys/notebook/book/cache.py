@@ -23,7 +23,7 @@ from sphinx.environment import BuildEnvironment
 
 from dlsys.notebook.book.dependencies import dependencies
 from dlsys.notebook.book.figures import KERNEL
-from dlsys.notebook.vouch import beside
+from dlsys.notebook.book.numbers import beside
 
 FAILED = (
     "failed"  # in the place of a fingerprint: no page has it the next time, so it is read again

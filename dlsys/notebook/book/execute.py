@@ -34,8 +34,7 @@ from sphinx.util import logging
 from dlsys.notebook.book.cache import FAILED, INSTALLED, installed, mark_kernel
 from dlsys.notebook.book.failures import Failure
 from dlsys.notebook.book.figures import KERNEL
-from dlsys.notebook.book.numbers import with_numbers, wrong
-from dlsys.notebook.vouch import beside
+from dlsys.notebook.book.numbers import beside, with_numbers, wrong
 
 COLORS = re.compile(r"\x1b\[[\d;]*m")  # as a terminal reads them
 AT_MOST = 4  # kernels at a time: each holds PyTorch, and a chapter's ranks besides
