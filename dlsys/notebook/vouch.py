@@ -20,6 +20,8 @@ def says(words: str, *values: float) -> None:
     Raises ValueError where a value is not what its number says, to the digit, or there is not one
     for each number.
     """
+    if not words.strip():
+        refuse("words", words, "a piece of the text")
     numbers = numbers_in(words)
     if len(numbers) != len(values):
         found = ", ".join(number.words for number in numbers) or "none"
