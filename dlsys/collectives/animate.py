@@ -24,7 +24,8 @@ text.p{{fill:{ON_DARK}}} text.f{{fill:{ON_LIGHT}}} text.h{{font-size:14px}} text
 .b{{fill:{GROUND};stroke:{MUTED}}} .n,.l{{fill:none;stroke:{INK};stroke-width:2}}
 .l{{stroke-width:1.3}} .s{{stroke-dasharray:5 3}} .t{{fill:{INK}}} .g path{{stroke:{GROUND}}}
 .w,.g{{visibility:hidden;animation:DURATION infinite step-end}}"""
-_SWITCH = """.NAME svg{display:block;min-width:540px;max-width:100%;height:auto} .NAME p{display:none}
+_SWITCH = """.NAME svg{display:block;min-width:540px;max-width:100%;height:auto}
+.NAME p{display:none}
 @media screen and (prefers-reduced-motion:no-preference){
 .NAME p{display:block;margin:0;text-align:start} .NAME label{margin-right:1.5em}
 .NAME:has(.pause:checked) *{animation-play-state:paused}
