@@ -64,6 +64,11 @@ def inline(svg: str, label: str, name: str) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
+def by_role(style: str) -> str:
+    """Styles in which each color of a role is the theme's, and itself where there is no theme."""
+    return _COLOR.sub(lambda found: _ROLE[found.group().lower()], style)
+
+
 def _plain(element: Element) -> None:
     """Tags and attributes without namespaces, colors as roles, two decimals, the page's font."""
     element.tag = element.tag.rpartition("}")[2]
@@ -75,8 +80,7 @@ def _plain(element: Element) -> None:
     style = [given["style"]] if given.get("style") else []
     style += [f"{key}: {given.pop(key)}" for key in painted]
     if style:
-        known = _COLOR.sub(lambda found: _ROLE[found.group().lower()], "; ".join(style))
-        given["style"] = _FONTS.sub("sans-serif", known)
+        given["style"] = _FONTS.sub("sans-serif", by_role("; ".join(style)))
     for key in given.keys() & {"d", "x", "y", "transform", "points"}:
         given[key] = _DIGITS.sub(lambda found: f"{float(found.group()):.2f}", given[key])
         given[key] = " ".join(_TURNED_BY_NOTHING.sub("", given[key]).split())

@@ -321,7 +321,7 @@ class Plan:
 
     @checked
     def draw(self, animate: bool = False, **options: Any) -> Any:
-        """A Matplotlib figure of the rounds, or an animation that plays in the page."""
+        """A Matplotlib figure of the rounds, or an SVG in which they follow one another."""
         if animate:
             from dlsys.collectives.animate import animate as animated
 

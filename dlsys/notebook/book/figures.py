@@ -3,6 +3,9 @@
 Only pages have them so: a reader's JupyterLab shows figures in the form that it is set to.
 """
 
+import re
+from html import escape
+
 from docutils import nodes
 from myst_nb.core.render import MimeData, NbElementRenderer
 
@@ -16,6 +19,8 @@ _INLINE = {
 KERNEL = [f"--InlineBackend.{name}={value!r}" for name, value in _INLINE.items()]
 """Arguments of a kernel that draws figures for pages."""
 
+_MOVING = re.compile(r'(<div class="moving-figure (?s:.*?)<svg [^>]*aria-label=")[^"]*')
+
 
 class Figures:
     """What MyST-NB asks how an output of a MIME type becomes a part of the page."""
@@ -26,13 +31,20 @@ class Figures:
     def handle_mime(
         renderer: NbElementRenderer, data: MimeData, inline: bool
     ) -> list[nodes.Element] | None:
-        """An SVG with the description and the name that its cell gives; nothing for the rest."""
-        if inline or data.mime_type != "image/svg+xml":
+        """An SVG with the description and the name that its cell gives; nothing for the rest.
+
+        One that moves comes as HTML, with names of its own, and is only described.
+        """
+        moves = data.mime_type == "text/html" and _MOVING.match(data.string)
+        if inline or not (moves or data.mime_type == "image/svg+xml"):
             return None
         try:
             told = renderer.renderer.get_cell_level_config(
                 "render_image_options", data.cell_metadata, line=data.line
             )
+            if moves:
+                label = escape(told.get("alt", "")) or moves[0].removeprefix(moves[1])
+                return [nodes.raw("", moves[1] + label + data.string[moves.end() :], format="html")]
             name = data.cell_metadata.get("mystnb", {}).get("figure", {}).get("name", "figure")
             unique = f"{name}-{data.cell_index}-{data.output_index}"
             drawn = svg.inline(data.string, told.get("alt", ""), unique)

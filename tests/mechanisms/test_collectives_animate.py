@@ -1,0 +1,169 @@
+"""Plans that move: every message moves, every cell ends as the plan does, and the page needs nothing else."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("matplotlib", reason="the book's tools are not installed")
+
+from dlsys.collectives import (
+    halving_doubling_all_reduce,
+    naive_all_reduce,
+    pairwise_all_to_all,
+    ring_all_reduce,
+    ring_broadcast,
+    tree_all_reduce,
+    tree_gather,
+)
+from dlsys.collectives.check import states
+
+PLANS = [
+    ring_all_reduce(4),
+    halving_doubling_all_reduce(4),
+    tree_all_reduce(4),
+    ring_broadcast(4),
+    naive_all_reduce(3),
+    pairwise_all_to_all(4),
+    tree_gather(6, root=2),
+    ring_all_reduce(2),
+    ring_all_reduce(8),
+    ring_all_reduce(1),
+]
+
+
+def shown(plan, **options):
+    return plan.draw(animate=True, **options)._repr_html_()
+
+
+def parts(html):
+    """The page as XML, and its two pictures: the rounds side by side, and what moves."""
+    root = ElementTree.fromstring(html)
+    assert len(root.findall("svg")) == 1
+    pictures = {g.get("class"): g for g in root.find("svg").findall("g")}
+    return root, pictures["still"], pictures["moving"]
+
+
+def windows(html):
+    """From which to which share of the whole each class of what comes and goes is visible."""
+    rule = (
+        r"keyframes plan-\w+-(\d+)\{([\d.]+)%\{visibility:visible\}([\d.]+)%\{visibility:hidden\}\}"
+    )
+    return {f"w{name}": (float(first), float(last)) for name, first, last in re.findall(rule, html)}
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=repr)
+def test_every_message_moves_once_in_its_round_under_its_chunks_numbers(plan):
+    _, _, moving = parts(shown(plan))
+    moved = [
+        (g.get("class").split()[1], g.find("text").text)
+        for g in moving.findall("g")
+        if g.get("class").startswith("g ")
+    ]
+
+    def name(chunk):
+        n = plan.ranks
+        return f"{chunk // n}→{chunk % n}" if plan.kind == "all_to_all" else str(chunk)
+
+    assert sorted(moved) == sorted(
+        (
+            f"g{k}",
+            f"chunk {name(t.first)}"
+            if t.stop == t.first + 1
+            else f"chunks {name(t.first)}–{name(t.stop - 1)}",
+        )
+        for k, transfers in enumerate(plan.rounds)
+        for t in transfers
+    )
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=repr)
+def test_at_every_time_the_cells_hold_what_the_plan_gives_them(plan):
+    html = shown(plan)
+    _, _, moving = parts(html)
+    when, last = windows(html), 1 + len(plan.rounds) + 2
+    cells = [
+        (*when[g.get("class").split()[1]], g.find("text").text)
+        for g in moving.findall("g")
+        if g.get("class").startswith("w ") and len(g) == 2 and g.find("path").get("class") in "pf"
+    ]
+    for index, held in enumerate(states(plan)):
+        now = 100 * (index + 0.95) / last  # everything of the round before has arrived
+        seen = sorted(text for first, stop, text in cells if first <= now < stop)
+        masks = [mask for mine in held for mask in mine.values()]
+        assert seen == sorted(
+            "".join(str(r) for r in range(plan.ranks) if mask >> r & 1) for mask in masks
+        )
+
+
+def test_the_last_of_the_rounds_side_by_side_is_complete_and_frames_what_arrived():
+    _, still, _ = parts(shown(ring_all_reduce(4)))
+    panels = still.findall("g")
+    assert [p.find("text").text for p in panels] == ["start", *(f"round {k}" for k in range(6))]
+    complete = [sum(text.text == "all" for text in panel.iter("text")) for panel in panels]
+    assert complete == [0, 0, 0, 4, 8, 12, 16]
+    framed = [sum(path.get("class") == "n" for path in panel.iter("path")) for panel in panels]
+    assert framed == [0] + 6 * [4]
+    _, still, _ = parts(shown(ring_all_reduce(8)))
+    assert [p.find("text").text for p in still.findall("g")][::7] == ["start", "round 13"]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=repr)
+def test_the_page_asks_for_nothing_and_names_nothing_that_another_figure_has(plan):
+    html = shown(plan)
+    assert html == shown(plan), "the same every time"
+    root, _, _ = parts(html)
+    plain = {"div", "style", "svg", "desc", "g", "path", "text", "p", "label", "input"}
+    assert {e.tag for e in root.iter()} <= plain
+    assert not re.search(r"script|url\(|href|src=|http|@import|\bon\w+=|\bid=", html)
+    (name,) = set(re.findall(r"plan-[0-9a-f]{8}", html))
+    sheet = root.find("style").text
+    rules = re.sub(r"@keyframes [^\n]*|@media[^\n]*", "", sheet)
+    for selectors in re.findall(r"([^{}]+)\{", rules):
+        assert all(f".{name}" in each for each in selectors.replace(":is", "").split(",")), (
+            selectors
+        )
+    assert all(name in frames for frames in re.findall(r"@keyframes (\S+)\{", sheet))
+    assert root.find("svg").attrib.items() >= {"class": "plot", "role": "img"}.items()
+    assert root.find("svg").get("aria-label").endswith(f"{len(plan.rounds)} rounds")
+
+
+def test_other_plans_and_other_speeds_have_other_names():
+    pages = [
+        shown(ring_all_reduce(4)),
+        shown(tree_all_reduce(4)),
+        shown(tree_all_reduce(4), seconds=1),
+    ]
+    assert len({re.search(r"plan-\w+", page).group() for page in pages}) == 3
+    assert "animation:10.5s infinite" in pages[1], "four rounds, one before and two after them"
+    assert "animation:7s infinite" in pages[2]
+    assert len(pages[0]) < 60_000
+
+
+def test_it_moves_only_on_a_screen_whose_reader_has_not_asked_for_less_motion():
+    html = shown(ring_all_reduce(4))
+    before, _, after = html.partition("@media screen and (prefers-reduced-motion:no-preference){")
+    assert '<g class="moving" display="none">' in html
+    assert ".moving" not in before
+    assert after.index(".moving{display:inline}") < after.index("</style>")
+    assert "animation-play-state:paused" in after
+
+
+def test_the_rounds_are_told_in_words():
+    told = unescape(shown(ring_all_reduce(3)))
+    assert 'aria-label="ring all-reduce among 3 ranks, 4 rounds"' in told
+    assert "<desc>round 0: 0 sends chunk 2 to 1, which adds;" in told
+
+
+def test_a_plan_too_large_to_follow_is_refused_with_the_limits():
+    with pytest.raises(
+        ValueError, match=r"of 9 ranks, 9 chunks and 16 .* 8 ranks, 16 chunks and 32"
+    ):
+        ring_all_reduce(9).draw(animate=True)
+    with pytest.raises(ValueError, match="of 4 ranks, 17 chunks"):
+        ring_broadcast(4, chunks=17).draw(animate=True)
+    with pytest.raises(ValueError, match="seconds"):
+        ring_all_reduce(4).draw(animate=True, seconds=0)
