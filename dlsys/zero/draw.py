@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
 
 from dlsys.annotated import checked
-from dlsys.checks import positive, some
+from dlsys.checks import count, positive, some
 from dlsys.figures import closed_figure, time_unit
 from dlsys.network import Where
 from dlsys.palette import GRID, GROUND, INK, ON_DARK, ON_LIGHT
@@ -129,4 +131,35 @@ def draw_choice(rows: Sequence[Any], stage: int, step: Step, memory: float) -> F
     draw_step(spans, step)
     spans.legend(fontsize="small", loc="upper right", ncols=4)
     spans.set_ylim(-0.55, 2.3)
+    return figure
+
+
+STAGES = ("stage 0, data parallelism", "stage 1", "stage 2", "stage 3")
+
+
+@checked
+def draw_shards(ranks: int = 4) -> Figure:
+    """Which parts of weights, gradients and optimizer's state each rank keeps, by stage."""
+    ranks = count("ranks", ranks, 1, 16)
+    figure, axes = closed_figure(8, 0.35 * ranks + 1.1, across=4)
+    shown = ("weights", "gradients", "optimizer")
+    for stage, each in enumerate(axes):
+        for place, bucket in enumerate(shown):
+            for rank, part in product(range(ranks), repeat=2):
+                keeps = rank == part or stage < len(shown) - place
+                color = BUCKETS[bucket]["facecolor"] if keeps else "none"
+                left = place * (ranks + 1) + part
+                each.add_patch(
+                    Rectangle((left, rank + 0.1), 1, 0.8, facecolor=color, edgecolor=GRID, lw=0.8)
+                )
+        each.set_xlim(-0.5, 3 * ranks + 2.5)
+        each.set_ylim(ranks + 0.1, -0.1)
+        middles = [place * (ranks + 1) + ranks / 2 for place in range(3)]
+        each.set_xticks(middles, ["W", "G", "O"])
+        each.set_yticks([r + 0.5 for r in range(ranks)], [f"rank {r}" for r in range(ranks)])
+        each.tick_params(length=0, labelleft=stage == 0)
+        each.spines[:].set_visible(False)
+        each.set_title(STAGES[stage], fontsize="medium")
+    named = [Patch(**BUCKETS[bucket]) for bucket in shown]
+    figure.legend(handles=named, loc="outside lower center", ncols=3, fontsize="small")
     return figure
