@@ -54,8 +54,10 @@ says("220 kB and 5.6 MB", *(float(f"{size:.2g}") for size in found))
 # %% Across the node boundary
 
 says("card of 50 GB/s", pod.inter.bandwidth)
+assert 400e9 == pod.nics * pod.inter.bandwidth
 sourced(320, 350, 16, by="benallal2025")
-says("cards allow 400", pod.nics * pod.inter.bandwidth / 1e9)
+says("400 GB/s of cards", pod.nics * pod.inter.bandwidth)
+says("231 GB/s", hierarchical_all_reduce(16, 8).price(S, pod).busbw)
 
 # %% A worked example: seven idle cards
 

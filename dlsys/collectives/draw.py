@@ -133,6 +133,10 @@ def draw_panel(axes: Axes, plan: Plan, panel: Panel) -> None:
             in_layout=False,
         )
         axes.add_patch(arrow)
+    if plan.symmetry and plan.symmetry.shape:
+        nodes, devices = plan.symmetry.shape
+        for node in range(1, nodes):
+            axes.axvline(node * devices - 0.5, color=INK, linestyle=":", linewidth=1)
     axes.set_xlim(-0.6, n - 0.4)
     axes.set_ylim(chunks - 0.4, -0.6)
     axes.set_xticks(range(n) if n <= 16 else [0, n - 1])

@@ -30,12 +30,12 @@ def reduce_scatter(comm, x: Tensor) -> Tensor:
 def all_gather(comm, part: Tensor) -> Tensor:
     """Return the parts (k,) of all ranks, one after the other."""
     n = comm.size
-    parts = [part] * n
+    parts = {comm.rank: part}
     for k in range(n - 1):
         sent = (comm.rank - k) % n  # has just come; at first our own
         came = (comm.rank - 1 - k) % n
         parts[came] = pass_on(comm, parts[sent])
-    return torch.cat(parts)
+    return torch.cat([parts[rank] for rank in range(n)])
 
 
 def all_reduce(comm, x: Tensor) -> Tensor:

@@ -28,8 +28,8 @@ FUNCTION_WORDS = """
 """
 # Pairs that pages share, and that mean what their words mean: a new pair is put here, or explained.
 PLAIN = """
-    billion parameters; billion token; bit weights; card carries; data parallel; data sheets; drift apart; dropout masks;
-    first rank; first stage; first step; first term; flash attention; forward bar; gantt chart; gpt small; held back;
+    billion parameters; billion token; bit weights; card carries; cut matrices; data parallel; data sheets; drift apart; dropout masks;
+    first rank; first stage; first step; flash attention; forward bar; gantt chart; gpt small; held back;
     hundred times; large buffer; larger batch; line chart; logarithmic axis; loss falls; matrix products; new token;
     random numbers; rank adds; real processes; simulated ranks; small gpt; small messages; square root;
     tensor parallel; thousand times; training run; trillion tokens; true gradient; twenty tokens
