@@ -59,7 +59,8 @@ class Stage2:
 
     def reduce(self, p: Tensor) -> None:
         """Backward has made a gradient: keep my shard of it, and drop it."""
-        mine = self.comm.reduce_scatter(flat([p.grad], self.comm.size), "mean")
+        gradient = flat([p.grad], self.comm.size)
+        mine = self.comm.reduce_scatter(gradient, "mean")
         kept, p.grad = self.shards[p].grad, None
         self.shards[p].grad = mine if kept is None else kept + mine
 
@@ -75,7 +76,7 @@ class Borrow(torch.autograd.Function):
     """A unit of which every rank has 1/n: gather, use, drop, twice."""
 
     @staticmethod
-    def forward(ctx, comm, unit: nn.Module, shard: Tensor, x: Tensor) -> Tensor:
+    def forward(ctx, comm, unit, shard: Tensor, x: Tensor) -> Tensor:
         """Compute with weights that are there for this one call."""
         ctx.comm, ctx.unit = comm, unit
         ctx.save_for_backward(shard, x)
@@ -90,15 +91,18 @@ class Borrow(torch.autograd.Function):
         with torch.enable_grad():
             y = functional_call(ctx.unit, weights, (x,))
         *gradients, dx = torch.autograd.grad(y, [*weights.values(), x], dy)
-        mine = ctx.comm.reduce_scatter(flat(gradients, ctx.comm.size), "mean")
+        whole_gradient = flat(gradients, ctx.comm.size)
+        mine = ctx.comm.reduce_scatter(whole_gradient, "mean")
         return None, None, mine, dx
 
 
 def whole(comm, unit: nn.Module, shard: Tensor) -> dict[str, Tensor]:
     """Gather a unit's weights, by name."""
-    weights = {name: torch.empty(p.shape) for name, p in unit.named_parameters()}
-    fill(list(weights.values()), comm.all_gather(shard.detach()))
-    return {name: weight.requires_grad_() for name, weight in weights.items()}
+    named = dict(unit.named_parameters())
+    weights = [torch.empty(p.shape) for p in named.values()]
+    fill(weights, comm.all_gather(shard.detach()))
+    kept = [weight.requires_grad_() for weight in weights]
+    return dict(zip(named, kept, strict=True))
 
 
 class Stage3(nn.Module):
@@ -107,7 +111,8 @@ class Stage3(nn.Module):
     def __init__(self, units: Iterable[nn.Module], comm) -> None:
         super().__init__()
         self.comm, units = comm, list(units)
-        self.shards = nn.ParameterList(my_shard(comm, u.parameters()) for u in units)
+        shards = [my_shard(comm, unit.parameters()) for unit in units]
+        self.shards = nn.ParameterList(shards)
         self.units = [unit.to("meta") for unit in units]  # shapes alone
 
     def forward(self, x: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from dlsys.collectives.choose import FLAT, TWO_LEVEL
 from dlsys.hardware import DEVICES, LINKS, Cluster, Link, dgx_h100
 from dlsys.pipeline_parallel import gpipe
 
-PAGE = Path(__file__).parents[2] / "chapters" / "collectives.md"
+PAGE = Path(__file__).parents[2] / "chapters" / "collectives_more.md"
 NAMED = [(kind, name) for kind, builders in FLAT.items() for name in builders]
 NODES = [(1, 4), (2, 3), (3, 2), (4, 4)]
 LEAST = {  # all that send the least, on any number of ranks
