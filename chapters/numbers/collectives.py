@@ -54,7 +54,7 @@ says("220 kB and 5.6 MB", *(float(f"{size:.2g}") for size in found))
 # %% Across the node boundary
 
 says("card of 50 GB/s", pod.inter.bandwidth)
-assert 400e9 == pod.nics * pod.inter.bandwidth
+assert pod.nics * pod.inter.bandwidth == 400e9
 sourced(320, 350, 16, by="benallal2025")
 says("400 GB/s of cards", pod.nics * pod.inter.bandwidth)
 says("231 GB/s", hierarchical_all_reduce(16, 8).price(S, pod).busbw)

@@ -57,7 +57,7 @@ class Stage2:
         for p in self.shards:
             p.register_post_accumulate_grad_hook(self.reduce)
 
-    def reduce(self, p: Tensor) -> None:
+    def reduce(self, p) -> None:
         """Backward has made a gradient: keep my shard of it, and drop it."""
         gradient = flat([p.grad], self.comm.size)
         mine = self.comm.reduce_scatter(gradient, "mean")
