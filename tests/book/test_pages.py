@@ -213,7 +213,7 @@ def book(browser) -> Iterator[Reader]:
     built = SITE / ".complete"
     if not built.is_file():
         unavailable("the book is not built: run make book")
-    folders = ("chapters", "exercises", "dlsys")
+    folders = ("chapters", "exercises", "reference", "dlsys")
     sources = [
         p for name in folders for p in (ROOT / name).rglob("*") if "__pycache__" not in p.parts
     ]
