@@ -29,6 +29,7 @@ PACKAGES = [
     for path in sorted((ROOT / "dlsys").rglob("__init__.py"))
     if list(_listed(ast.parse(path.read_text("utf-8")))) and "notebook" not in path.parts
 ]
+HIDDEN = {"remove-cell", "remove-input"}
 TARGET = re.compile(r'<a [^>]*href="([^"]*)"')
 
 LAZY = """from typing import TYPE_CHECKING
@@ -256,7 +257,7 @@ def test_every_import_from_the_package_in_a_cell_leads_to_an_entry(site, path):
         page, anchor = urldefrag(target)
         assert f'id="{anchor}"' in (built.parent / page).read_text("utf-8"), target
     cells = [c for c in jupytext.read(path).cells if c.cell_type == "code"]
-    code = [c.source for c in cells if "remove-input" not in c.metadata.get("tags", ())]
+    code = [c.source for c in cells if HIDDEN.isdisjoint(c.metadata.get("tags", ()))]
     imports = [
         alias.name
         for cell in code
