@@ -19,11 +19,11 @@ LAB_SETTINGS := $(VENV)/share/jupyter/lab/settings/overrides.json
 # The instructor's book is built beside the students', so that neither can leak into the other.
 ifeq ($(SOLUTIONS),1)
 OUTPUT := _build/instructor
-INPUTS := chapters exercises dlsys solutions
+INPUTS := chapters exercises reference dlsys solutions
 export SOLUTIONS
 else
 OUTPUT := .
-INPUTS := chapters exercises dlsys
+INPUTS := chapters exercises reference dlsys
 unexport SOLUTIONS
 endif
 BUILD := $(patsubst ./%,%,$(OUTPUT)/_build)

@@ -42,6 +42,7 @@ def pieces(slug: str) -> list[str]:
     return [
         f"dlsys/{slug}/__init__.py",
         f"chapters/{slug}.md",
+        f"reference/{slug}.md",
         f"dlsys/notebook/quizzes/{slug}.json",
         f"exercises/{slug}/{slug}.ipynb",
         f"solutions/{slug}/{slug}.ipynb",
@@ -66,7 +67,7 @@ def test_nothing_is_left_over_from_a_chapter_that_the_table_of_contents_does_not
     elsewhere |= {"shown"}  # of what quizzes share
     found = {
         slug: str(path.relative_to(ROOT))
-        for place in (*pieces("*")[2:5], *pieces("*")[6:])
+        for place in (*pieces("*")[3:6], *pieces("*")[7:])
         for path in ROOT.glob(place)
         if (slug := path.stem.removeprefix("test_")) not in elsewhere
     }

@@ -15,6 +15,7 @@ def setup(app: "Sphinx") -> dict[str, Any]:
         execute,
         exercises,
         failures,
+        names,
         pages,
         predictions,
         references,
@@ -23,6 +24,7 @@ def setup(app: "Sphinx") -> dict[str, Any]:
 
     references.register()
     tables.register(app)
+    names.register(app)
     app.add_config_value("book_package", "dlsys", "env")
     app.add_config_value("book_solutions", os.environ.get("SOLUTIONS") == "1", "env")
     app.connect("env-get-outdated", cache.find_outdated)

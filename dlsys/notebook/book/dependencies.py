@@ -17,9 +17,7 @@ def dependencies(code: Iterable[str], package: Path) -> set[Path]:
     found: set[Path] = set()
     waiting: list[str] = []
     for cell in code:
-        waiting.extend(
-            _imports(_parse(cell, TransformerManager().transform_cell), "", package.name)
-        )
+        waiting.extend(_imports(parse(cell, TransformerManager().transform_cell), "", package.name))
     seen: set[str] = set()
     while waiting:
         name = waiting.pop()
@@ -33,7 +31,7 @@ def dependencies(code: Iterable[str], package: Path) -> set[Path]:
     return found
 
 
-def _parse(code: str, to_python: Callable[[str], str] = str) -> ast.Module:
+def parse(code: str, to_python: Callable[[str], str] = str) -> ast.Module:
     """Return the syntax tree of some code, or none of what is broken, which fails when run."""
     try:
         return ast.parse(to_python(code))
@@ -65,7 +63,7 @@ def _imports_of_file(file: Path, package: Path) -> tuple[str, ...]:
 
 @cache
 def _imports_of_code(code: str, around: str, root: str) -> tuple[str, ...]:
-    return tuple(_imports(_parse(code), around, root))
+    return tuple(_imports(parse(code), around, root))
 
 
 def _imports(tree: ast.Module, around: str, root: str) -> Iterator[str]:
