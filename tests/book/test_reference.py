@@ -113,9 +113,9 @@ def small(tmp_path_factory) -> tuple[Path, str]:
         "\n\n```{toctree}\nmechanism\n```\n"
     ))  # fmt: skip
     text = (
-        (ROOT / "reference/zero.md")
+        (ROOT / "reference/resilience.md")
         .read_text("utf-8")
-        .replace("dlsys.zero", f"{package}.mechanism")
+        .replace("dlsys.resilience", f"{package}.mechanism")
     )
     (source / "mechanism.md").write_text(text)
     settings = {
