@@ -13,6 +13,7 @@ from dlsys.zero import collective_seconds, step_plan
 given(7.5e9)
 says("120 GB", model_state(7.5e9).total)
 says("80 GB", dgx_h100(1).device.memory)
+given(16, 32)
 
 # %% Stage 1: update your own part
 

@@ -50,4 +50,4 @@ def test_two_processes_shard_and_train_what_one_device_trains(tmp_path):
         optimizer.step()
     shape, _, found = line.rpartition(" ")
     assert shape == "(32, 64)"  # half of the rows
-    assert float(found) == pytest.approx(loss.item(), abs=2e-6)
+    assert float(found) == pytest.approx(loss.item(), abs=6e-5)
