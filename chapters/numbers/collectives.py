@@ -1,6 +1,11 @@
 """Where the numbers of collectives.md come from. Each part runs where its section ends."""
 
-from dlsys.collectives import halving_doubling_all_reduce, naive_all_reduce, ring_all_reduce
+from dlsys.collectives import (
+    halving_doubling_all_reduce,
+    hierarchical_all_reduce,
+    naive_all_reduce,
+    ring_all_reduce,
+)
 from dlsys.collectives.choose import crossovers
 from dlsys.hardware import LINKS, dgx_h100
 from dlsys.notebook.vouch import given, says, sourced
@@ -27,6 +32,7 @@ given(1, 2, 3, 10, 20, 30, 100, 200, 300)
 says("98 GB", leader.bytes_per_rank)
 says("24.5 GB", fast.bytes_per_rank)
 given(1024)
+says("1.75 times", fast.bytes_per_rank / S)
 assert round(ring_all_reduce(1024).price(S, nvlink).bytes_per_rank / 1e9) == 28
 
 # %% Seconds
@@ -56,8 +62,8 @@ says("220 kB and 5.6 MB", *(float(f"{size:.2g}") for size in found))
 says("card of 50 GB/s", pod.inter.bandwidth)
 assert pod.nics * pod.inter.bandwidth == 400e9
 sourced(320, 350, 16, by="benallal2025")
-says("400 GB/s of cards", pod.nics * pod.inter.bandwidth)
-says("231 GB/s", hierarchical_all_reduce(16, 8).price(S, pod).busbw)
+rates = [hierarchical_all_reduce(M, 8).price(S, dgx_h100(M)).busbw / 1e9 for M in (2, 16)]
+says("293 GB/s, on 16 to 231", rates[0], 16, rates[1])
 
 # %% A worked example: seven idle cards
 
