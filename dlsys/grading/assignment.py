@@ -103,8 +103,8 @@ def load(root: Path, slug: str, solutions: bool = True) -> Assignment:
     try:
         found = _stored(folder / f"{slug}.ipynb")
         solved = _stored(root / "solutions" / slug / f"{slug}.ipynb") if solutions else []
-        cleared = {cell.id: _cleared(cell) for cell in solved}
-        released = [_blank(cell, cleared) for cell in found]
+        by_id = {cell.id: cell for cell in solved}
+        released = [_blank(cell, by_id) for cell in found]
         return _assignment(slug, released, solved, _files(folder, slug))
     except ValueError as error:
         raise ValueError(f"{slug}: {error}") from None
@@ -175,12 +175,13 @@ def _stored(path: Path) -> list[_Stored]:
         raise ValueError(f"{path} is no notebook of nbformat 4.5: {error!r}.") from None
 
 
-def _blank(cell: _Stored, cleared: Mapping[str, str]) -> _Stored:
+def _blank(cell: _Stored, solved: Mapping[str, _Stored]) -> _Stored:
     """A released cell as it was released, whatever somebody has written into it since."""
     if cell.kind not in (ANSWER, WRITTEN) or _is_as_released(cell):
         return cell
-    before = replace(cell, source=cleared.get(cell.id, ""))
-    if cleared and not _is_as_released(before):
+    source = _cleared(solved[cell.id]) if cell.id in solved else ""
+    before = replace(cell, source=source)
+    if solved and not _is_as_released(before):
         raise ValueError(
             f"the answer cell {cell.id!r} is neither blank nor in step with its solution; run "
             "python -m dlsys.notebook.release"

@@ -31,18 +31,21 @@ NOTEBOOKS = sorted(p for p in CHAPTERS.glob("*.md") if "format_name: myst" in p.
 MECHANISMS = [CHAPTERS / f"{slug}.md" for slug in SLUGS]
 WITH_MORE = [*MECHANISMS, *(CHAPTERS / f"{page}.md" for page in MORE)]
 PAGES = sorted(CHAPTERS.glob("*.md"))
-SHAPE = [  # of a chapter whose page shows its mechanism
-    "What you will be able to do",
-    "Why it is right",
-    "What it costs",
-    "A worked example",
-    "The same with PyTorch",
+END = [
     "Where it breaks",
     "Published mistakes",
     "Key takeaways",
     "Quiz",
     "Exercises",
     "Further reading",
+]
+SHAPE = [  # of a chapter whose page shows its mechanism
+    "What you will be able to do",
+    "Why it is right",
+    "What it costs",
+    "A worked example",
+    "The same with PyTorch",
+    *END,
 ]
 SECTIONS = [
     "What you will be able to do",
@@ -51,12 +54,7 @@ SECTIONS = [
     "Price",
     "Run, and compare",
     "A worked example",
-    "Where it breaks",
-    "Published mistakes",
-    "Key takeaways",
-    "Quiz",
-    "Exercises",
-    "Further reading",
+    *END,
 ]
 
 

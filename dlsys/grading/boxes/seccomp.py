@@ -12,6 +12,7 @@ import ctypes
 import errno
 import os
 import struct
+from collections.abc import Sequence
 
 # Numbers of the calls on x86-64 and on 64-bit ARM, from the kernel's tables; -1: not there.
 REFUSED = {
@@ -90,23 +91,22 @@ def filter_bytes(machine: str | None = None) -> bytes:
         if numbers[column] >= 0:
             parts += [op(EQUAL, numbers[column], 0, 1), missing]
     families = [op(EQUAL, family, len(FAMILIES) - i, 0) for i, family in enumerate(FAMILIES)]
-    locks = [
-        op(EQUAL, lock, len(LOCKS) - i - 1, i == len(LOCKS) - 1) for i, lock in enumerate(LOCKS)
-    ]
-    buffers = [
-        op(EQUAL, each, len(BUFFERS) - i - 1, i == len(BUFFERS) - 1)
-        for i, each in enumerate(BUFFERS)
-    ]
     for call, argument, allowed in (
         (CLONE, FIRST_ARGUMENT, [op(ANY_BIT, NEW_NAMESPACES, 0, 1), refuse(errno.EPERM)]),
         (SOCKET, FIRST_ARGUMENT, [*families, refuse(errno.EAFNOSUPPORT)]),
-        (FCNTL, SECOND, [*locks, refuse(errno.EINVAL)]),
+        (FCNTL, SECOND, _refuse_each(LOCKS, errno.EINVAL)),
         # Memory that is counted by the socket: 0 says that the wish was heard.
-        (SETSOCKOPT, THIRD, [*buffers, refuse(0)]),
+        (SETSOCKOPT, THIRD, _refuse_each(BUFFERS, 0)),
     ):
         body = [op(LOAD, argument), *allowed, op(RETURN, ALLOW)]
         parts += [op(EQUAL, call[column], 0, len(body)), *body]
     return b"".join([*parts, op(RETURN, ALLOW)])
+
+
+def _refuse_each(values: Sequence[int], error: int) -> list[bytes]:
+    """The instructions that refuse a call whose loaded argument is one of some values."""
+    last = len(values) - 1
+    return [*(op(EQUAL, each, last - i, i == last) for i, each in enumerate(values)), refuse(error)]
 
 
 def filter_of_accidents(machine: str | None = None) -> bytes:

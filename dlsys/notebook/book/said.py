@@ -15,8 +15,8 @@ _NUMBER = re.compile(
 
 
 class Said(NamedTuple):
-    """A number of a text: as it stands, how far it reaches, what it may mean (itself, or so many of
-    the unit after it), and half of its last digit."""
+    """A number of a text: as it stands, where it begins, what it may mean (itself, or so many of
+    the unit after it), and half of its last digit in either meaning."""
 
     words: str
     place: int
