@@ -32,7 +32,7 @@ from torch.nn.parallel import DistributedDataParallel
 from dlsys import pipeline_parallel as pp
 from dlsys import world
 from dlsys.data_parallel import DataParallel
-from dlsys.data_parallel.run import plan_of
+from dlsys.data_parallel.ddp import plan_of
 from dlsys.model import GPT
 from dlsys.tensor_parallel import TensorParallelGPT
 from dlsys.transformer import TransformerSpec

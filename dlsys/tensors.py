@@ -104,7 +104,9 @@ def listed(params: Any) -> list[Any]:
 
     Raises ValueError for what is none of these, or empty; torch looks into it further.
     """
-    if not isinstance(params, Iterable) or isinstance(params, str | bytes | Mapping | Tensor):
+    if isinstance(params, Tensor):
+        refuse("params", params, PARAMETERS, TypeError)  # as torch does
+    if not isinstance(params, Iterable) or isinstance(params, str | bytes | Mapping):
         refuse("params", params, PARAMETERS)
     given = list(params)
     some("params", given)

@@ -33,7 +33,7 @@ def refused(tmp_path_factory):
         "shards": "from dlsys.made_up.run import shard",
         "price": "from dlsys.made_up.scaling import weak",
         "scaling": "",
-        "run": "from dlsys.data_parallel.run import DataParallel\nfrom dlsys.made_up.buckets import fill",
+        "run": "from dlsys.data_parallel.ddp import DataParallel\nfrom dlsys.made_up.buckets import fill",
         "buckets": "from dlsys.made_up.units import wrap",
         "units": "from dlsys.made_up.buckets import fill",
         "optimizer/__init__": "from dlsys.made_up.fsdp.gather import gather",

@@ -7,6 +7,7 @@ from dlsys import lazy
 if TYPE_CHECKING:
     from dlsys.data_parallel.comparison import data_or_model, even_tokens
     from dlsys.data_parallel.compression import Int8, LowRank, TopK
+    from dlsys.data_parallel.ddp import DataParallel, GradientBucket, Hook, all_reduce
     from dlsys.data_parallel.draw import (
         draw_batch_tradeoff,
         draw_bucket_tradeoff,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
         overlap,
         step_bytes,
     )
-    from dlsys.data_parallel.run import DataParallel, GradientBucket, Hook, all_reduce
     from dlsys.data_parallel.scaling import (
         Scaling,
         amdahl_speedup,

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from dlsys.annotated import checked
 from dlsys.checks import count, positive, whole
+from dlsys.data_parallel.ddp import GradientBucket
 from dlsys.data_parallel.hooks import OneRank, Then
 from dlsys.data_parallel.price import step_bytes
-from dlsys.data_parallel.run import GradientBucket
 from dlsys.world import Communicator, Handle
 
 Shapes = Sequence[Sequence[int]]

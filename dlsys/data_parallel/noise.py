@@ -13,7 +13,7 @@ from dlsys.checks import at_least, positive
 from dlsys.data_parallel.hooks import OneRank, Then
 
 if TYPE_CHECKING:
-    from dlsys.data_parallel.run import GradientBucket
+    from dlsys.data_parallel.ddp import GradientBucket
     from dlsys.world import Communicator, Handle
 
 

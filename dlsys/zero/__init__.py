@@ -8,10 +8,8 @@ if TYPE_CHECKING:
     from dlsys.zero.draw import draw_held, draw_shards
     from dlsys.zero.explorer import explore
     from dlsys.zero.flat import Flat, Piece, flat
-    from dlsys.zero.fsdp.fully_sharded import FullyShardedDataParallel
+    from dlsys.zero.fully_sharded import FullyShardedDataParallel
     from dlsys.zero.local_shard import LocalShard
-    from dlsys.zero.optimizer.resident import Resident
-    from dlsys.zero.optimizer.sharded_optimizer import ShardedOptimizer
     from dlsys.zero.plan import KINDS, Action, StepPlan, Unit, step_plan
     from dlsys.zero.price import (
         Held,
@@ -32,5 +30,6 @@ if TYPE_CHECKING:
         tokens_to_hide,
         tokens_to_offload,
     )
+    from dlsys.zero.sharded_optimizer import ShardedOptimizer
 
 lazy.exports(__name__)

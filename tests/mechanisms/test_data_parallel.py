@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dlsys import world
 from dlsys.data_parallel import Bucket, BucketPlan, DataParallel, all_reduce, buckets
-from dlsys.data_parallel.run import plan_of
+from dlsys.data_parallel.ddp import plan_of
 from dlsys.hardware import DEVICES, Link
 from dlsys.model import GPT
 from dlsys.transformer import TransformerSpec
@@ -281,7 +281,7 @@ def test_a_parameter_frozen_later_stays_and_one_thawed_later_is_refused():
         assert net.a.weight.grad is None
         assert net.b.weight.grad.tolist() == [[1, 1], [1, 1]]
         net.c.weight.requires_grad_(True)
-        with pytest.raises(RuntimeError, match=r"'c.weight' was frozen when"):
+        with pytest.raises(RuntimeError, match=r"'c.weight' was frozen, or"):
             model(torch.ones(1, 2), "abc")
 
     world.simulate(program, 2)
@@ -296,7 +296,7 @@ def test_a_parameter_that_was_replaced_is_refused_not_left_out():
         model.load_state_dict(state, assign=True)
         with torch.no_grad():  # whoever only looks at the outputs needs no gradients
             model(torch.ones(1, 2), "abc")
-        with pytest.raises(RuntimeError, match=r"'a.weight' is not the parameter"):
+        with pytest.raises(RuntimeError, match=r"'a.weight' was frozen, or another"):
             model(torch.ones(1, 2), "abc")
 
     world.simulate(program, 2)
@@ -317,7 +317,7 @@ STEPS = {
 def test_one_rank_trains_as_two_ranks_that_do_the_same(what):
     def program(comm, before="", after="", quiet=False, asked=False, hook=None):
         net = whole_numbers(Branches())
-        net.get_parameter("c.weight").data.fill_(3.0)  # is not used, and decays
+        net.get_parameter("c.weight").data.fill_(3.0)  # is not used, and must not decay
         for name in before:
             net.get_parameter(f"{name}.weight").requires_grad_(False)
         model = DataParallel(net, comm, bucket_bytes=16, hook=hook)
@@ -333,8 +333,8 @@ def test_one_rank_trains_as_two_ranks_that_do_the_same(what):
                 assert net.c.weight.grad is None  # the step has not ended
                 model.average() if asked else model(x, "a").backward()
             optimizer.step()
-        assert (net.c.weight.grad is None) == ("c" in after)
-        assert (net.c.weight == 3.0).all() == ("c" in after)
+        assert net.c.weight.grad is None
+        assert (net.c.weight == 3.0).all()
         return gradients(net), dict(net.state_dict())
 
     one, two = (world.simulate(lambda c: program(c, **STEPS[what]), n).results for n in (1, 2))
@@ -342,28 +342,39 @@ def test_one_rank_trains_as_two_ranks_that_do_the_same(what):
     torch.testing.assert_close([*one, *one], two, rtol=0, atol=0)
 
 
-def test_one_rank_too_forgets_a_backward_pass_that_raised():
-    def program(comm):
-        net = whole_numbers(nn.Sequential(*(nn.Linear(2, 2, bias=False) for _ in range(3))))
-        model = DataParallel(net, comm)
-        with pytest.raises(ArithmeticError):
-            net[2](Fails.apply(net[1](net[0](torch.ones(1, 2))))).sum().backward()
-        assert net[2].weight.grad is not None
-        model(torch.ones(1, 2))
-        assert [p.grad for p in net.parameters()] == [None] * 3
-
-    world.simulate(program, 1)
-
-
 @pytest.mark.parametrize("bucket_bytes", [16, 32, 1000])
-def test_ranks_may_use_different_parameters(bucket_bytes):
+def test_ranks_may_use_different_parameters_and_what_none_used_has_no_gradient(bucket_bytes):
     def program(comm):
         model = DataParallel(Branches(), comm, bucket_bytes)
-        model(torch.full((1, 2), 3.0), ["a", "ab", "b"][comm.rank]).backward()
-        return [p.grad[0, 0].item() for p in model.parameters()]
+        x = torch.full((1, 2), 3.0)
+        model(x, ["a", "ab", "b"][comm.rank]).backward()
+        found = [p.grad if p.grad is None else p.grad[0, 0].item() for p in model.parameters()]
+        model.zero_grad()
+        # Used by one rank, and its gradient is zero: an optimizer's momentum goes on, on all ranks.
+        model(0 * x, ["a", "b", "b"][comm.rank]).backward()
+        return [*found, *(p.grad is None for p in model.parameters())]
 
-    # What nobody used has a gradient, too: no rank knows that the others did not use it.
-    assert world.simulate(program, 3).results == [[2.0, 2.0, 0.0]] * 3
+    expected = [2.0, 2.0, None, False, False, True]
+    assert world.simulate(program, 3).results == [expected] * 3
+
+
+def test_what_no_rank_used_is_left_alone_by_adamw_as_on_one_device():
+    def steps(model, optimizer, x):
+        for use in ("abc", "ab", "b", "ac"):
+            optimizer.zero_grad()
+            model(x, use).backward()
+            optimizer.step()
+        return [p.detach().clone() for p in model.parameters()]
+
+    def program(comm):
+        model = whole_numbers(Branches())
+        model = DataParallel(model, comm) if comm.size > 1 else model
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+        return steps(model, optimizer, torch.ones(1, 2))
+
+    one = world.simulate(program, 1).results[0]
+    for found in world.simulate(program, 2).results:
+        torch.testing.assert_close(found, one, rtol=0, atol=0)
 
 
 def test_a_bucket_holds_one_dtype_and_gradients_keep_theirs():
@@ -499,17 +510,13 @@ def test_a_module_that_is_wrapped_again_is_averaged_once():
         new(torch.ones(1, 2)).sum().backward()
         with old.no_sync():  # means nothing any more
             new(torch.ones(1, 2)).sum().backward()
-        larger = DataParallel(nn.Sequential(net, nn.Linear(1, 1)), comm)
-        larger(torch.full((1, 2), 1.0 + comm.rank)).sum().backward()
-        with pytest.raises(ValueError, match=r"'weight' belongs to a larger module"):
-            DataParallel(net, comm)
-        del old, new, larger
+        del old, new
         gc.collect()
         net(torch.ones(1, 2)).sum().backward()  # no wrapper, no messages
         DataParallel(net, comm)
 
     run = world.simulate(program, 2)
-    assert run.traffic.count("all_reduce", rank=0) == 3
+    assert run.traffic.count("all_reduce", rank=0) == 2
 
 
 def test_alone_there_is_nothing_to_send_or_copy():
@@ -607,7 +614,7 @@ def test_a_pass_inside_a_pass_is_refused_not_halved():
         net.load_state_dict(model.module.state_dict())
         for each in (model, net):
             each(torch.ones(1, 2, requires_grad=True)).sum().backward()
-        assert not model.module.c.weight.grad.any()
+        assert model.module.c.weight.grad is None
         for name in "ab":
             mine, plain = (each.get_parameter(f"{name}.weight") for each in (model.module, net))
             assert torch.equal(mine.grad, plain.grad)
@@ -626,9 +633,8 @@ class Fails(torch.autograd.Function):
         raise ArithmeticError("no gradient")
 
 
-@pytest.mark.parametrize("ranks_that_fail", [{0, 1}, {1}])
 @pytest.mark.parametrize("set_to_none", [True, False])
-def test_after_a_backward_pass_that_raised_the_next_step_is_right(ranks_that_fail, set_to_none):
+def test_after_a_backward_pass_that_raised_the_next_step_is_right(set_to_none):
     def program(comm):
         net = whole_numbers(nn.Sequential(*(nn.Linear(2, 2, bias=False) for _ in range(3))))
         model = DataParallel(net, comm, bucket_bytes=16)
@@ -636,18 +642,15 @@ def test_after_a_backward_pass_that_raised_the_next_step_is_right(ranks_that_fai
         model(x).sum().backward()
         expected = gradients(net)
         model.zero_grad(set_to_none)
-        if comm.rank in ranks_that_fail:
-            out = net[2](Fails.apply(net[1](net[0](x))))
-            with pytest.raises(ArithmeticError, match="no gradient"):
-                out.sum().backward()
-        else:
-            model(x).sum().backward()
+        out = net[2](Fails.apply(net[1](net[0](x))))
+        with pytest.raises(ArithmeticError, match="no gradient"):
+            out.sum().backward()
         model.zero_grad(set_to_none)
         model(x).sum().backward()
         torch.testing.assert_close(gradients(net), expected, rtol=0, atol=0)
 
     run = world.simulate(program, 2)
-    assert run.traffic.count("all_reduce", rank=0) == 9
+    assert run.traffic.count("all_reduce", rank=0) == 3 + 1 + 3
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])

@@ -53,9 +53,9 @@ from dlsys.data_parallel import (
     strong_scaling,
     weak_scaling,
 )
+from dlsys.data_parallel.ddp import GradientBucket, all_reduce
 from dlsys.data_parallel.noise import NoiseScale
 from dlsys.data_parallel.price import Span, all_reduce_seconds, equal_buckets
-from dlsys.data_parallel.run import GradientBucket
 from dlsys.hardware import DEVICES, LINKS, Link, dgx_h100
 from dlsys.memory_wall import gpu_hours
 from dlsys.model import GPT
@@ -510,7 +510,7 @@ def make_bucket(seed, shapes=SHAPES, dtype=torch.float32):
     parameters = [nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape in reversed(shapes)]
     sizes = {str(i): p.nbytes for i, p in enumerate(parameters)}
     plan = buckets(sizes, 1e9, str(dtype).removeprefix("torch."))
-    bucket = GradientBucket(plan.buckets[0], parameters[::-1])
+    bucket = GradientBucket(plan.buckets[0], parameters[::-1], comm=None, hook=all_reduce)
     bucket.flat.copy_(torch.randint(-8, 9, bucket.flat.shape, generator=stream))
     return bucket
 
@@ -606,7 +606,7 @@ def test_top_k_of_all_sends_all_and_of_next_to_nothing_one():
 def test_low_rank_sees_a_transposed_parameter_as_its_matrix():
     def program(comm):
         parameter = nn.Parameter(torch.zeros(5, 4).T)  # (4, 5), laid out by columns
-        bucket = GradientBucket(buckets({"w": 80}).buckets[0], [parameter])
+        bucket = GradientBucket(buckets({"w": 80}).buckets[0], [parameter], comm, all_reduce)
         rank_one = torch.outer(torch.arange(4.0), torch.arange(5.0))
         bucket.gradients()[0].copy_(rank_one)
         got = LowRank(1)(comm, bucket).wait()
@@ -692,7 +692,8 @@ def test_residuals_of_16_bit_gradients_add_up_in_32_bits():
     def program(comm):
         plan = buckets({"w": 4}, dtypes="bfloat16")
         parameter = nn.Parameter(torch.zeros(2, dtype=torch.bfloat16))
-        bucket, hook, got = GradientBucket(plan.buckets[0], [parameter]), TopK(0.5), 0.0
+        bucket = GradientBucket(plan.buckets[0], [parameter], comm, all_reduce)
+        hook, got = TopK(0.5), 0.0
         for _ in range(400):
             bucket.flat.copy_(torch.tensor([1.5, 2.0**-8]))
             got += hook(comm, bucket).wait()[1].item()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 
@@ -125,14 +124,9 @@ def test_ten_steps_of_adamw_are_those_of_one_device(ranks, ten_steps_alone):
 
 
 OPTIONS = {
-    "not resharded": {"reshard_after_forward": False},
-    "no prefetch": {"prefetch": 0},
-    "two ahead": {"prefetch": 2},
     "one unit": {"units": GPT},
     "blocks alone": {"units": [Block]},
     "a predicate": {"units": lambda module: isinstance(module, Block | nn.LayerNorm)},
-    "hybrid": {"shard": 2},
-    "replicas alone": {"shard": 1},
 }
 
 
@@ -209,49 +203,46 @@ def test_whole_numbers_give_outputs_gradients_and_steps_exactly(ranks):
 
 # -- counted as planned --------------------------------------------------------------------------
 
-STEPS = {
-    "as it is": {},
-    "not resharded": {"reshard": False},
-    "no prefetch": {"prefetch": 0},
-    "two ahead": {"prefetch": 2},
-    "micro-batches": {"micro_batches": 3},
-    "micro-batches reduced together": {"micro_batches": 2, "reduce": "last"},
-}
 
-
-def steps(comm, number=1, micro_batches=1, reduce="each", reshard=True, prefetch=1):
-    """What the last of so many steps did and sent, and the units."""
-    model = FullyShardedDataParallel(
-        GPT(SPEC), comm, reshard_after_forward=reshard, prefetch=prefetch
-    )
+def steps(comm, number=1, micro_batches=1):
+    """Collectives and bytes of the last of so many steps, the units, and what is held after it."""
+    model = FullyShardedDataParallel(GPT(SPEC), comm)
     optimizer = torch.optim.AdamW(model.parameters())
     for _ in range(number):
-        before = sent(comm)
-        optimizer.zero_grad(set_to_none=False)
-        for i in range(micro_batches):
-            late = reduce == "last" and i < micro_batches - 1
-            with model.no_sync() if late else nullcontext():
-                (model(*part(comm, batch(8))) / micro_batches).backward()
+        before, calls = sent(comm), len(comm.traffic.calls)
+        optimizer.zero_grad()
+        for _ in range(micro_batches):
+            (model(*part(comm, batch(8))) / micro_batches).backward()
         optimizer.step()
-    return model.actions, sent(comm) - before, model.units, model.held(optimizer)
+    done = [(c.kind, c.nbytes) for c in comm.traffic.calls[calls:] if c.rank == comm.rank]
+    return done, sent(comm) - before, model.units, model.held(optimizer)
 
 
-@pytest.mark.parametrize("name", STEPS)
-def test_a_step_does_and_sends_what_the_plan_says(name):
-    ranks, options = 4, STEPS[name]
-    for actions, nbytes, units, _ in world.simulate(
-        lambda c: steps(c, 2, **options), ranks
+def planned(plan):
+    """Collectives of a plan, in order: a gather is passed a shard, a reduction the padded whole."""
+    shard = [4 * plan.shard(i) for i in range(len(plan.units))]
+    return [
+        ("all_gather", shard[unit]) if kind == "gather" else ("reduce_scatter", 4 * shard[unit])
+        for kind, unit, _ in plan.actions
+        if kind in ("gather", "reduce")
+    ]
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+@pytest.mark.parametrize("number", [1, 2])  # the second in an order that is known
+def test_a_step_does_and_sends_what_the_plan_says(number, micro_batches):
+    for done, nbytes, units, _ in world.simulate(
+        lambda comm: steps(comm, number, micro_batches), 4
     ).results:
-        plan = step_plan(3, units, ranks, **options)
-        assert tuple(actions) == plan.actions
+        plan = step_plan(3, units, 4, micro_batches)
+        assert done == planned(plan)
         assert nbytes == zero.sent(plan, 4)
 
 
-@pytest.mark.parametrize(("reshard", "times"), [(True, 3), (False, 2)])
-def test_a_rank_sends_3_or_without_resharding_2_times_its_share(reshard, times):
+def test_a_rank_sends_3_times_its_share():
     ranks, padded = 8, 4 * (520 + 3 * 1888)
-    results = world.simulate(lambda comm: steps(comm, reshard=reshard), ranks).results
-    assert {nbytes for _, nbytes, _, _ in results} == {times * (ranks - 1) * padded // ranks}
+    results = world.simulate(steps, ranks).results
+    assert {nbytes for _, nbytes, _, _ in results} == {3 * (ranks - 1) * padded // ranks}
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 8])
@@ -267,33 +258,38 @@ def test_a_rank_holds_16_bytes_a_parameter_over_the_number_of_ranks(ranks):
     assert states == 8 * (516 + 3 * 1884)
 
 
-@pytest.mark.parametrize(
-    ("options", "whole"),
-    [({}, 516 + 2 * 1884), ({"prefetch": 0}, 516 + 1884), ({"reshard": False}, 516 + 3 * 1884)],
-)
-def test_the_most_that_is_gathered_is_the_units_in_flight(options, whole):
-    for *_, held in world.simulate(lambda comm: steps(comm, **options), 2).results:
-        assert held.gathered == 4 * whole
-        # A unit in backward, the one that is being reduced, and the outer one.
-        assert held.unreduced == 4 * (516 + 2 * 1884)
+def test_units_in_flight_are_the_most_that_is_whole():
+    nets = [nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(16))) for _ in range(4)]
 
-
-def test_memory_that_the_world_counts_falls_as_weights_are_freed():
-    nets = [nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(16))) for _ in range(8)]
-
-    def program(comm, reshard):
-        model = FullyShardedDataParallel(nets.pop(), comm, reshard_after_forward=reshard)
+    def program(comm):
+        model = FullyShardedDataParallel(nets.pop(), comm)
         model(torch.ones(1, 64)).sum().backward()
 
-    freed, kept = (
-        world.simulate(program, 4, args=(reshard,), track_memory=True).peak_memory[3]
-        for reshard in (True, False)
-    )
+    peak = world.simulate(program, 4, track_memory=True).peak_memory[3]
     layer = 4 * 64 * 64
     # Shards and their gradients are 4 layers each; beside them are two layers gathered, and two
-    # whole gradients with what the world copies of them, or all layers.
-    assert freed < 14 * layer
-    assert kept > freed + 9 * layer
+    # whole gradients with what the world copies of them. All layers would be 16 more.
+    assert 10 * layer < peak < 12 * layer
+
+
+def test_whole_gradients_of_two_units_are_held_at_most():
+    net = [nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(16))) for _ in range(2)]
+    whole = []
+
+    def program(comm):
+        model = FullyShardedDataParallel(net.pop(), comm)
+        engine, reduce = model._engine, model._engine.reduce
+
+        def look(unit, gradients):
+            reduce(unit, gradients)
+            whole.append(1 + (engine._reducing is not None))  # autograd's own, and what is sent
+
+        engine.reduce = look
+        model(torch.ones(1, 64)).sum().backward()
+
+    world.simulate(program, 2)
+    assert max(whole) == 2
+    assert len(whole) == 32
 
 
 # -- passes of every kind ------------------------------------------------------------------------
@@ -338,7 +334,6 @@ def both(build, passes, ranks=2, **options):
         return gradients(model)
 
     one = build()
-    one.no_sync = nullcontext
     for rank in range(ranks):
         passes(one, torch.full((2, 3), rank + 1.0))
     expected = {name: gradient / ranks for name, gradient in plain_gradients(one).items()}
@@ -346,46 +341,26 @@ def both(build, passes, ranks=2, **options):
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
-RESHARD = pytest.mark.parametrize("reshard", [True, False])
-
-
-@RESHARD
 @pytest.mark.parametrize("use", ["01", "0101", "00", "2", "10", "211", "010"])
-def test_units_may_run_in_any_order_and_several_times(use, reshard):
+def test_units_may_run_in_any_order_and_several_times(use):
     def passes(model, x):
         for _ in range(2):
             model(x, list(map(int, use))).sum().backward()
-        if isinstance(model, FullyShardedDataParallel):  # however often a unit has run
-            reductions = [action for action in model.actions if action.kind == "reduce"]
-            assert len(reductions) == len(set(reductions)) == 2 * len(set(use))
 
-    both(Branches, passes, reshard_after_forward=reshard)
+    both(Branches, passes)
 
 
-def test_a_unit_that_runs_again_at_once_stays_gathered():
-    def program(comm):
-        model = FullyShardedDataParallel(Branches(), comm)
-        for _ in range(2):  # the second time in a known order
-            model.zero_grad()
-            model(torch.ones(1, 3), [0, 0, 1])
-        return [action.kind for action in model.actions]
-
-    kinds = ["gather", "forward", "gather", "forward", "free weights", "forward", "free weights"]
-    assert world.simulate(program, 2).results == [kinds] * 2
-
-
-@RESHARD
-def test_two_forward_passes_may_share_a_backward_and_one_may_have_two(reshard):
+def test_two_forward_passes_may_share_a_backward_and_one_may_have_two():
     def passes(model, x):
         (model(x, [0, 1]) + model(2 * x, [0, 2])).sum().backward()
         out = model(x, [0, 1, 2])
         out.sum().backward(retain_graph=True)
         (2 * out).sum().backward()
 
-    both(Branches, passes, reshard_after_forward=reshard)
+    both(Branches, passes)
 
 
-def test_a_unit_that_did_not_run_has_no_gradient_and_what_no_rank_used_has_zeros():
+def test_what_no_rank_used_has_no_gradient_and_adamw_leaves_it_alone():
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -394,17 +369,36 @@ def test_a_unit_that_did_not_run_has_no_gradient_and_what_no_rank_used_has_zeros
         def forward(self, x, use):
             return self.pairs[1](self.pairs[0](x, use), "b")
 
+    def steps(model, x):
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+        for use in ("ab", "a", "b"):  # momentum of what was used before would move it
+            optimizer.zero_grad()
+            model(x, use).sum().backward()
+            optimizer.step()
+        return sorted(n for n, p in model.named_parameters() if p.grad is not None)
+
     def program(comm):
         model = FullyShardedDataParallel(Net(), comm)
-        model(
-            torch.full((1, 3), comm.rank + 1.0, requires_grad=True), ["", "a"][comm.rank]
-        ).sum().backward()
-        found = gradients(model)
-        return {name: gradient[0].item() for name, gradient in found.items()}
+        names = steps(model, torch.ones(1, 3))
+        return [name.removeprefix("module.") for name in names], model.full_parameters()
 
-    # Rank 1 alone has used pairs.0.a, rank 0 no weight of that unit, and nobody pairs.2.
-    expected = {"pairs.0.a": 2.0, "pairs.0.b": 0.0, "pairs.1.a": 0.0, "pairs.1.b": 2.5}
-    assert world.simulate(program, 2).results == [expected] * 2
+    one = Net()
+    used = steps(one, torch.ones(1, 3))
+    assert used == ["pairs.0.b", "pairs.1.b"]
+    for names, parameters in world.simulate(program, 2).results:
+        assert names == used
+        torch.testing.assert_close(parameters, dict(one.state_dict()), rtol=0, atol=0)
+
+
+def test_ranks_may_use_different_weights_of_a_unit():
+    def program(comm):
+        model = FullyShardedDataParallel(Pair(), comm)
+        x = torch.full((1, 3), comm.rank + 1.0)
+        model(x, "ab"[comm.rank]).sum().backward()
+        return [p.grad.tolist() for p in model.parameters() if p.numel()]
+
+    # Rank 0 has all of a, rank 1 all of b.
+    assert world.simulate(program, 2).results == [[[0.5] * 3], [[1.0] * 3]]
 
 
 def test_a_unit_whose_outputs_nobody_can_look_into_is_gathered_when_backward_needs_it():
@@ -427,89 +421,22 @@ def test_a_unit_whose_outputs_nobody_can_look_into_is_gathered_when_backward_nee
     both(lambda: nn.Sequential(Boxed(), Boxed(), Boxed()), passes)
 
 
-def test_whole_gradients_are_laid_together_as_they_come():
-    class Deep(nn.Sequential):
-        """One unit of 8 layers, of 16 KiB each."""
-
-    def program(comm):
-        model = FullyShardedDataParallel(nets.pop(), comm, units=Deep)
-        with model.no_sync():  # else the world's own copies would be as many
-            model(torch.ones(1, 64)).sum().backward()
-
-    nets = [Deep(*(nn.Linear(64, 64, bias=False) for _ in range(8))) for _ in range(2)]
-    peak = world.simulate(program, 2, track_memory=True).peak_memory[1]
-    # Shards are 4 layers, weights 8, whole gradients 8: all of a unit's at once would be 8 more.
-    assert peak < 22 * 4 * 64 * 64
-
-
 def test_what_autograd_keeps_are_places_not_weights():
     def program(comm):
         model = FullyShardedDataParallel(layers(6, 6, 6, 6, 6), comm)
         out = model(torch.ones(1, 6))
-        journal = model._journal
-        assert journal.weights.now == 0
+        assert not model._engine.whole
         out.sum().backward()
-        assert (journal.weights.now, journal.gradients.now) == (0, 0)
+        assert not model._engine.whole
         assert not any("weight" in vars(m) for m in model.modules())
 
     world.simulate(program, 2)
 
 
-def test_micro_batches_under_no_sync_send_gradients_once_and_keep_them_whole():
-    def program(comm, quiet):
-        model = FullyShardedDataParallel(GPT(SPEC), comm)
-        rows = part(comm, batch(16))
-        before, kept = sent(comm), 0
-        for i in range(4):
-            tokens, targets = (tensor.chunk(4)[i] for tensor in rows)
-            with model.no_sync() if quiet and i < 3 else nullcontext():
-                (model(tokens, targets) / 4).backward()
-            kept = max(kept, model.held().gradients)
-        nbytes = sent(comm) - before
-        return gradients(model), nbytes, kept
-
-    once, each = (world.simulate(program, 2, args=(quiet,)).results[0] for quiet in (True, False))
-    torch.testing.assert_close(once[0], each[0], rtol=1e-4, atol=1e-6)
-    nbytes = 2 * SPEC.parameters()  # half of 4 bytes: what one gather or reduction sends
-    assert (once[1], each[1]) == ((8 + 1) * nbytes, (8 + 4) * nbytes)
-    assert (once[2], each[2]) == (4 * SPEC.parameters(), 2 * SPEC.parameters())
-
-
-def test_gradients_kept_under_no_sync_are_sent_though_the_last_pass_lacks_their_unit():
-    def passes(model, x):
-        with model.no_sync():
-            model(x, [0, 1]).sum().backward()
-        model(x, [1, 2]).sum().backward()
-
-    both(Branches, passes)
-
-
-def has_bias(module):
-    return getattr(module, "bias", None) is not None
-
-
-@pytest.mark.parametrize("units", [None, has_bias])
-def test_gradients_of_passes_that_end_at_any_time_are_averaged_when_asked(units):
-    def build():
-        net = Branches()
-        net.units[0].bias = nn.Parameter(torch.ones(3))
-        return net
-
-    def passes(model, x):
-        for use in ([0, 1], [1, 2]):
-            with model.no_sync():
-                model(x, use).sum().backward()
-        if isinstance(model, FullyShardedDataParallel):
-            model.average()
-
-    both(build, passes, units=units)
-
-
 @pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
-@RESHARD
-def test_generation_gathers_and_frees_and_keeps_nothing(without, reshard):
+def test_generation_gathers_and_frees_and_keeps_nothing(without):
     def program(comm):
-        model = FullyShardedDataParallel(GPT(SPEC), comm, reshard_after_forward=reshard)
+        model = FullyShardedDataParallel(GPT(SPEC), comm)
         tokens, targets = part(comm, batch(2))
         model(tokens, targets).backward()
         model.eval()
@@ -517,7 +444,7 @@ def test_generation_gathers_and_frees_and_keeps_nothing(without, reshard):
             before = sent(comm)
             logits = model(tokens)
             assert sent(comm) - before == 2 * SPEC.parameters()
-        assert model._journal.weights.now == 0
+        assert not model._engine.whole
         assert not logits.requires_grad
         model.train()
         model(tokens, targets).backward()
@@ -525,17 +452,6 @@ def test_generation_gathers_and_frees_and_keeps_nothing(without, reshard):
 
     for logits, tokens in world.simulate(program, 2).results:
         torch.testing.assert_close(logits, GPT(SPEC)(tokens).detach(), rtol=0, atol=0)
-
-
-@RESHARD
-def test_generation_holds_no_more_than_the_units_in_flight(reshard):
-    def program(comm):
-        model = FullyShardedDataParallel(GPT(SPEC), comm, reshard_after_forward=reshard)
-        with torch.no_grad():
-            model(*batch(2))
-        return model.held().gathered
-
-    assert world.simulate(program, 2).results == [4 * (516 + 2 * 1884)] * 2
 
 
 class Half(nn.Module):
@@ -569,39 +485,24 @@ class Recomputed(nn.Module):
         return x
 
 
-@RESHARD
 @pytest.mark.parametrize("units", [None, nn.Linear], ids=["blocks", "layers"])
 @pytest.mark.parametrize("where", ["each", "pairs", "inside", "around"])
-def test_checkpointing_changes_no_gradient_and_reduces_once(where, units, reshard):
+def test_checkpointing_changes_no_gradient_and_reduces_once(where, units):
     def passes(model, x):
         if where == "around":
             checkpoint(model, x, use_reentrant=False).sum().backward()
         else:
             model(x).sum().backward()
         if isinstance(model, FullyShardedDataParallel):
-            kinds = [action.kind for action in model.actions]
-            assert kinds.count("reduce") == len(model.units)
-            assert model._journal.weights.now == 0
+            calls = [c.kind for c in model.comm.traffic.calls if c.rank == model.comm.rank]
+            assert calls.count("reduce_scatter") == len(model.units)
+            assert not model._engine.whole
 
     both(
         lambda: Recomputed(where),
         passes,
         units=units,
-        reshard_after_forward=reshard,
     )
-
-
-def test_a_pass_inside_a_pass_is_refused_not_halved():
-    class Net(Recomputed):
-        def forward(self, x):
-            return self.blocks[3](super().forward(x))
-
-    def program(comm):
-        model = FullyShardedDataParallel(Net("each", reentrant=True), comm)
-        with pytest.raises(RuntimeError, match="use_reentrant=False"):
-            model(torch.ones(2, 3, requires_grad=True)).sum().backward()
-
-    world.simulate(program, 2)
 
 
 def test_a_units_output_may_be_changed_in_place():
@@ -612,10 +513,9 @@ def test_a_units_output_may_be_changed_in_place():
     both(build, lambda model, x: model(x).sum().backward())
 
 
-@RESHARD
-def test_a_forward_pass_without_a_backward_leaves_no_old_weights_behind(reshard):
+def test_a_forward_pass_without_a_backward_leaves_no_old_weights_behind():
     def program(comm):
-        model = FullyShardedDataParallel(layers(3, 3, 3), comm, reshard_after_forward=reshard)
+        model = FullyShardedDataParallel(layers(3, 3, 3), comm)
         first = model(torch.ones(1, 3))
         with torch.no_grad():
             for p in model.parameters():
@@ -624,7 +524,7 @@ def test_a_forward_pass_without_a_backward_leaves_no_old_weights_behind(reshard)
         second = model(torch.ones(1, 3))
         plain = layers(3, 3, 3)
         assert torch.equal(first, plain(torch.ones(1, 3)))
-        plain.load_state_dict(model.state_dict())
+        plain.load_state_dict(model.full_parameters())
         assert torch.equal(second, plain(torch.ones(1, 3)))
 
     world.simulate(program, 2)
@@ -668,27 +568,21 @@ class Failing(nn.Module):
         return self.last(Fails.apply(x) if self.where == "backward" else x)
 
 
-@RESHARD
-@pytest.mark.parametrize("shard", [None, 2])
 @pytest.mark.parametrize("where", ["forward", "backward"])
-def test_after_a_pass_that_raised_nothing_is_gathered_and_the_next_step_is_right(
-    where, shard, reshard
-):
+def test_after_a_pass_that_raised_the_next_step_is_right(where):
     def program(comm):
         net = nn.Sequential(*layers(3, 3, 3), Failing(), *layers(3, 3, 3))
-        model = FullyShardedDataParallel(net, comm, reshard_after_forward=reshard, shard=shard)
+        model = FullyShardedDataParallel(net, comm)
         x = torch.full((1, 3), comm.rank + 1.0)
         model(x).sum().backward()
         expected = gradients(model)
-        model.zero_grad()
         net[2].where = where
         with pytest.raises(ArithmeticError):
             model(x).sum().backward()
-        # One that is asked for ahead is on its way until the next pass begins.
-        assert model._journal.weights.now <= (where == "backward") * 4 * 24
         net[2].where = None
+        model.zero_grad()
         model(x).sum().backward()
-        assert (model._journal.weights.now, model._journal.gradients.now) == (0, 0)
+        assert not model._engine.whole
         torch.testing.assert_close(gradients(model), expected, rtol=0, atol=0)
 
     world.simulate(program, 4)
@@ -721,7 +615,7 @@ def test_frozen_parameters_are_gathered_and_not_reduced():
         model = FullyShardedDataParallel(build(), comm)
         before = sent(comm)
         model(torch.ones(1, 3, requires_grad=True)).sum().backward()
-        assert model._journal.weights.now == 0
+        assert not model._engine.whole
         assert model.module[1].second.weight.grad is None
         return sent(comm) - before
 
@@ -778,7 +672,7 @@ def test_a_unit_may_hold_several_dtypes_and_gradients_keep_theirs():
         assert all(p.grad.dtype == p.dtype for p in model.parameters())
 
     both(lambda: nn.Sequential(Mixed(), Mixed()), passes)
-    both(lambda: nn.Sequential(Mixed(), Mixed()), passes, units=Mixed, shard=1)
+    both(lambda: nn.Sequential(Mixed(), Mixed()), passes, units=Mixed)
     both(lambda: nn.Sequential(Mixed(), Half()), passes, units=Half)
 
 
@@ -828,8 +722,6 @@ def test_what_is_in_no_unit_stays_whole_and_its_gradients_are_averaged_once(dtyp
         return net.append(nn.Linear(3, 3))
 
     def passes(model, x):
-        with model.no_sync():
-            model(x).sum().backward()
         model(2 * x).sum().backward()
         model(x).sum().backward()
 
@@ -899,32 +791,21 @@ def test_tensors_without_data_train_in_virtual_time():
 # -- options -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("reduce", "itemsize"), [(None, 2), (torch.float32, 4)])
-def test_half_precision_halves_what_is_sent_and_masters_stay_whole(reduce, itemsize):
+def test_half_precision_halves_what_is_sent_and_masters_stay_whole():
     def program(comm):
         dtypes = []
-        model = FullyShardedDataParallel(
-            GPT(SPEC), comm, compute_dtype=torch.bfloat16, reduce_dtype=reduce
-        )
+        model = FullyShardedDataParallel(GPT(SPEC), comm, compute_dtype=torch.bfloat16)
         model.module.layers[1].register_forward_hook(lambda m, a, out: dtypes.append(out.dtype))
         before = sent(comm)
         loss = model(*part(comm, batch(4)))
         loss.backward()
-        nbytes = sent(comm) - before
         assert dtypes == [torch.bfloat16]
         assert {p.dtype for p in model.parameters()} == {torch.float32}
         assert {p.grad.dtype for p in model.parameters()} == {torch.float32}
-        assert model.held().gathered == 2 * (516 + 2 * 1884)
-        found = gradients(model)
-        model.zero_grad()
-        with model.no_sync():  # sums of micro-batches are kept in full precision
-            model(*part(comm, batch(4))).backward()
-        assert model.held().gradients == 4 * SPEC.parameters()
-        return nbytes, loss.item(), found
+        return sent(comm) - before, loss.item(), gradients(model)
 
     results = world.simulate(program, 2).results
-    elements = SPEC.parameters() // 2
-    assert {nbytes for nbytes, _, _ in results} == {(2 * 2 + itemsize) * elements}
+    assert {nbytes for nbytes, _, _ in results} == {3 * 2 * SPEC.parameters() // 2}
     one = GPT(SPEC)
     loss = one(*batch(4))
     loss.backward()
@@ -932,6 +813,27 @@ def test_half_precision_halves_what_is_sent_and_masters_stay_whole(reduce, items
     for name, expected in plain_gradients(one).items():
         error = (results[0][2][name] - expected).norm()
         assert error < 0.05 * expected.norm() + 1e-4, name
+
+
+def test_every_unit_gets_its_inputs_in_the_dtype_that_it_computes_in():
+    class Island(nn.Module):
+        """Two units, between which numbers are in 32 bits."""
+
+        def __init__(self):
+            super().__init__()
+            self.units = nn.ModuleList(layers(3, 3, 3))
+
+        def forward(self, x):
+            first, second = self.units
+            y = first(x).float().softmax(-1)
+            assert y.dtype == torch.float32
+            return second(y)
+
+    def program(comm):
+        model = FullyShardedDataParallel(Island(), comm, compute_dtype=torch.bfloat16)
+        return model(torch.ones(1, 3)).dtype
+
+    assert world.simulate(program, 2).results == [torch.bfloat16] * 2
 
 
 def test_small_updates_are_not_lost_in_half_precision():
@@ -952,9 +854,7 @@ def test_small_updates_are_not_lost_in_half_precision():
     assert world.simulate(program, 2).results[0] == [1 - 16 * 2**-12]
 
 
-@pytest.mark.parametrize(
-    ("options", "max_norm"), [({}, 0.5), ({"units": [Block]}, 0.5), ({"shard": 2}, 0.5), ({}, 1e6)]
-)
+@pytest.mark.parametrize(("options", "max_norm"), [({}, 0.5), ({"units": [Block]}, 0.5), ({}, 1e6)])
 def test_the_norm_that_is_clipped_is_that_of_all_gradients(options, max_norm):
     def program(comm):
         model = FullyShardedDataParallel(GPT(SMALLER), comm, **options)
@@ -995,85 +895,19 @@ def test_a_norm_that_is_not_finite_is_told_on_every_rank_where_that_is_asked_for
     assert not any(world.simulate(program, 2).results)
 
 
-def test_hybrid_sharding_gathers_inside_groups_and_sends_shards_across():
-    def program(comm):
-        model = FullyShardedDataParallel(GPT(SPEC), comm, shard=2)
-        start = len(comm.traffic.messages)
-        model(*part(comm, batch(8))).backward()
-        mine = [m for m in comm.traffic.messages[start:] if m.src == comm.rank]
-        total = {}
-        for m in mine:
-            total[m.axis, m.kind] = total.get((m.axis, m.kind), 0) + m.nbytes
-            assert (m.src // 2 == m.dst // 2) == (m.axis == "shard")
-        return total, model.held()
-
-    for total, held in world.simulate(program, 4).results:
-        half = 2 * SPEC.parameters()  # bytes of half of the parameters
-        assert total == {
-            ("shard", "all_gather"): 2 * half,
-            ("shard", "reduce_scatter"): half,
-            ("replica", "all_reduce"): half,
-        }
-        assert held.weights == held.gradients == half
-        assert held.unreduced == 4 * (516 + 2 * 1884)  # across groups shards alone are under way
-
-
 # -- saving --------------------------------------------------------------------------------------
 
 
-def test_a_gathered_state_loads_into_the_plain_module_and_back_on_any_number_of_ranks():
-    def save(comm):
+def test_whole_parameters_load_into_the_plain_module():
+    def program(comm):
         model = FullyShardedDataParallel(GPT(SPEC, seed=1), comm)
         train(model, part(comm, batch(6)), 1)
-        return model.state_dict(), model(*batch(2)).item()
+        return model.full_parameters(), model(*batch(2)).item()
 
-    def load(comm, state):
-        model = FullyShardedDataParallel(GPT(SPEC, seed=2), comm)
-        assert str(model.load_state_dict(state)) == "<All keys matched successfully>"
-        return model.state_dict(), model(*batch(2)).item()
-
-    state, loss = world.simulate(save, 3).results[1]
     plain = GPT(SPEC, seed=2)
-    plain.load_state_dict(state)
-    assert list(state) == list(plain.state_dict())
-    assert plain(*batch(2)).item() == pytest.approx(loss, rel=1e-6)
-    for again, loaded in world.simulate(load, 2, args=(state,)).results:
-        assert loaded == pytest.approx(loss, rel=1e-6)
-        torch.testing.assert_close(again, state, rtol=0, atol=0)
-
-
-def test_a_wrapper_inside_another_module_saves_under_its_prefix():
-    def program(comm):
-        outer = nn.ModuleDict({"net": FullyShardedDataParallel(layers(2, 3), comm)})
-        return outer.state_dict()
-
-    state = world.simulate(program, 2).results[0]
-    assert {name: tuple(value.shape) for name, value in state.items()} == {
-        "net.0.weight": (3, 2),
-        "net.0.bias": (3,),
-    }
-
-
-STATES = {
-    "shape": (
-        {"0.weight": torch.ones(2, 2), "0.bias": torch.ones(3)},
-        r"'0.weight' of shape \(2, 2\)",
-    ),
-    "missing": ({"0.bias": torch.ones(3)}, "Missing key.*0.weight"),
-}
-
-
-@pytest.mark.parametrize("what", STATES)
-def test_a_state_that_does_not_fit_is_refused(what):
-    def program(comm):
-        state, says = STATES[what]
-        model = FullyShardedDataParallel(layers(2, 3), comm)
-        with pytest.raises(ValueError, match=f"(?s)state_dict.*{says}"):
-            model.load_state_dict(state)
-        with pytest.raises(ValueError, match="assign is True"):
-            model.load_state_dict(state, assign=True)
-
-    world.simulate(program, 2)
+    for whole, loss in world.simulate(program, 3).results:
+        plain.load_state_dict(whole, strict=False)  # a tied one has one name
+        assert plain(*batch(2)).item() == pytest.approx(loss, rel=1e-6)
 
 
 # -- what is refused -----------------------------------------------------------------------------
@@ -1084,8 +918,9 @@ def test_unlike_modules_and_options_are_refused_on_every_rank():
         wide = layers(2, 3 if comm.rank else 4)
         with pytest.raises(ValueError, match=r"rank 1 has 0\.weight, 3x2 .* rank 0 has .*, 4x2"):
             FullyShardedDataParallel(wide, comm)
-        with pytest.raises(ValueError, match=r"rank 2 has options .*, 2, .*options .*, 1, None:"):
-            FullyShardedDataParallel(layers(2, 3), comm, prefetch=1 + (comm.rank == 2))
+        dtype = torch.bfloat16 if comm.rank == 2 else None
+        with pytest.raises(ValueError, match=r"rank 2 has compute_dtype = torch.bfloat16 where"):
+            FullyShardedDataParallel(layers(2, 3), comm, compute_dtype=dtype)
         frozen = layers(2, 3).requires_grad_(comm.rank != 1)
         with pytest.raises(ValueError, match=r"rank 1 has .*, frozen where rank 0 has .*float32:"):
             FullyShardedDataParallel(frozen, comm)
@@ -1096,12 +931,7 @@ def test_unlike_modules_and_options_are_refused_on_every_rank():
 REFUSED = {
     "a list as a unit": (lambda c: sharded_gpt(c, nn.ModuleList), "nobody calls a ModuleList"),
     "no type": (lambda c: sharded_gpt(c, [int]), "units is .*; it must be module types"),
-    "no divisor": (
-        lambda c: sharded_gpt(c, None, shard=3),
-        "4 ranks do not divide by a shard of 3",
-    ),
     "no float": (lambda c: sharded_gpt(c, compute_dtype=torch.int8), "compute_dtype is torch.int8"),
-    "8 bits": (lambda c: sharded_gpt(c, reduce_dtype=torch.float8_e5m2), "reduce_dtype .* 16 bits"),
     "twice": (lambda c: FullyShardedDataParallel(sharded_gpt(c).module, c), "already"),
 }
 
@@ -1120,13 +950,11 @@ def test_what_cannot_be_sharded_is_refused(what):
     world.simulate(program, 4)
 
 
-def test_what_is_no_attribute_of_it_is_the_modules():
+def test_a_method_of_the_module_is_not_called_without_weights():
     def program(comm):
         model = FullyShardedDataParallel(GPT(SPEC), comm)
-        assert model.spec is model.module.spec
-        assert model.stream_shape(torch.zeros(2, 3)) == (2, 3, SPEC.hidden)
-        with pytest.raises(AttributeError, match="'GPT' object has no attribute 'specs'"):
-            model.specs  # noqa: B018
+        with pytest.raises(AttributeError, match=r"no attribute 'spec'\. .* at \.module\.spec"):
+            model.spec  # noqa: B018
 
     world.simulate(program, 2)
 
@@ -1149,25 +977,29 @@ def test_parameters_replaced_or_converted_later_are_refused(change):
 # -- time ----------------------------------------------------------------------------------------
 
 
-def test_weights_asked_for_ahead_hide_behind_compute():
-    def program(comm, prefetch):
-        net = nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(8)))
-        model = FullyShardedDataParallel(net, comm, prefetch=prefetch)
-        comm.barrier()
-        start, before = comm.seconds, sent(comm)
-        model(torch.ones(256, 64)).sum().backward()
-        return comm.seconds - start, sent(comm) - before
-
-    def run(link, prefetch):
-        where = {"link": link, "device": DEVICES["h100-sxm"]}
-        return world.simulate(program, 4, args=(prefetch,), **where).results[0]
-
+def test_weights_asked_for_ahead_and_reductions_hide_behind_compute():
     link = Link("plain", latency=1e-9, bandwidth=1e12)
-    (waiting, as_many), (ahead, nbytes) = (run(link, prefetch) for prefetch in (0, 1))
-    compute, _ = run(Link("endless", latency=1e-15, bandwidth=1e18), 0)
-    assert nbytes == as_many
+
+    def program(comm):
+        net = nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(8)))
+        model = FullyShardedDataParallel(net, comm)
+        comm.barrier()
+        start = comm.seconds
+        model(torch.ones(256, 64)).sum().backward()
+        return comm.seconds - start
+
+    def seconds(link):
+        where = {"link": link, "device": DEVICES["h100-sxm"]}
+        return world.simulate(program, 4, **where).results[0]
+
+    compute = seconds(Link("endless", latency=1e-15, bandwidth=1e18))
+    layer = 4 * 64 * 64
+    waiting = 8 * sum(
+        zero.collective_seconds(kind, layer, 4, link)
+        for kind in ("all_gather", "all_gather", "reduce_scatter")
+    )
     # What is left is the first gather of each pass, and the last reduction.
-    assert ahead - compute < 0.2 * (waiting - compute)
+    assert seconds(link) - compute < 0.2 * waiting
 
 
 # -- beside torch's own engine -------------------------------------------------------------------

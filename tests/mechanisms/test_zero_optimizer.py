@@ -21,7 +21,7 @@ from dlsys import world, zero
 from dlsys.data_parallel import DataParallel
 from dlsys.hardware import DEVICES, Link
 from dlsys.zero import ShardedOptimizer, flat, step_plan
-from dlsys.zero.optimizer.dealt import Dealt
+from dlsys.zero.dealt import Dealt
 
 RANKS = [1, 2, 3, 4, 8]
 OPTIONS = {AdamW: {"lr": 0.05}, SGD: {"lr": 0.1, "momentum": 0.9}}

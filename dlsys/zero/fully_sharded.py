@@ -1,0 +1,233 @@
+"""`FullyShardedDataParallel`: a whole model in the units of `fsdp`, as a module like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, SupportsFloat
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from dlsys import world
+from dlsys.annotated import checked
+from dlsys.checks import refuse_what
+from dlsys.reducer import AllReduced, Reducer
+from dlsys.tensors import bucketed, computed_in, storage_bytes
+from dlsys.world import Communicator
+from dlsys.world.alike import check_same, take_over
+from dlsys.zero.clipping import clip
+from dlsys.zero.fsdp import Engine, Unit, cast, in_backward
+from dlsys.zero.local_shard import States, check_states, load_states, placed, taken
+from dlsys.zero.membership import Slot, membership
+from dlsys.zero.plan import Unit as PlannedUnit
+from dlsys.zero.price import Held
+
+
+class FullyShardedDataParallel(nn.Module):
+    """A `module` of whose parameters, gradients and optimizer state every rank holds 1/n.
+
+    Build the optimizer after it, on `.parameters()`; give every rank its part of the batch, and
+    call it as the module. Parameters keep their names, and each is this rank's shard, (elements,)
+    in one dimension, maybe none: a view into the unit's flat shard. So every optimizer that works
+    element by element does as on one device.
+
+    - units: module types, or a function that says of a module whether it is one. A unit's weights
+      are gathered before its forward and again before its backward, and freed after each; its
+      gradients are reduced as soon as its backward is over. None: every member of an nn.ModuleList
+      or nn.Sequential, and what is left, the outer unit, which is whole through all of forward and
+      all of backward. Otherwise what is in no unit stays replicated, and its gradients are averaged
+      at the end of backward. A parameter belongs to the innermost unit that holds all who share it.
+    - compute_dtype: of gathered weights, of their gradients on the way, and of the floating-point
+      inputs of each unit and of the module; shards and their gradients keep their own dtype.
+
+    Construction takes over rank 0's values, a unit at a time. Gradients are final when backward()
+    returns, in .grad of the shards; a parameter that no rank used has none. Every rank runs the
+    same units in the same order and uses the same parameters of each, as under torch's
+    `fully_shard`. After a pass that raised on all ranks the next one works.
+    comm=None means the world that the caller is in. Raises ValueError on every rank where modules
+    differ.
+    """
+
+    @checked
+    def __init__(
+        self,
+        module: nn.Module,
+        comm: Communicator | None = None,
+        units: Any = None,
+        compute_dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        computed_in("compute_dtype", compute_dtype)
+        comm = world.current() if comm is None else comm
+        self.comm, self.module, self.compute_dtype = comm, module, compute_dtype
+        members = membership(module, units)
+        names = [name for name, _, _ in members.units]
+        check_same(self, comm, module, [f"compute_dtype = {compute_dtype}", f"units {names}"])
+        self._replicated = members.replicated
+        whole = [slot.parameter for slot in members.replicated]
+        take_over(comm, [*whole, *module.buffers()])
+        self._engine = Engine(self._show_replicated)
+        while members.units:  # the whole parameters of a unit are let go before the next is cut
+            name, each, slots = members.units.pop(0)
+            for alike in _alike(slots):
+                args = name, each, alike, comm, compute_dtype, self._engine
+                self._engine.add(Unit(*args))
+            del slots, alike, each, args
+        self._reducer = _averaging(members.replicated, comm)
+
+    def __getattr__(self, name: str) -> Any:
+        """Torch's own, with a sentence for who looks for an attribute of the module."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError as error:
+            raise AttributeError(
+                f"{error}. What is the module's is at .module.{name}; weights are whole only "
+                "inside of forward(), so let forward() call a method that computes with them."
+            ) from None
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's own output, whatever it is."""
+        if self.compute_dtype:
+            args, kwargs = cast((args, kwargs), self.compute_dtype)
+        if in_backward():  # a checkpoint calls this again, and everything is as it was
+            return self.module(*args, **kwargs)
+        self._check()
+        self._reducer.reset()
+        self._show_replicated(self.compute_dtype)
+        with self._engine.begin():
+            output = self.module(*args, **kwargs)
+        self._engine.end_forward()
+        if not torch.is_grad_enabled():
+            self._show_replicated()
+        return output
+
+    def _check(self) -> None:
+        """Raise RuntimeError where a parameter is no longer the one that stands in the shard."""
+        for unit in self._engine.units:
+            start = unit.shard.data_ptr()
+            for name, owners, mine in zip(unit.names, unit.owners, unit.parameters, strict=True):
+                is_there = all(o._parameters.get(leaf) is mine for o, leaf in owners)
+                ahead = mine.data_ptr() - start
+                if not is_there or (mine.numel() and not 0 <= ahead < unit.shard.nbytes):
+                    raise RuntimeError(
+                        f"{name!r} is not the shard that FullyShardedDataParallel made: move, "
+                        "convert and replace parameters before it is built."
+                    )
+
+    def _show_replicated(self, dtype: torch.dtype | None = None) -> None:
+        """Let modules find replicated parameters in this dtype, None: as they are.
+
+        Converted ones stay until backward is over, for a checkpoint that computes again.
+        """
+        for slot in self._replicated:
+            for owner, leaf in slot.owners:
+                owner.__dict__.pop(leaf, None)
+                if dtype and slot.parameter.is_floating_point():
+                    owner.__dict__[leaf] = slot.parameter.to(dtype)
+
+    @checked
+    def clip_grad_norm_(
+        self,
+        max_norm: SupportsFloat,
+        norm_type: SupportsFloat = 2.0,
+        error_if_nonfinite: bool = False,
+    ) -> Tensor:
+        """torch.nn.utils.clip_grad_norm_ for the gradients of every shard; returns their norm.
+
+        Every rank calls it.
+        """
+        shards = [p for unit in self._engine.units for p in unit.parameters]
+        whole = [slot.parameter for slot in self._replicated]
+        return clip(self.comm, shards, whole, max_norm, norm_type, error_if_nonfinite)
+
+    # -- saving ----------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def full_parameters(self) -> dict[str, Tensor]:
+        """Every parameter whole, by its name in the module; every rank calls it, and gets all.
+
+        `module.load_state_dict` of the plain module takes it.
+        """
+        found = {slot.name: slot.parameter.detach() for slot in self._replicated}
+        for unit in self._engine.units:
+            whole, begins = self.comm.all_gather(unit.shard), unit.layout.begins
+            for name, begin, shape in zip(unit.names, begins, unit.shapes, strict=True):
+                found[name] = whole[begin : begin + shape.numel()].view(shape)
+        return {name: found[name] for name, _ in self.module.named_parameters()}
+
+    @checked
+    def local_shards(self, optimizer: torch.optim.Optimizer | None = None) -> States:
+        """By a parameter's name this rank's part of its "weight", and of its state in `optimizer`:
+        a `LocalShard` where there is a number for each element. Nothing is sent."""
+        self._check_own(optimizer)
+        state = {} if optimizer is None else optimizer.state
+        places = {slot.name: (slot.parameter, 0, slot.shape) for slot in self._replicated}
+        for unit in self._engine.units:
+            shards = zip(unit.parameters, unit.pieces, unit.shapes, strict=True)
+            places |= {piece.name: (mine, piece.start, shape) for mine, piece, shape in shards}
+        return {name: placed(*each, state.get(each[0], {})) for name, each in places.items()}
+
+    @checked
+    def load_local_shards(
+        self, states: Mapping[str, Any], optimizer: torch.optim.Optimizer | None = None
+    ) -> None:
+        """Take what `local_shards` gave on this rank of as many. A part may be any object with a
+        `tensor`, such as one that was read for this rank. Without `optimizer` weights alone.
+
+        Raises ValueError for other names or other sizes.
+        """
+        self._check_own(optimizer)
+        mine: dict[str, Tensor] = dict(self.module.named_parameters())
+        check_states(states, mine)
+        found = {mine[name]: taken(values, mine[name]) for name, values in states.items()}
+        if optimizer is not None:
+            load_states(optimizer, found)
+
+    def _check_own(self, optimizer: torch.optim.Optimizer | None) -> None:
+        """Raise ValueError for an optimizer of other parameters, such as one built before this."""
+        mine = {id(parameter) for parameter in self.module.parameters()}
+        groups = [] if optimizer is None else optimizer.param_groups
+        if any(id(parameter) not in mine for group in groups for parameter in group["params"]):
+            refuse_what("optimizer", "of other parameters", "built on this model's .parameters()")
+
+    # -- what is held ----------------------------------------------------------------------------
+
+    @property
+    def units(self) -> list[PlannedUnit]:
+        """The units as a plan takes them, for `step_plan(3, model.units, ranks)`."""
+        return [
+            PlannedUnit(unit.name, unit.layout.elements, unit.module is self.module)
+            for unit in self._engine.units
+        ]
+
+    @checked
+    def held(self, optimizer: torch.optim.Optimizer | None = None) -> Held:
+        """Bytes that this rank holds at rest, by the storages of its tensors."""
+        parameters = list(self.parameters())
+        states = [] if optimizer is None else tree_leaves(list(optimizer.state.values()))
+        return Held(
+            weights=storage_bytes(parameters),
+            gradients=storage_bytes(p.grad for p in parameters),
+            optimizer=storage_bytes(states),
+            gathered=0,
+            unreduced=0,
+        )
+
+
+def _alike(slots: list[Slot]) -> list[list[Slot]]:
+    """Slots of one dtype together, frozen ones apart."""
+    kinds: dict[Any, list[Slot]] = {}
+    for slot in slots:
+        kinds.setdefault((slot.parameter.dtype, slot.parameter.requires_grad), []).append(slot)
+    slots.clear()
+    return list(kinds.values())
+
+
+def _averaging(slots: list[Slot], comm: Communicator) -> Reducer:
+    """What averages the gradients of replicated parameters, as DataParallel does."""
+    trained = [(slot.name, slot.parameter) for slot in slots if slot.parameter.requires_grad]
+    buckets = bucketed(trained, float("inf")) if comm.size > 1 else []
+    reducer = Reducer([AllReduced([p for _, p in b], [n for n, _ in b], comm) for b in buckets])
+    reducer.watch()
+    return reducer

@@ -1,0 +1,134 @@
+"""A bucket of ZeRO's stages 1 and 2: whole weights, and this rank's shard of what updates them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from dlsys.reducer import Bucket
+from dlsys.tensors import address
+from dlsys.world import Communicator, Handle
+from dlsys.zero.dealt import Dealt
+from dlsys.zero.flat import Flat
+
+
+class ShardedBucket(Bucket):
+    """Parameters whose gradients this rank keeps a shard of, and whose weights it updates there.
+
+    `weights` (padded,) holds the parameters, which become views of it. `shards` are this rank's
+    pieces of them, what its optimizer updates: views of `weights`, or copies in `master_dtype`.
+    `frees`: a gradient is given up when it has been laid into the bucket (stage 2).
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Tensor],
+        names: Sequence[str],
+        comm: Communicator,
+        frees: bool,
+        whole_tensors: bool,
+        master_dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__(parameters, names)
+        self.comm, self.frees, self.begins_at = comm, frees, 0.0
+        sizes = tuple((name, p.numel()) for name, p in zip(names, parameters, strict=True))
+        layout = Dealt if whole_tensors else Flat
+        self.layout = layout(sizes, comm.size)
+        self.pieces = self.layout.pieces(comm.rank)
+        self.weights = self._new()
+        for place, parameter in enumerate(parameters):
+            view = self._view(self.weights, place)
+            view.copy_(parameter.detach())
+            parameter.data = view
+        mine = self.mine(self.weights)
+        self.shards = [
+            nn.Parameter(mine[place].to(master_dtype or mine[place].dtype))
+            for place in range(len(parameters))
+        ]
+        self.flat: Tensor | None = None
+        self.is_used_up = False  # by a step: the next gradients are not added to what is here
+        self._handle: Handle | None = None
+
+    def _new(self) -> Tensor:
+        return self.parameters[0].detach().new_zeros(self.layout.padded)
+
+    def _view(self, flat: Tensor, place: int) -> Tensor:
+        parameter, begin = self.parameters[place], self.layout.begins[place]
+        return flat[begin : begin + parameter.numel()].view(parameter.shape)
+
+    def mine(self, flat: Tensor) -> list[Tensor]:
+        """This rank's pieces of a flat tensor of all ranks (padded,)."""
+        return self.cut(flat.chunk(self.comm.size)[self.comm.rank] if len(flat) else flat)
+
+    def cut(self, shard: Tensor) -> list[Tensor]:
+        """The pieces of this rank's shard; one that is a whole parameter has its shape."""
+        pairs = zip(self.pieces, self.parameters, strict=True)
+        return [
+            shard[p.place : p.place + p.elements].view(
+                of.shape if p.elements == of.numel() else p.elements
+            )
+            for p, of in pairs
+        ]
+
+    # -- gradients -------------------------------------------------------------------------------
+
+    def view(self, place: int) -> Tensor:
+        """See `Bucket.view`."""
+        if self.flat is None:
+            self.flat = self._new()
+        return self._view(self.flat, place)
+
+    def take(self, place: int) -> None:
+        """See `Bucket.take`."""
+        super().take(place)
+        if self.frees:
+            self.parameters[place].grad = None
+
+    def start(self) -> None:
+        """See `Bucket.start`."""
+        assert self.flat is not None
+        self._handle = self.comm.reduce_scatter(self.flat, "mean", async_op=True)
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Add this rank's shard of the mean to .grad of its pieces, and free the whole.
+
+        What this rank did not use, and no other gave more than zeros for, has none.
+        """
+        assert self._handle is not None
+        mean, self._handle, self.flat = self._handle.wait(), None, None
+        if self.is_used_up:
+            self.forget_shards()
+        for place, (shard, gradient) in enumerate(zip(self.shards, self.cut(mean), strict=True)):
+            used = place in self.used or gradient.is_meta or gradient.any()
+            if used and self.parameters[place].requires_grad:
+                mine = gradient.to(shard.dtype)
+                shard.grad = mine if shard.grad is None else shard.grad.add_(mine)
+
+    def forget_shards(self) -> None:
+        """Have no gradients of pieces."""
+        self.is_used_up = False
+        for shard in self.shards:
+            shard.grad = None
+
+    # -- weights ---------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def start_gather(self) -> Handle:
+        """Ask for every rank's shard of the weights, as the update has left it."""
+        for weight, updated in zip(self.mine(self.weights), self.shards, strict=True):
+            if address(updated) != address(weight):
+                weight.copy_(updated)
+        shard = self.weights.chunk(self.comm.size)[self.comm.rank]
+        return self.comm.all_gather(shard, async_op=True)
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Take over weights that were loaded into the model since the last step; a copy that rounds
+        to the weight as it is stays, bit by bit."""
+        for weight, shard in zip(self.mine(self.weights), self.shards, strict=True):
+            if shard.dtype != weight.dtype:
+                differs = shard.to(weight.dtype) != weight
+                shard.copy_(torch.where(differs, weight.to(shard.dtype), shard))

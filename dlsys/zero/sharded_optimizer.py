@@ -1,0 +1,279 @@
+"""ZeRO's stages 1 and 2: any optimizer, whose state and update the ranks share.
+
+A step reduces gradients to this rank's shard of their mean, updates its shard of the weights, and
+gathers the weights of all: 2(n-1)/n of their bytes, which is what an all-reduce sends.
+Source: Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054), section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, SupportsFloat
+
+import torch
+from torch import Tensor, nn
+
+from dlsys import world
+from dlsys.annotated import checked
+from dlsys.checks import count, flag, positive, refuse
+from dlsys.reducer import Reducer
+from dlsys.tensors import Params, address, bucketed, computed_in, listed, storage_bytes
+from dlsys.world import Communicator, Handle
+from dlsys.world.alike import take_over
+from dlsys.zero.clipping import clip
+from dlsys.zero.local_shard import States, check_states, load_states, placed, taken
+from dlsys.zero.price import Held
+from dlsys.zero.sharded_bucket import ShardedBucket
+
+_BUCKET_BYTES = 25 * 2**20  # DDP's default
+
+
+class ShardedOptimizer(torch.optim.Optimizer):
+    """`optimizer_cls(params, **kw)`, of which every rank holds and computes 1/n.
+
+    - Construction: every rank takes over rank 0's parameters, which then lie end to end in buckets;
+      those that need no gradient are left alone from then on.
+    - stage=1 keeps whole gradients, this rank's own; stage=2 reduces each bucket of `bucket_bytes`
+      bytes (None: 25 MiB) while backward goes on, once a micro-batch, and frees it: .grad is None
+      when backward() returns.
+    - `master_dtype`: this rank's shard of weights is updated in a copy of this dtype, and rounded.
+    - `whole_tensors`: ranks are dealt whole parameters instead of slices, for an optimizer that
+      looks at a parameter as a whole, such as Adafactor and Muon; shards are then less even.
+
+    All ranks call every method in the same order, and use the same parameters; one that no rank has
+    used is left alone, as on one device. comm=None means the world that the caller is in.
+    """
+
+    @checked
+    def __init__(
+        self,
+        params: Params,
+        optimizer_cls: type[torch.optim.Optimizer],
+        comm: Communicator | None = None,
+        *,
+        stage: int = 1,
+        bucket_bytes: float | None = None,
+        master_dtype: torch.dtype | None = None,
+        whole_tensors: bool = False,
+        **kw: Any,
+    ) -> None:
+        groups = listed(params)
+        self.stage = count("stage", stage, most=2)
+        if bucket_bytes is not None:
+            positive("bucket_bytes", bucket_bytes)
+        computed_in("master_dtype", master_dtype)
+        _check_class(optimizer_cls, whole_tensors)
+        self.comm = world.current() if comm is None else comm
+        # Few whole tensors are not dealt evenly, so they are all in one bucket.
+        self._limit = bucket_bytes or (float("inf") if whole_tensors else _BUCKET_BYTES)
+        self._options = (self.comm, self.stage == 2, whole_tensors, master_dtype)
+        self._optimizer_cls, self._kw = optimizer_cls, kw
+        self.buckets: list[ShardedBucket] = []  # in the order in which backward fills them
+        self.inner: torch.optim.Optimizer | None = None
+        self._frozen: list[tuple[str, Tensor]] = []
+        # Made for one number, it says what its defaults are, and what is wrong with its settings.
+        probe = optimizer_cls([torch.zeros(1, 1, requires_grad=True)], **kw)
+        super().__init__(groups, probe.defaults)
+        # Groups go through the model side by side; each has its parameters in the order of forward.
+        self.buckets.sort(key=lambda bucket: -bucket.begins_at)
+        self._reducer, self._is_reduced = Reducer(self.buckets, in_flight=1), False
+        if self.stage == 2:
+            self._reducer.watch()
+
+    @torch.no_grad()
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Lay a group out in buckets; construction calls it, and nobody later."""
+        if hasattr(self, "_reducer"):
+            raise NotImplementedError("ShardedOptimizer takes all groups when it is built.")
+        super().add_param_group(param_group)
+        group, seen = self.param_groups[-1], sum(len(g["params"]) for g in self.param_groups[:-1])
+        take_over(self.comm, group["params"])
+        names = group.get("param_names") or [str(seen + i) for i in range(len(group["params"]))]
+        named = list({id(p): (n, p) for n, p in zip(names, group["params"], strict=True)}.values())
+        self._frozen += [pair for pair in named if not pair[1].requires_grad]
+        trained = [pair for pair in named if pair[1].requires_grad]
+        mine: list[Tensor] = []
+        for each in bucketed(trained, self._limit):
+            bucket = ShardedBucket([p for _, p in each], [n for n, _ in each], *self._options)
+            bucket.begins_at = trained.index(each[0]) / len(trained)
+            self.buckets.append(bucket)
+            mine += [shard for shard in bucket.shards if shard.numel()]
+        added = {**_settings(group), "params": mine}
+        if self.inner is None:
+            self.inner = self._optimizer_cls([added], **self._kw)
+        else:
+            self.inner.add_param_group(added)
+
+    # -- a step ----------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None, **more: Any) -> Any:  # type: ignore[override]
+        """Reduce what is not yet reduced, update this rank's shards, and gather the weights.
+
+        `more` goes to the step of `optimizer_cls`.
+        """
+        loss = None
+        if closure is not None:
+            if not callable(closure):
+                refuse("closure", closure, "a function without arguments, or None")
+            with torch.enable_grad():
+                loss = closure()
+        self._check_frozen()
+        self._reduce()
+        inner = self._ready_inner()
+        for bucket in self.buckets:
+            bucket.follow()
+        inner.step(**more)
+        for group, made in zip(self.param_groups, inner.param_groups, strict=True):
+            group.update(_settings(made))  # some keep numbers of their own there
+        self._gather()
+        self._is_reduced = False
+        for bucket in self.buckets:
+            if self.stage == 1:  # what stays are whole gradients
+                bucket.forget_shards()
+            else:  # nobody can see whether a model's own zero_grad() will be called
+                bucket.is_used_up = True
+        return loss
+
+    def _check_frozen(self) -> None:
+        for name, parameter in self._frozen:
+            if parameter.requires_grad:
+                raise RuntimeError(
+                    f"{name!r} was frozen when it was given to ShardedOptimizer, and no bucket has "
+                    "a place for its gradient: build the optimizer after requires_grad_(True)."
+                )
+
+    def _reduce(self) -> None:
+        """Have this step's gradients in .grad of the shards; stage 2 has them already."""
+        if self.stage == 1 and not self._is_reduced:
+            self._reducer.end()
+            self._is_reduced = True
+
+    @torch.no_grad()
+    def _gather(self) -> None:
+        """Give every rank every shard; the next bucket is on its way while one is taken in."""
+        before: tuple[ShardedBucket, Handle] | None = None
+        for bucket in self.buckets[::-1]:  # in the order of forward
+            handle = bucket.start_gather()
+            if before is not None:
+                before[0].weights.copy_(before[1].wait())
+            before = bucket, handle
+        if before is not None:
+            before[0].weights.copy_(before[1].wait())
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, whole ones and shards; after a pass that raised, on all ranks."""
+        flag("set_to_none", set_to_none)
+        self._reducer.reset()
+        self._is_reduced = False
+        self._ready_inner().zero_grad(set_to_none)
+        super().zero_grad(set_to_none)
+
+    @checked
+    def clip_grad_norm_(
+        self,
+        max_norm: SupportsFloat,
+        norm_type: SupportsFloat = 2.0,
+        error_if_nonfinite: bool = False,
+    ) -> Tensor:
+        """torch.nn.utils.clip_grad_norm_ for all ranks' gradients together; returns their norm.
+
+        Call it between backward and step, on every rank; whole gradients stay as they are.
+        """
+        self._reduce()
+        shards = [shard for bucket in self.buckets for shard in bucket.shards]
+        return clip(self.comm, shards, [], max_norm, norm_type, error_if_nonfinite)
+
+    def _ready_inner(self) -> torch.optim.Optimizer:
+        """The inner optimizer, with the groups' settings as schedulers have left them."""
+        assert self.inner is not None
+        for group, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
+            inner.update(_settings(group))
+        return self.inner
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def state_dict(self) -> Any:
+        """Refused: a rank has a part of it."""
+        raise NotImplementedError("a rank has a part of the state: use local_shards().")
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Refused, see `state_dict`."""
+        raise NotImplementedError("a rank has a part of the state: use load_local_shards().")
+
+    def _mine(self) -> dict[str, tuple[nn.Parameter, int, torch.Size]]:
+        """By name this rank's piece of a parameter, its first element, and the whole shape.
+
+        Raises ValueError where two parameters have one name.
+        """
+        found = {}
+        for bucket in self.buckets:
+            pieces = zip(bucket.shards, bucket.pieces, bucket.parameters, strict=True)
+            for shard, piece, parameter in pieces:
+                if piece.name in found:
+                    raise ValueError(
+                        f"two parameters have the name {piece.name!r}: give each group names of "
+                        "its own."
+                    )
+                found[piece.name] = shard, piece.start, parameter.shape
+        return {name: each for name, each in found.items() if each[0].numel()}
+
+    def local_shards(self) -> States:
+        """By a parameter's name, or its number where it has none, this rank's part of its "weight"
+        and of its state: a `LocalShard` where there is a number for each element. Nothing is sent.
+        """
+        state = self._ready_inner().state
+        return {name: placed(*each, state.get(each[0], {})) for name, each in self._mine().items()}
+
+    @checked
+    @torch.no_grad()
+    def load_local_shards(self, states: Mapping[str, Any]) -> None:
+        """Take what `local_shards` gave on this rank of as many, and gather the weights; all ranks
+        call it. A part may be any object with a `tensor`, such as one that was read for this rank.
+
+        Raises ValueError for other names or other sizes.
+        """
+        mine: dict[str, Tensor] = {name: each[0] for name, each in self._mine().items()}
+        check_states(states, mine)
+        load_states(self._ready_inner(), {p: taken(states[name], p) for name, p in mine.items()})
+        self._gather()
+
+    def held(self) -> Held:
+        """Bytes that this rank holds now, by the storages of its tensors; counters of steps, a
+        number for each piece, are left out."""
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        shards = [shard for bucket in self.buckets for shard in bucket.shards]
+        weights = {address(parameter) for parameter in parameters}
+        copies = [shard for shard in shards if address(shard) not in weights]
+        values = (v for each in self._ready_inner().state.values() for v in each.values())
+        state = [v for v in values if isinstance(v, Tensor) and v.dim()]
+        return Held(
+            weights=storage_bytes(parameters),
+            gradients=storage_bytes(p.grad for p in [*parameters, *shards]),
+            optimizer=storage_bytes(
+                [*copies, *(v for v in state if torch.is_tensor(v) and v.dim())]
+            ),
+            gathered=0,
+            unreduced=0,
+        )
+
+
+def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key not in ("params", "param_names")}
+
+
+def _check_class(optimizer_cls: type[torch.optim.Optimizer], whole_tensors: bool) -> None:
+    """Raise ValueError for one that would compute something else on slices."""
+    if issubclass(optimizer_cls, torch.optim.LBFGS):
+        refuse(
+            "optimizer_cls",
+            optimizer_cls,
+            "one that treats parameters apart: L-BFGS takes inner products over all of them",
+        )
+    wholes = tuple(c for n in ("Adafactor", "Muon") if (c := getattr(torch.optim, n, None)))
+    if issubclass(optimizer_cls, wholes) and not whole_tensors:
+        refuse(
+            "whole_tensors",
+            whole_tensors,
+            f"True for {optimizer_cls.__name__}, which looks at a parameter as a whole",
+        )
