@@ -7,7 +7,6 @@ from typing import SupportsFloat
 
 import torch
 from torch import Tensor
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from dlsys.checks import flag, refuse
 from dlsys.world import Communicator
@@ -22,7 +21,7 @@ def clip(
     norm_type: SupportsFloat,
     error_if_nonfinite: bool,
 ) -> Tensor:
-    """torch's clip_grad_norm_ for gradients of `shards`, which this rank alone has, and of `whole`,
+    """torch's clip_grad_norm_ for gradients: `shards`, which this rank alone has, and `whole` ones,
     which are the same on every rank of `comm`; returns the norm of them all.
 
     Every rank sends one number, the norm of its shards: the norm of these norms is that of all. In
@@ -34,30 +33,29 @@ def clip(
     if not order > 0:
         refuse("norm_type", norm_type, "a number above zero, infinity included")
     flag("error_if_nonfinite", error_if_nonfinite)
-    everything = [*shards, *whole]
-    norms = comm.all_gather(_norm(shards, order)).split(1)
-    norm = get_total_norm([*norms, _norm(whole, order)], order)
+    device = next((g.device for g in [*shards, *whole]), torch.device("cpu"))
+    norms = comm.all_gather(_norm(shards, order, device)).split(1)
+    norm = torch.linalg.vector_norm(torch.cat([*norms, _norm(whole, order, device)]), order)
     if error_if_nonfinite and not norm.isfinite():
         raise RuntimeError(
             f"the norm of order {order} of all ranks' gradients is {norm.item()}, so they "
             "cannot be clipped; error_if_nonfinite=False scales them by it anyway."
         )
-    gradients = [p.grad for p in everything if p.grad is not None]
-    if not any(g.dtype in (torch.float64, torch.complex128) for g in gradients):
-        norm = norm.float()
-    clip_grads_with_norm_(everything, most, norm)
-    return norm
+    factor = torch.clamp(most / (norm + 1e-6), max=1.0)
+    for gradient in [*shards, *whole]:
+        gradient.mul_(factor)
+    kinds = {gradient.dtype for gradient in [*shards, *whole]}
+    return norm if kinds & {torch.float64, torch.complex128} else norm.float()
 
 
-def _norm(parameters: Sequence[Tensor], order: float) -> Tensor:
-    """The norm of their gradients together, (1,) in FP64; 0 of none."""
-    device = parameters[0].device if parameters else torch.device("cpu")
+def _norm(gradients: Sequence[Tensor], order: float, device: torch.device) -> Tensor:
+    """The norm of these together, (1,) in FP64; 0 of none."""
     norms = [
         torch.linalg.vector_norm(
-            p.grad, order, dtype=torch.complex128 if p.is_complex() else torch.float64
+            g, order, dtype=torch.complex128 if g.is_complex() else torch.float64
         )
-        for p in parameters
-        if p.grad is not None and p.grad.numel()
+        for g in gradients
+        if g.numel()
     ]
-    zero = torch.zeros((), dtype=torch.float64, device=device)
-    return torch.linalg.vector_norm(torch.stack([*norms, zero]), order).reshape(1)
+    norms.append(torch.zeros((), dtype=torch.float64, device=device))
+    return torch.linalg.vector_norm(torch.stack(norms), order).reshape(1)

@@ -114,17 +114,18 @@ class Unit:
 
     @torch.no_grad()
     def ask(self) -> None:
-        """Start to gather, unless the whole is here or on its way."""
-        if self.whole is None and self._coming is None:
+        """Start to gather, unless the whole is here or on its way. One rank has it."""
+        if self.whole is None and self._coming is None and self.comm.size > 1:
+            self.engine.count(self.layout.padded * self.compute.itemsize)
             self._coming = self.comm.all_gather(self.shard.to(self.compute), async_op=True)
 
     def gather(self) -> Tensor:
         """The whole weights (padded,), when they have come."""
         self.ask()
-        if self._coming is not None:
-            self.whole, self._coming = self._coming.wait(), None
+        if self.whole is None:
+            coming, self._coming = self._coming, None
+            self.whole = coming.wait() if coming else self.shard.detach().to(self.compute)
             self.engine.whole[self.whole.untyped_storage()._cdata] = self
-        assert self.whole is not None
         return self.whole
 
     def weights(self) -> Iterator[Tensor]:
@@ -143,6 +144,7 @@ class Unit:
             self.gather()
         if self.whole is not None:
             del self.engine.whole[self.whole.untyped_storage()._cdata]
+            self.engine.count(-self.whole.nbytes if self.comm.size > 1 else 0)
             self.whole = None
 
     def show(self) -> None:
@@ -155,12 +157,14 @@ class Unit:
         for owners, weight in zip(self.owners, weights, strict=True):
             for owner, leaf in owners:
                 owner.__dict__[leaf] = weight
+        self.is_shown = True
         self._refresh()
 
     def hide(self) -> None:
         """Let modules find their shards again."""
         for owner, leaf in (place for owners in self.owners for place in owners):
             owner.__dict__.pop(leaf, None)
+        self.is_shown = False
         self._refresh()
 
     def _refresh(self) -> None:
@@ -187,8 +191,10 @@ class Unit:
 class Engine:
     """The passes of a model on one rank: what is whole, what comes next, what is being reduced."""
 
-    def __init__(self, at_end: Callable[[], None]) -> None:
+    def __init__(self, reshard: bool, at_end: Callable[[], None]) -> None:
         self.units: list[Unit] = []
+        self.gathered = self.most_gathered = 0  # bytes of whole weights, here or on their way
+        self._reshard = reshard
         self.whole: dict[int, Unit] = {}  # by the storage of its weights
         self._at_end = at_end
         self._order: list[Unit] = []  # in which units began in the last forward pass
@@ -205,6 +211,11 @@ class Engine:
         unit.module.register_forward_pre_hook(before, prepend=True, with_kwargs=True)
         unit.module.register_forward_hook(after)
 
+    def count(self, nbytes: int) -> None:
+        """So many bytes of whole weights come, or go."""
+        self.gathered += nbytes
+        self.most_gathered = max(self.most_gathered, self.gathered)
+
     # -- forward ---------------------------------------------------------------------------------
 
     def begin(self) -> saved_tensors_hooks:
@@ -218,7 +229,9 @@ class Engine:
 
     def end_forward(self) -> None:
         """What was asked for and not used goes; the next pass expects the order of this one."""
-        self.free_all()
+        for unit in self.units:
+            if self._frees or unit not in self._began:
+                unit.free()
         self._order = self._began
 
     def _before(self, unit: Unit, module: nn.Module, args: Any, kwargs: Any) -> Any:
@@ -243,7 +256,13 @@ class Engine:
         for tensor in tree_iter(output):
             if isinstance(tensor, Tensor) and tensor.requires_grad:
                 tensor.register_hook(lambda _: enter())
-        unit.free()
+        if self._frees:
+            unit.free()
+
+    @property
+    def _frees(self) -> bool:
+        """Whether weights go after forward."""
+        return self._reshard or not torch.is_grad_enabled()
 
     def _pack(self, tensor: Tensor) -> Any:
         """What autograd keeps of a tensor that backward will read."""
@@ -280,7 +299,8 @@ class Engine:
             for other in [*self.whole.values()]:  # frozen ones, which no reduction frees
                 if not other.is_trained and unit.module not in other.inside:
                     other.free()
-            unit.gather()
+        unit.gather()
+        if not unit.is_shown:
             with torch.enable_grad():  # what a checkpoint inside of it computes again reads them
                 unit.show()
         if before is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, SupportsFloat
 
 import torch
@@ -11,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from dlsys import world
 from dlsys.annotated import checked
-from dlsys.checks import refuse_what
+from dlsys.checks import flag, refuse_what
 from dlsys.reducer import AllReduced, Reducer
 from dlsys.tensors import bucketed, computed_in, storage_bytes
 from dlsys.world import Communicator
@@ -40,6 +41,8 @@ class FullyShardedDataParallel(nn.Module):
       at the end of backward. A parameter belongs to the innermost unit that holds all who share it.
     - compute_dtype: of gathered weights, of their gradients on the way, and of the floating-point
       inputs of each unit and of the module; shards and their gradients keep their own dtype.
+    - reshard_after_forward: False keeps weights from forward until their backward is over, and
+      sends 2 (n-1)/n D instead of 3.
 
     Construction takes over rank 0's values, a unit at a time. Gradients are final when backward()
     returns, in .grad of the shards; a parameter that no rank used has none. Every rank runs the
@@ -56,18 +59,23 @@ class FullyShardedDataParallel(nn.Module):
         comm: Communicator | None = None,
         units: Any = None,
         compute_dtype: torch.dtype | None = None,
+        reshard_after_forward: bool = True,
     ) -> None:
         super().__init__()
+        flag("reshard_after_forward", reshard_after_forward)
         computed_in("compute_dtype", compute_dtype)
         comm = world.current() if comm is None else comm
         self.comm, self.module, self.compute_dtype = comm, module, compute_dtype
         members = membership(module, units)
         names = [name for name, _, _ in members.units]
-        check_same(self, comm, module, [f"compute_dtype = {compute_dtype}", f"units {names}"])
+        options = (
+            f"compute_dtype = {compute_dtype}, reshard_after_forward = {reshard_after_forward}"
+        )
+        check_same(self, comm, module, [options, f"units {names}"])
         self._replicated = members.replicated
         whole = [slot.parameter for slot in members.replicated]
         take_over(comm, [*whole, *module.buffers()])
-        self._engine = Engine(self._show_replicated)
+        self._engine = Engine(bool(reshard_after_forward), self._show_replicated)
         while members.units:  # the whole parameters of a unit are let go before the next is cut
             name, each, slots = members.units.pop(0)
             for alike in _alike(slots):
@@ -77,14 +85,12 @@ class FullyShardedDataParallel(nn.Module):
         self._reducer = _averaging(members.replicated, comm)
 
     def __getattr__(self, name: str) -> Any:
-        """Torch's own, with a sentence for who looks for an attribute of the module."""
+        """The module's attribute, where this has none. A method that needs weights says so."""
         try:
             return super().__getattr__(name)
-        except AttributeError as error:
-            raise AttributeError(
-                f"{error}. What is the module's is at .module.{name}; weights are whole only "
-                "inside of forward(), so let forward() call a method that computes with them."
-            ) from None
+        except AttributeError:
+            found = getattr(super().__getattr__("module"), name)
+        return _without_weights(name, found) if inspect.ismethod(found) else found
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's own output, whatever it is."""
@@ -137,8 +143,9 @@ class FullyShardedDataParallel(nn.Module):
 
         Every rank calls it.
         """
-        shards = [p for unit in self._engine.units for p in unit.parameters]
-        whole = [slot.parameter for slot in self._replicated]
+        whole = [s.parameter.grad for s in self._replicated if s.parameter.grad is not None]
+        mine = (p.grad for unit in self._engine.units for p in unit.parameters)
+        shards = [gradient for gradient in mine if gradient is not None]
         return clip(self.comm, shards, whole, max_norm, norm_type, error_if_nonfinite)
 
     # -- saving ----------------------------------------------------------------------------------
@@ -203,14 +210,15 @@ class FullyShardedDataParallel(nn.Module):
 
     @checked
     def held(self, optimizer: torch.optim.Optimizer | None = None) -> Held:
-        """Bytes that this rank holds at rest, by the storages of its tensors."""
+        """Bytes that this rank holds, by the storages of its tensors, and the most whole weights so
+        far; `unreduced` is not counted."""
         parameters = list(self.parameters())
         states = [] if optimizer is None else tree_leaves(list(optimizer.state.values()))
         return Held(
             weights=storage_bytes(parameters),
             gradients=storage_bytes(p.grad for p in parameters),
             optimizer=storage_bytes(states),
-            gathered=0,
+            gathered=self._engine.most_gathered,
             unreduced=0,
         )
 
@@ -231,3 +239,18 @@ def _averaging(slots: list[Slot], comm: Communicator) -> Reducer:
     reducer = Reducer([AllReduced([p for _, p in b], [n for n, _ in b], comm) for b in buckets])
     reducer.watch()
     return reducer
+
+
+def _without_weights(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of the module, outside of its forward pass."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"{name}() failed outside of forward(), where weights are shards: have the "
+                "module's forward() call it, or make the module that it belongs to a unit."
+            ) from error
+
+    return call

@@ -47,6 +47,7 @@ class ShardedBucket(Bucket):
             nn.Parameter(mine[place].to(master_dtype or mine[place].dtype))
             for place in range(len(parameters))
         ]
+        self.gradients: list[Tensor | None] = [None] * len(parameters)  # of the pieces
         self.flat: Tensor | None = None
         self.is_used_up = False  # by a step: the next gradients are not added to what is here
         self._handle: Handle | None = None
@@ -93,25 +94,31 @@ class ShardedBucket(Bucket):
 
     @torch.no_grad()
     def finish(self) -> None:
-        """Add this rank's shard of the mean to .grad of its pieces, and free the whole.
+        """Add this rank's shard of the mean to the gradients of its pieces, and free the whole.
 
         What this rank did not use, and no other gave more than zeros for, has none.
         """
         assert self._handle is not None
         mean, self._handle, self.flat = self._handle.wait(), None, None
         if self.is_used_up:
-            self.forget_shards()
-        for place, (shard, gradient) in enumerate(zip(self.shards, self.cut(mean), strict=True)):
-            used = place in self.used or gradient.is_meta or gradient.any()
+            self.forget_gradients()
+        for place, mine in enumerate(self.cut(mean)):
+            used = place in self.used or mine.is_meta or mine.any()
             if used and self.parameters[place].requires_grad:
-                mine = gradient.to(shard.dtype)
-                shard.grad = mine if shard.grad is None else shard.grad.add_(mine)
+                before = self.gradients[place]
+                self.gradients[place] = mine if before is None else before.add_(mine)
 
-    def forget_shards(self) -> None:
-        """Have no gradients of pieces."""
+    def forget_gradients(self, to_zero: bool = False) -> None:
+        """Have no gradients of pieces, or zeros."""
         self.is_used_up = False
-        for shard in self.shards:
-            shard.grad = None
+        for place, gradient in enumerate(self.gradients):
+            self.gradients[place] = gradient.zero_() if to_zero and gradient is not None else None
+
+    def show_gradients(self, to_optimizer: bool) -> None:
+        """Let the optimizer find gradients in the dtype of what it updates, or no longer."""
+        for shard, gradient in zip(self.shards, self.gradients, strict=True):
+            shown = to_optimizer and gradient is not None
+            shard.grad = gradient.to(shard.dtype) if shown and gradient is not None else None
 
     # -- weights ---------------------------------------------------------------------------------
 

@@ -77,6 +77,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         # Groups go through the model side by side; each has its parameters in the order of forward.
         self.buckets.sort(key=lambda bucket: -bucket.begins_at)
         self._reducer, self._is_reduced = Reducer(self.buckets, in_flight=1), False
+        self.state = self._ready_inner().state  # by this rank's pieces
         if self.stage == 2:
             self._reducer.watch()
 
@@ -123,14 +124,16 @@ class ShardedOptimizer(torch.optim.Optimizer):
         inner = self._ready_inner()
         for bucket in self.buckets:
             bucket.follow()
+            bucket.show_gradients(True)
         inner.step(**more)
         for group, made in zip(self.param_groups, inner.param_groups, strict=True):
             group.update(_settings(made))  # some keep numbers of their own there
         self._gather()
         self._is_reduced = False
         for bucket in self.buckets:
+            bucket.show_gradients(False)
             if self.stage == 1:  # what stays are whole gradients
-                bucket.forget_shards()
+                bucket.forget_gradients()
             else:  # nobody can see whether a model's own zero_grad() will be called
                 bucket.is_used_up = True
         return loss
@@ -144,7 +147,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
                 )
 
     def _reduce(self) -> None:
-        """Have this step's gradients in .grad of the shards; stage 2 has them already."""
+        """Have this step's gradients in the buckets' shards; stage 2 has them already."""
         if self.stage == 1 and not self._is_reduced:
             self._reducer.end()
             self._is_reduced = True
@@ -166,7 +169,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
         flag("set_to_none", set_to_none)
         self._reducer.reset()
         self._is_reduced = False
-        self._ready_inner().zero_grad(set_to_none)
+        for bucket in self.buckets:
+            bucket.forget_gradients(to_zero=not set_to_none)
         super().zero_grad(set_to_none)
 
     @checked
@@ -181,8 +185,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
         Call it between backward and step, on every rank; whole gradients stay as they are.
         """
         self._reduce()
-        shards = [shard for bucket in self.buckets for shard in bucket.shards]
-        return clip(self.comm, shards, [], max_norm, norm_type, error_if_nonfinite)
+        return clip(self.comm, self._gradients(), [], max_norm, norm_type, error_if_nonfinite)
+
+    def _gradients(self) -> list[Tensor]:
+        """The gradients of this rank's pieces that there are."""
+        return [g for bucket in self.buckets for g in bucket.gradients if g is not None]
 
     def _ready_inner(self) -> torch.optim.Optimizer:
         """The inner optimizer, with the groups' settings as schedulers have left them."""
@@ -222,8 +229,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
         """By a parameter's name, or its number where it has none, this rank's part of its "weight"
         and of its state: a `LocalShard` where there is a number for each element. Nothing is sent.
         """
-        state = self._ready_inner().state
-        return {name: placed(*each, state.get(each[0], {})) for name, each in self._mine().items()}
+        mine = self._mine().items()
+        return {name: placed(*each, self.state.get(each[0], {})) for name, each in mine}
 
     @checked
     @torch.no_grad()
@@ -235,7 +242,9 @@ class ShardedOptimizer(torch.optim.Optimizer):
         """
         mine: dict[str, Tensor] = {name: each[0] for name, each in self._mine().items()}
         check_states(states, mine)
-        load_states(self._ready_inner(), {p: taken(states[name], p) for name, p in mine.items()})
+        inner = self._ready_inner()
+        load_states(inner, {p: taken(states[name], p) for name, p in mine.items()})
+        self.state = inner.state
         self._gather()
 
     def held(self) -> Held:
@@ -245,11 +254,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
         shards = [shard for bucket in self.buckets for shard in bucket.shards]
         weights = {address(parameter) for parameter in parameters}
         copies = [shard for shard in shards if address(shard) not in weights]
-        values = (v for each in self._ready_inner().state.values() for v in each.values())
+        values = (v for each in self.state.values() for v in each.values())
         state = [v for v in values if isinstance(v, Tensor) and v.dim()]
         return Held(
             weights=storage_bytes(parameters),
-            gradients=storage_bytes(p.grad for p in [*parameters, *shards]),
+            gradients=storage_bytes([*(p.grad for p in parameters), *self._gradients()]),
             optimizer=storage_bytes(
                 [*copies, *(v for v in state if torch.is_tensor(v) and v.dim())]
             ),

@@ -167,11 +167,22 @@ def stage_1(comm: Communicator, fault: str) -> tuple[torch.Tensor, Any]:
     """The same for stage 1."""
     x, y = X.chunk(comm.size)[comm.rank], Y.chunk(comm.size)[comm.rank]
     model, reduced = network(), fault == "all-reduced"
-    optimizer = ShardedOptimizer(
-        model.parameters(), torch.optim.AdamW, averaged=reduced, lr=0.01, weight_decay=0.0
-    )
+    optimizer = ShardedOptimizer(model.parameters(), torch.optim.AdamW, lr=0.01, weight_decay=0.0)
     if fault == "not gathered":
-        optimizer._layout.gather = lambda ledger: None  # type: ignore[method-assign]
+        optimizer._gather = lambda: None  # type: ignore[method-assign]
+
+    def take_parts() -> None:
+        """Gradients are means already: a rank takes its part of each."""
+        for bucket in optimizer.buckets:
+            for place in range(len(bucket.parameters)):
+                bucket.take(place)
+            assert bucket.flat is not None
+            bucket.gradients = [*bucket.mine(bucket.flat.clone())]
+            bucket.flat = None
+            bucket.forget()
+
+    if reduced:
+        optimizer._reduce = take_parts  # type: ignore[method-assign]
     losses = []
     for _ in range(STEPS):
         optimizer.zero_grad()

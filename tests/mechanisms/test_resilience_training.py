@@ -22,7 +22,6 @@ from dlsys.resilience import (
     save,
 )
 from dlsys.resilience.order import share
-from dlsys.zero import ShardedOptimizer
 from tests.mechanisms.trained import (
     BATCH,
     SAMPLES,
@@ -142,23 +141,6 @@ def test_what_a_rank_draws_elsewhere_is_not_drawn_from_what_it_trains_with():
 
     drawn = random.Random(5).random(), np.random.RandomState(5).rand()
     assert results(world.simulate, 1, program) == [drawn]
-
-
-def sharded(comm):
-    """ZeRO's first stage, of which a state_dict is that of the plain optimizer."""
-    torch.manual_seed(comm.rank)
-    model = GPT(SPEC, dropout=0.1)
-    optimizer = ShardedOptimizer(model.parameters(), torch.optim.AdamW, comm, lr=0.01)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 30)
-    order = SampleOrder(SAMPLES, BATCH)
-    return Trainer(model, optimizer, order, partial(plain_loss, text()), schedule, comm)
-
-
-def test_an_optimizer_that_is_sharded_over_ranks_goes_on_with_the_same_bits(tmp_path):
-    never = results(world.simulate, 2, whole, tmp_path, sharded)
-    results(world.simulate, 2, begin, tmp_path, sharded)
-    again = results(world.simulate, 2, go_on, tmp_path, sharded)
-    assert [difference(a, b) for a, b in zip(again, never, strict=True)] == [None] * 2
 
 
 def test_a_save_beside_the_training_changes_no_bit(tmp_path):

@@ -126,6 +126,7 @@ def test_ten_steps_of_adamw_are_those_of_one_device(ranks, ten_steps_alone):
 OPTIONS = {
     "one unit": {"units": GPT},
     "blocks alone": {"units": [Block]},
+    "not resharded": {"reshard_after_forward": False},
     "a predicate": {"units": lambda module: isinstance(module, Block | nn.LayerNorm)},
 }
 
@@ -204,9 +205,9 @@ def test_whole_numbers_give_outputs_gradients_and_steps_exactly(ranks):
 # -- counted as planned --------------------------------------------------------------------------
 
 
-def steps(comm, number=1, micro_batches=1):
+def steps(comm, number=1, micro_batches=1, reshard=True):
     """Collectives and bytes of the last of so many steps, the units, and what is held after it."""
-    model = FullyShardedDataParallel(GPT(SPEC), comm)
+    model = FullyShardedDataParallel(GPT(SPEC), comm, reshard_after_forward=reshard)
     optimizer = torch.optim.AdamW(model.parameters())
     for _ in range(number):
         before, calls = sent(comm), len(comm.traffic.calls)
@@ -228,13 +229,15 @@ def planned(plan):
     ]
 
 
+@pytest.mark.parametrize("reshard", [True, False])
 @pytest.mark.parametrize("micro_batches", [1, 3])
 @pytest.mark.parametrize("number", [1, 2])  # the second in an order that is known
-def test_a_step_does_and_sends_what_the_plan_says(number, micro_batches):
-    for done, nbytes, units, _ in world.simulate(
-        lambda comm: steps(comm, number, micro_batches), 4
+def test_a_step_does_and_sends_what_the_plan_says(number, micro_batches, reshard):
+    for done, nbytes, units, held in world.simulate(
+        lambda comm: steps(comm, number, micro_batches, reshard), 4
     ).results:
-        plan = step_plan(3, units, 4, micro_batches)
+        plan = step_plan(3, units, 4, micro_batches, reshard=reshard)
+        assert held.gathered == zero.held(plan, weights=4).gathered
         assert done == planned(plan)
         assert nbytes == zero.sent(plan, 4)
 
@@ -919,7 +922,9 @@ def test_unlike_modules_and_options_are_refused_on_every_rank():
         with pytest.raises(ValueError, match=r"rank 1 has 0\.weight, 3x2 .* rank 0 has .*, 4x2"):
             FullyShardedDataParallel(wide, comm)
         dtype = torch.bfloat16 if comm.rank == 2 else None
-        with pytest.raises(ValueError, match=r"rank 2 has compute_dtype = torch.bfloat16 where"):
+        with pytest.raises(
+            ValueError, match=r"rank 2 has compute_dtype = torch.bfloat16, .* where"
+        ):
             FullyShardedDataParallel(layers(2, 3), comm, compute_dtype=dtype)
         frozen = layers(2, 3).requires_grad_(comm.rank != 1)
         with pytest.raises(ValueError, match=r"rank 1 has .*, frozen where rank 0 has .*float32:"):
@@ -950,11 +955,23 @@ def test_what_cannot_be_sharded_is_refused(what):
     world.simulate(program, 4)
 
 
-def test_a_method_of_the_module_is_not_called_without_weights():
+class Net(nn.Linear):
+    def features(self, x):
+        return self(x)
+
+    def outside(self, x):
+        return nn.functional.linear(x, self.weight)
+
+
+def test_a_method_that_needs_weights_says_where_they_are():
     def program(comm):
-        model = FullyShardedDataParallel(GPT(SPEC), comm)
-        with pytest.raises(AttributeError, match=r"no attribute 'spec'\. .* at \.module\.spec"):
-            model.spec  # noqa: B018
+        model = FullyShardedDataParallel(Net(4, 4), comm)
+        assert model.in_features == 4
+        assert model.features(torch.ones(1, 4)).shape == (1, 4)  # it calls the unit
+        with pytest.raises(RuntimeError, match=r"outside\(\) failed outside of forward\(\)"):
+            model.outside(torch.ones(1, 4))
+        with pytest.raises(AttributeError, match="'Net' object has no attribute 'specs'"):
+            model.specs  # noqa: B018
 
     world.simulate(program, 2)
 
