@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -78,6 +79,9 @@ class AllReduced(Bucket):
             _like(piece, parameter)
             for piece, parameter in zip(self.flat.split(sizes), parameters, strict=True)
         ]
+        begins = accumulate(sizes[:-1], initial=0)
+        places = enumerate(zip(begins, sizes, strict=True))
+        self._starts = {place: at for place, (at, elements) in places if elements}
         self._handle: Handle | None = None
 
     def view(self, place: int) -> Tensor:
@@ -126,7 +130,9 @@ class AllReduced(Bucket):
         """
         if self.flat.is_meta:
             return set()
-        zero = [place for place, view in enumerate(self._views) if not view.any()]
+        firsts = self.flat[list(self._starts.values())].tolist()  # where one is zero, look at all
+        maybe = [place for place, first in zip(self._starts, firsts, strict=True) if not first]
+        zero = [place for place in maybe if not self._views[place].any()]
         if not zero:
             return set()
         mine = [float(place in self.used) for place in zero]

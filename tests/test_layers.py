@@ -36,12 +36,12 @@ def refused(tmp_path_factory):
         "run": "from dlsys.data_parallel.ddp import DataParallel\nfrom dlsys.made_up.buckets import fill",
         "buckets": "from dlsys.made_up.units import wrap",
         "units": "from dlsys.made_up.buckets import fill",
-        "optimizer/__init__": "from dlsys.made_up.fsdp.gather import gather",
+        "sharded_optimizer/__init__": "from dlsys.made_up.fsdp.gather import gather",
         "fsdp/__init__": "",
         "fsdp/gather": "from dlsys.made_up.draw import draw",
         "draw": "",
     }
-    for room in ("optimizer", "fsdp"):
+    for room in ("sharded_optimizer", "fsdp"):
         (copy / "dlsys" / "made_up" / room).mkdir(parents=True)
     for name, text in files.items():
         (copy / "dlsys" / "made_up" / f"{name}.py").write_text(text)
@@ -69,7 +69,7 @@ def refused(tmp_path_factory):
         "dlsys.units is not allowed to import dlsys.made_up",
         "dlsys.made_up.plan is not allowed to import dlsys.made_up.run",
         "dlsys.made_up.price is not allowed to import dlsys.made_up.scaling",
-        "dlsys.made_up.optimizer is not allowed to import dlsys.made_up.fsdp",
+        "dlsys.made_up.sharded_optimizer is not allowed to import dlsys.made_up.fsdp",
         "dlsys.made_up.fsdp is not allowed to import dlsys.made_up.draw",
         "No cycles are allowed in dlsys.made_up. It could be made acyclic by removing 1 dependency",
     ],

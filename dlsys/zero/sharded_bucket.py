@@ -53,7 +53,8 @@ class ShardedBucket(Bucket):
         self._handle: Handle | None = None
 
     def _new(self) -> Tensor:
-        return self.parameters[0].detach().new_zeros(self.layout.padded)
+        like, is_padded = self.parameters[0].detach(), self.layout.padded > self.layout.elements
+        return (like.new_zeros if is_padded else like.new_empty)(self.layout.padded)
 
     def _view(self, flat: Tensor, place: int) -> Tensor:
         parameter, begin = self.parameters[place], self.layout.begins[place]
