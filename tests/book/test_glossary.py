@@ -36,7 +36,7 @@ PLAIN = """
 """
 # The same of pairs that hold a function word, in names: `share_of_step`.
 PLAIN_IN_NAMES = """
-    a device; add to; as one; device at; end of; flop for; in order; is cut; of step; on h; of two; on any; power
+    a device; as one; device at; end of; flop for; in order; is cut; of step; on h; of two; on any; power
     of; ring all; second in; shape of; share of; step to; train on; two levels
 """
 UNITS = "GB MB KB TB PB TFLOP"
