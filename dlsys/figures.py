@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import matplotlib.pyplot as plt
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from typing import TYPE_CHECKING, Any
 
 from dlsys.palette import INK, MUTED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def closed_figure(
     width: float, height: float, down: int = 1, across: int = 1
 ) -> tuple[Figure, list]:
     """A closed figure (shown where it is returned, not a second time by its cell) and its axes."""
+    import matplotlib.pyplot as plt
+
     figure = plt.figure(figsize=(width, height), layout="constrained")
     plt.close(figure)
     return figure, list(figure.subplots(down, across, squeeze=False).flat)
@@ -28,6 +29,8 @@ def block(
 
     style: the patch's, and `color`, that of the words
     """
+    from matplotlib.patches import Rectangle
+
     color = style.pop("color", INK)
     axes.add_patch(Rectangle(corner, width, height, **{"edgecolor": MUTED, "lw": 0.8, **style}))
     middle = corner[0] + width / 2, corner[1] + height / 2

@@ -80,4 +80,4 @@ assert sorted(x > 0.5 for x in local) == [False, False, True, True]
 # %% Published mistakes
 
 says("asks for 385 tokens", round(tokens_to_hide(1) / 2))
-says("as long as 769 tokens", round(tokens_to_hide(1)))
+says("forward pass of 769 tokens", round(tokens_to_hide(1)))
