@@ -106,7 +106,9 @@ def draw_bars(axes: Axes, each: Mapping[str, Held], limit: float | None) -> None
         ends = [end + size for end, size in zip(ends, sizes, strict=True)]
     for row, (end, held) in enumerate(zip(ends, each.values(), strict=True)):
         total = format_bytes(held.at_rest + held.gathered + held.unreduced)
-        axes.text(end, row, f" {total}", va="center", fontsize="small", color=INK)
+        named = axes.annotate(total, (end, row), (4, 0), textcoords="offset points", va="center")
+        named.set(fontsize="small", color=INK)
+        named.set_bbox({"facecolor": GROUND, "edgecolor": "none", "pad": 0.5})  # over the limit
     if limit is not None:
         axes.axvline(limit / 1e9, color=INK, linestyle=":", label="the device's memory")
     axes.set_yticks(range(len(each)), list(each))
