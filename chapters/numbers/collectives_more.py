@@ -33,19 +33,12 @@ sourced(100, by="benallal2025")  # Gb/s
 assert pod.nics * pod.inter.bandwidth == 400e9 and boundary[2][:3] == [50, 400, 293]
 assert fast.busbw / fast.algbw == 1.75 and gigabits_per_second(4 * 100) == pod.inter.bandwidth
 assert boundary[16][:4] == [50, 396, 231, "320 to 350"]
-assert (best("all_reduce", 8, pod).algorithm, len(best("all_reduce", 8, pod).rounds)) == (
-    "recursive_doubling",
-    7,
-)
-assert round(1e6 * sides[2].predicted_latency, 1) == 12.6 and [boundary[k][5] for k in (1, 2)] == [
+assert [boundary[k][5] for k in (1, 2)] == [
     "15.2 µs",
     "25.2 µs",
 ]
 assert (len(levels.rounds), len(rings.rounds)) == (44, 254)
-assert [round(1e6 * plan.price(8, pod).seconds) for plan in (levels, rings)] == [
-    89,
-    686,
-]  # eight rings have as many rounds as one
+
 measured = [rate / 1e9 for side in sides for rate in side.measured_busbw]
 assert measured == [480, 480, 479, 479, 320, 350]
 assert [round(1e6 * side.measured_latency) for side in sides] == [13, 55, 235]

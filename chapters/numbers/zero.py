@@ -76,3 +76,8 @@ given(512, 70e9)
 given(0.5)
 says("0.96 long", right[0])
 assert sorted(x > 0.5 for x in local) == [False, False, True, True]
+
+# %% Published mistakes
+
+says("asks for 385 tokens", round(tokens_to_hide(1) / 2))
+says("forward pass of 769 tokens", round(tokens_to_hide(1)))

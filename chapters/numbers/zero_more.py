@@ -8,7 +8,6 @@ from dlsys.zero import held, sent, tokens_to_offload
 # %% What changes around it
 
 assert [3 * bytes_of(8, r) / bytes_of(1, r) for r in ("last", "each")] == [17, 24]
-assert 2 * sent(step_plan(2, blocks, 8, 8, "each")) / sent(step_plan(2, blocks, 8)) == 9
 
 # %% Or cut the matrices instead
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         ring_reduce,
         ring_reduce_scatter,
     )
+    from dlsys.collectives.sketch import draw_products, draw_two_levels
     from dlsys.collectives.tree import (
         tree_all_reduce,
         tree_broadcast,

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
@@ -20,6 +19,7 @@ from dlsys.checks import positive, some
 from dlsys.collectives.check import states
 from dlsys.collectives.choose import _among, candidates, crossovers
 from dlsys.collectives.plan import REDUCING, Plan, Transfer
+from dlsys.figures import closed_figure
 from dlsys.hardware import Cluster, Link
 from dlsys.palette import GRID, INK, LINES, MUTED, ON_DARK, ON_LIGHT
 
@@ -74,12 +74,10 @@ def draw(plan: Plan, width: float = 7.0) -> Figure:
     wide, high = panel_size(plan)
     across = max(1, min(len(drawn), int(width / wide)))
     down = math.ceil(len(drawn) / across)
-    figure = plt.figure(figsize=(across * wide, down * high + 0.3), layout="constrained")
-    plt.close(figure)  # shown where it is returned, not a second time at the end of the cell
-    grid = figure.subplots(down, across, squeeze=False)
-    for axes, panel in zip(grid.flat, drawn, strict=False):
+    figure, grid = closed_figure(across * wide, down * high + 0.3, down, across)
+    for axes, panel in zip(grid, drawn, strict=False):
         draw_panel(axes, plan, panel)
-    for axes in list(grid.flat)[len(drawn) :]:
+    for axes in grid[len(drawn) :]:
         axes.set_axis_off()
     figure.suptitle(title(plan), fontsize="large")
     return figure
@@ -194,9 +192,7 @@ def draw_crossovers(
     """
     plans = dict(_among(kind, link_or_cluster, ranks, among))
     xs = _spread(*sizes)
-    figure = plt.figure(figsize=(7, 4), layout="constrained")
-    plt.close(figure)
-    axes = figure.subplots()
+    figure, (axes,) = closed_figure(7, 4)
     every = {
         name: [plan.price(x, link_or_cluster).seconds for x in xs] for name, plan in plans.items()
     }
@@ -220,9 +216,7 @@ def draw_node_boundary(
     """Bus bandwidth of the chooser's best plan over message size, a line for each cluster."""
     some("clusters", clusters)
     xs = _spread(*sizes)
-    figure = plt.figure(figsize=(7, 4), layout="constrained")
-    plt.close(figure)
-    axes = figure.subplots()
+    figure, (axes,) = closed_figure(7, 4)
     for cluster, (color, style, _) in zip(clusters, LINES * len(clusters), strict=False):
         plans: Any = candidates(kind, cluster).values()
         ys = [max(plan.price(x, cluster).busbw for plan in plans) / 1e9 for x in xs]

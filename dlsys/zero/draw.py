@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
 
 from dlsys.annotated import checked
 from dlsys.checks import count, positive, some
-from dlsys.figures import closed_figure, time_unit
+from dlsys.figures import arrow, block, closed_figure, time_unit
 from dlsys.network import Where
 from dlsys.palette import GRID, GROUND, INK, ON_DARK, ON_LIGHT
 from dlsys.units import format_bytes, format_seconds
@@ -108,7 +106,9 @@ def draw_bars(axes: Axes, each: Mapping[str, Held], limit: float | None) -> None
         ends = [end + size for end, size in zip(ends, sizes, strict=True)]
     for row, (end, held) in enumerate(zip(ends, each.values(), strict=True)):
         total = format_bytes(held.at_rest + held.gathered + held.unreduced)
-        axes.text(end, row, f" {total}", va="center", fontsize="small", color=INK)
+        named = axes.annotate(total, (end, row), (4, 0), textcoords="offset points", va="center")
+        named.set(fontsize="small", color=INK)
+        named.set_bbox({"facecolor": GROUND, "edgecolor": "none", "pad": 0.5})  # over the limit
     if limit is not None:
         axes.axvline(limit / 1e9, color=INK, linestyle=":", label="the device's memory")
     axes.set_yticks(range(len(each)), list(each))
@@ -134,32 +134,89 @@ def draw_choice(rows: Sequence[Any], stage: int, step: Step, memory: float) -> F
     return figure
 
 
-STAGES = ("stage 0, data parallelism", "stage 1", "stage 2", "stage 3")
+# What a rank has of a part, in the pictures below; words beside the blocks say the same.
+PARTS = {bucket: style["facecolor"] for bucket, style in BUCKETS.items()}
+PARTS |= {"own": "#F3D6E6", "by card": "#E69F00", "by NVLink": "#B4DDF4", "": "none"}
+STAGES = {"stage 0": "data parallelism", "stage 1": "cuts the optimizer"}
+STAGES |= {"stage 2": "and the gradients", "stage 3": "and the weights"}
 
 
 @checked
 def draw_shards(ranks: int = 4) -> Figure:
     """Which parts of weights, gradients and optimizer's state each rank keeps, by stage."""
     ranks = count("ranks", ranks, 1, 16)
-    figure, axes = closed_figure(8, 0.35 * ranks + 1.1, across=4)
+    figure, axes = closed_figure(9, 0.35 * ranks + 0.9, across=4)
     shown = ("weights", "gradients", "optimizer")
-    for stage, each in enumerate(axes):
+    for stage, (each, named) in enumerate(zip(axes, STAGES.items(), strict=True)):
         for place, bucket in enumerate(shown):
-            for rank, part in product(range(ranks), repeat=2):
-                keeps = rank == part or stage < len(shown) - place
-                color = BUCKETS[bucket]["facecolor"] if keeps else "none"
-                left = place * (ranks + 1) + part
-                each.add_patch(
-                    Rectangle((left, rank + 0.1), 1, 0.8, facecolor=color, edgecolor=GRID, lw=0.8)
-                )
-        each.set_xlim(-0.5, 3 * ranks + 2.5)
-        each.set_ylim(ranks + 0.1, -0.1)
-        middles = [place * (ranks + 1) + ranks / 2 for place in range(3)]
-        each.set_xticks(middles, ["W", "G", "O"])
-        each.set_yticks([r + 0.5 for r in range(ranks)], [f"rank {r}" for r in range(ranks)])
-        each.tick_params(length=0, labelleft=stage == 0)
+            held = _own(bucket, ranks, rest=bucket if stage < len(shown) - place else "")
+            _parts(each, place * (ranks + 1), 0, held)
+        middles = [place * (ranks + 1) + ranks / 2 for place in range(len(shown))]
+        each.set_xticks(middles, shown, fontsize="x-small")
+        each.set_yticks([-r - 0.5 for r in range(ranks)], [f"rank {r}" for r in range(ranks)])
+        each.tick_params(length=0, labelleft=stage == 0, labelsize="small")
         each.spines[:].set_visible(False)
-        each.set_title(STAGES[stage], fontsize="medium")
-    named = [Patch(**BUCKETS[bucket]) for bucket in shown]
-    figure.legend(handles=named, loc="outside lower center", ncols=3, fontsize="small")
+        each.set_title("\n".join(named), fontsize="medium")
+        each.set(xlim=(-0.5, 3 * ranks + 2.5), ylim=(-ranks - 0.1, 0.1))
     return figure
+
+
+def draw_update() -> Figure:
+    """A step of data parallelism, and of stage 1, which updates in the middle of an all-reduce."""
+    figure, (axes,) = closed_figure(8.5, 3.9)
+    all_own, sums, news = (_own(kind, 4, rest=kind) for kind in ("own", "gradients", "weights"))
+    part, new = _own("gradients", 4), _own("weights", 4)
+    rows = {
+        "data parallelism": (all_own, "reduce-scatter", part, "all-gather", sums, "update", news),
+        "stage 1": (all_own, "reduce-scatter", part, "update", new, "all-gather", news),
+    }
+    under = {"own": "own gradients", "gradients": "their sums", "weights": "new weights"}
+    for row, (name, states) in enumerate(rows.items()):
+        top = -6.6 * row
+        axes.text(0, top + 0.6, name, weight="bold")
+        for place, held in enumerate(states[::2]):
+            _parts(axes, 8 * place, top, held)
+            said = {"ha": "center", "fontsize": "small"}
+            axes.text(8 * place + 2, top - 4.8, under[held[0][0]], **said)
+        for place, step in enumerate(states[1::2]):
+            how = {"color": "#D55E00", "lw": 3} if step == "update" else {}
+            arrow(axes, (8 * place + 4.4, top - 2), (8 * place + 7.6, top - 2), step, **how)
+    axes.set(xlim=(-0.5, 28.5), ylim=(-11.8, 1.8), aspect="equal")
+    axes.set_axis_off()
+    return figure
+
+
+def draw_gather() -> Figure:
+    """A gather on two levels, of two nodes of four: a card brings 1 part of 8, and NVLink 6."""
+    figure, (axes,) = closed_figure(8.5, 2.6)
+    first = _own("weights", 8)
+    across = [row[:] for row in first]
+    for rank in range(8):
+        across[rank][(rank + 4) % 8] = "by card"
+        y = -rank - 0.5 - 0.6 * (rank > 3)
+        axes.text(-0.4, y, f"rank {rank}", ha="right", va="center", fontsize="small")
+    inside = [[kind or "by NVLink" for kind in row] for row in across]
+    states = {"its own part": first, "one more by its card": across, "the rest by NVLink": inside}
+    for place, (words, held) in enumerate(states.items()):
+        for node in range(2):
+            _parts(axes, 13 * place, -4.6 * node, held[4 * node : 4 * node + 4])
+        axes.text(13 * place + 4, -9.6, words, ha="center", fontsize="small")
+    for node in range(2):
+        axes.text(-5.8, -2 - 4.6 * node, f"node {node}", va="center", weight="bold")
+    for left, words in ((8.4, "across nodes"), (21.4, "inside")):
+        arrow(axes, (left, -4.3), (left + 4.2, -4.3), words)
+    axes.set(xlim=(-6, 34.5), ylim=(-9.9, 0.2), aspect="equal")
+    axes.set_axis_off()
+    return figure
+
+
+def _own(kind: str, n: int, rest: str = "") -> list[list[str]]:
+    """What each rank has of n parts: its own one of a kind, and the rest of a kind or not."""
+    return [[kind if part == rank else rest for part in range(n)] for rank in range(n)]
+
+
+def _parts(axes: Axes, left: float, top: float, held: Sequence[Sequence[str]]) -> None:
+    """A row for each rank and a column for each part, filled with what the rank has of it."""
+    for rank, row in enumerate(held):
+        for part, kind in enumerate(row):
+            block(axes, (left + part, top - rank - 0.9), 1, 0.8, "", facecolor=PARTS[kind])

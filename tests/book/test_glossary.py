@@ -28,10 +28,10 @@ FUNCTION_WORDS = """
 """
 # Pairs that pages share, and that mean what their words mean: a new pair is put here, or explained.
 PLAIN = """
-    billion parameters; billion token; bit weights; card carries; cut matrices; data parallel; data sheets; drift apart; dropout masks;
-    first rank; first stage; first step; flash attention; forward bar; gantt chart; gpt small; held back;
-    hundred times; large buffer; larger batch; line chart; logarithmic axis; loss falls; matrix products; new token;
-    random numbers; real processes; simulated ranks; small gpt; small messages; square root;
+    billion parameters; billion token; card carries; cut matrices; data parallel; data sheets; drift apart; dropout masks;
+    first line; first rank; first stage; first step; flash attention; forward bar; gantt chart; gpt small; held back;
+    hundred times; large buffer; larger batch; line chart; logarithmic axis; loss falls; matrix products; new token; new weights;
+    random numbers; rank adds; ranks run; ranks wait; real processes; simulated ranks; small gpt; small messages; square root;
     tensor parallel; thousand times; training run; trillion tokens; true gradient; twenty tokens
 """
 # The same of pairs that hold a function word, in names: `share_of_step`.

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 import pytest
+from matplotlib.colors import to_hex
 
 from dlsys.hardware import DEVICES, LINKS
 from dlsys.transformer import CATALOGUE
 from dlsys.units import format_bytes, format_seconds
-from dlsys.zero import Unit, draw_held, explore, held, overlap, price, step_plan
+from dlsys.zero import (
+    Unit,
+    draw_gather,
+    draw_held,
+    draw_update,
+    explore,
+    held,
+    overlap,
+    price,
+    step_plan,
+)
+from dlsys.zero.draw import PARTS
 from dlsys.zero.explorer import STAGES, Choice
 
 UNITS = [Unit("ends", 3000, outer=True), Unit("a", 4000), Unit("b", 4000)]
@@ -103,3 +116,17 @@ def test_what_the_explorer_does_not_have_is_a_sentence():
     assert "v100" in DEVICES
     with pytest.raises(ValueError, match="no device in the explorer 'v100'"):
         explore(device="v100")
+
+
+def test_in_stage_1_the_update_comes_between_the_collectives_of_data_parallelism():
+    words = [text.get_text() for text in draw_update().axes[0].texts]
+    steps = [word for word in words if word in ("reduce-scatter", "all-gather", "update")]
+    assert steps[:3] == ["reduce-scatter", "all-gather", "update"]
+    assert steps[3:] == ["reduce-scatter", "update", "all-gather"]
+
+
+def test_of_a_gather_on_two_levels_cards_and_nvlink_bring_the_shares_that_the_law_has():
+    colors = Counter(to_hex(patch.get_facecolor()) for patch in draw_gather().axes[0].patches)
+    parts, k, nodes = 8 * 8, 4, 2  # of all ranks together
+    assert colors[PARTS["by NVLink"].lower()] == (k - 1) / k * parts
+    assert colors[PARTS["by card"].lower()] == 2 * (nodes - 1) / nodes / k * parts  # drawn twice
