@@ -85,7 +85,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Lay a group out in buckets; construction calls it, and nobody later."""
         if hasattr(self, "_reducer"):
-            raise NotImplementedError("ShardedOptimizer takes all groups when it is built.")
+            raise RuntimeError("ShardedOptimizer takes all groups when it is built.")
         super().add_param_group(param_group)
         group, seen = self.param_groups[-1], sum(len(g["params"]) for g in self.param_groups[:-1])
         take_over(self.comm, group["params"])
@@ -202,11 +202,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     def state_dict(self) -> Any:
         """Refused: a rank has a part of it."""
-        raise NotImplementedError("a rank has a part of the state: use local_shards().")
+        raise RuntimeError("a rank has a part of the state: use local_shards().")
 
     def load_state_dict(self, state_dict: Any) -> None:
         """Refused, see `state_dict`."""
-        raise NotImplementedError("a rank has a part of the state: use load_local_shards().")
+        raise RuntimeError("a rank has a part of the state: use load_local_shards().")
 
     def _mine(self) -> dict[str, tuple[nn.Parameter, int, torch.Size]]:
         """By name this rank's piece of a parameter, its first element, and the whole shape.

@@ -831,7 +831,7 @@ def test_what_step_is_given_goes_to_the_optimizer_that_is_sharded():
 def test_a_state_of_one_rank_is_not_given_out_as_the_whole():
     def program(comm):
         _, optimizer = start(comm, {})
-        with pytest.raises(NotImplementedError, match=r"use local_shards\(\)"):
+        with pytest.raises(RuntimeError, match=r"use local_shards\(\)"):
             optimizer.state_dict()
 
     world.simulate(program, 1)
