@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +15,6 @@ Chosen = type | Sequence[type] | Callable[[nn.Module], bool] | None
 
 OUTER = "outer"
 """The name of the unit that holds what is in no other."""
-_LISTS = (nn.ModuleList, nn.Sequential)
 _UNCALLED = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 
 
@@ -47,37 +46,46 @@ def membership(module: nn.Module, chosen: Chosen) -> Membership:
 
     Raises ValueError for a unit that is never called, in which nothing would be gathered.
     """
-    units = _unit_modules(module, chosen)
-    slots: dict[int, list[Slot]] = {id(unit): [] for unit in units}
-    replicated: list[Slot] = []
-    for slot, chains in _slots(module):
-        held_by = [unit for unit in chains[0] if all(unit in chain for chain in chains)]
-        inner = [id(unit) for unit in held_by if id(unit) in slots]
-        (slots[inner[-1]] if inner else replicated).append(slot)
-    found = [(name, unit, slots[id(unit)]) for unit, name in units.items()]
-    return Membership([each for each in found if each[2]], replicated)
+    units = _units(module, chosen)
+    around: dict[nn.Parameter, list[nn.Module]] = {}  # units that hold every place of it
+    owners: dict[nn.Parameter, dict[tuple[int, str], tuple[nn.Module, str]]] = {}
+    names: dict[nn.Parameter, str] = {}
+    for path, owner in module.named_modules(remove_duplicate=False):
+        for leaf, p in owner._parameters.items():
+            if p is None:
+                continue
+            if hasattr(p, "is_shard"):
+                raise ValueError(
+                    f"module has {path!r} in a FullyShardedDataParallel already: wrap the whole "
+                    "module, once."
+                )
+            chain = [unit for unit in _chain(module, path) if unit in units]
+            around[p] = [unit for unit in around.get(p, chain) if unit in chain]
+            owners.setdefault(p, {})[id(owner), leaf] = owner, leaf
+            names.setdefault(p, f"{path}.{leaf}".lstrip("."))
+    found = Membership([(name, unit, []) for unit, name in units.items()], [])
+    slots = {unit: slots for _, unit, slots in found.units}
+    for p, name in names.items():
+        slot = Slot(name, tuple(owners[p].values()), p)
+        (slots[around[p][-1]] if around[p] else found.replicated).append(slot)
+    return Membership([each for each in found.units if each[2]], found.replicated)
 
 
-def _unit_modules(module: nn.Module, chosen: Chosen) -> dict[nn.Module, str]:
+def _units(module: nn.Module, chosen: Chosen) -> dict[nn.Module, str]:
     """The units with their names, an outer module before those inside."""
     if chosen is None:
-        members = {id(m) for each in module.modules() if isinstance(each, _LISTS) for m in each}
-        members.add(id(module))
-        found = {m: n for n, m in module.named_modules() if id(m) in members}
-        return {m: n or OUTER for m, n in found.items() if m is module or not _is_uncalled(m)}
+        lists = [m for m in module.modules() if isinstance(m, nn.ModuleList | nn.Sequential)]
+        members = {module, *(m for each in lists for m in each if not isinstance(m, _UNCALLED))}
+        return {m: name or OUTER for name, m in module.named_modules() if m in members}
     says = _predicate(chosen)
-    found = {m: n or OUTER for n, m in module.named_modules() if says(m)}
+    found = {m: name or OUTER for name, m in module.named_modules() if says(m)}
     for unit, name in found.items():
-        if _is_uncalled(unit):
+        if isinstance(unit, _UNCALLED):
             raise ValueError(
                 f"units makes {name!r} a unit, but nobody calls a {type(unit).__name__}, and its "
                 "weights would never be gathered: make its members units."
             )
     return found
-
-
-def _is_uncalled(module: nn.Module) -> bool:
-    return isinstance(module, _UNCALLED) and not isinstance(module, nn.Sequential)
 
 
 def _predicate(chosen: object) -> Callable[[nn.Module], bool]:
@@ -90,29 +98,9 @@ def _predicate(chosen: object) -> Callable[[nn.Module], bool]:
     return lambda module: bool(chosen(module))
 
 
-def _slots(module: nn.Module) -> Iterator[tuple[Slot, list[list[nn.Module]]]]:
-    """Each parameter once, with the modules on the way to each place that it stands in."""
-    names, places, chains = {}, {}, {}  # type: ignore[var-annotated]
-    for path, owner in module.named_modules(remove_duplicate=False):
-        for leaf, parameter in owner._parameters.items():
-            if parameter is None:
-                continue
-            if hasattr(parameter, "is_shard"):
-                raise ValueError(
-                    f"module has {path!r} in a FullyShardedDataParallel already: wrap the whole "
-                    "module, once."
-                )
-            key = id(parameter)
-            names.setdefault(key, (f"{path}.{leaf}".lstrip("."), parameter))
-            places.setdefault(key, {})[id(owner), leaf] = (owner, leaf)
-            chains.setdefault(key, []).append(_chain(module, path))
-    for key, (name, parameter) in names.items():
-        yield Slot(name, tuple(places[key].values()), parameter), chains[key]
-
-
 def _chain(module: nn.Module, path: str) -> list[nn.Module]:
     """The modules from the outermost to the one at `path`."""
     steps = [module]
     for name in filter(None, path.split(".")):
-        steps.append(steps[-1]._modules[name])  # type: ignore[arg-type]
+        steps.append(steps[-1].get_submodule(name))
     return steps
