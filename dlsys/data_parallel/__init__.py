@@ -15,6 +15,15 @@ if TYPE_CHECKING:
         draw_scaling,
     )
     from dlsys.data_parallel.explorer import explore
+    from dlsys.data_parallel.laws import (
+        Scaling,
+        amdahl_speedup,
+        constant_fraction_speedup,
+        slowest_of,
+        straggler_seconds,
+        strong_scaling,
+        weak_scaling,
+    )
     from dlsys.data_parallel.local_sgd import LocalSGD
     from dlsys.data_parallel.noise import BatchTradeoff, NoiseMeter, NoiseScale, noise_scale
     from dlsys.data_parallel.plan import Bucket, BucketPlan, buckets
@@ -28,14 +37,5 @@ if TYPE_CHECKING:
         step_bytes,
     )
     from dlsys.data_parallel.run import DataParallel, GradientBucket, Hook, all_reduce
-    from dlsys.data_parallel.scaling import (
-        Scaling,
-        amdahl_speedup,
-        constant_fraction_speedup,
-        slowest_of,
-        straggler_seconds,
-        strong_scaling,
-        weak_scaling,
-    )
 
 lazy.exports(__name__)

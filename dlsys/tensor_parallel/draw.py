@@ -14,9 +14,9 @@ from dlsys.annotated import checked
 from dlsys.checks import some
 from dlsys.hardware import Cluster
 from dlsys.palette import GRID, GROUND, INK, MUTED
+from dlsys.tensor_parallel.laws import talk_over_compute
 from dlsys.tensor_parallel.plan import BRANCHES, Layout, Parameter, layout
 from dlsys.tensor_parallel.price import Kept, activation_bytes
-from dlsys.tensor_parallel.scaling import talk_over_compute
 from dlsys.transformer import TransformerSpec
 from dlsys.units import GIGA, format_bytes
 
