@@ -297,7 +297,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "collectives.draw_crossovers": {"ranks": 4, "sizes": (1e2, 1e4)},
     "collectives.draw_node_boundary": {"sizes": (1e4, 1e6)},
     "data_parallel.BatchTradeoff": {"least_steps": 1e3, "least_samples": 1e6},
-    "data_parallel.LowRank": {"rank": 1},
+    "data_parallel.PowerSGD": {"rank": 1},
     "data_parallel.TopK": {"fraction": 0.1},
     "data_parallel.TopK.kept": {"elements": 100},
     "data_parallel.*.sent_bytes": {"shapes": [(4, 8), (4,)]},
@@ -396,7 +396,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "precision.*": {"fmt": precision.FP4_E2M1, "values": torch.ones(3)},
     "precision.Adam8bit": {"params": Later(some_parameters)},
     "precision.Adam8bit.load*": {"state_dict": torch.optim.SGD(some_parameters()).state_dict()},
-    "precision.Islands": {"fmt": precision.BF16},
+    "precision.Autocast": {"fmt": precision.BF16},
     "precision.MixedPrecision": {
         "params": Later(some_parameters),
         "optimizer_cls": torch.optim.SGD,
@@ -420,7 +420,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "accumulator": precision.FP32,
     },
     "precision.signal_to_noise": {"rounded": torch.ones(1, 4, 4)},
-    "precision.AdaptedLinear": {"linear": torch.nn.Linear(4, 4), "rank": 2},
+    "precision.LoRALinear": {"linear": torch.nn.Linear(4, 4), "rank": 2},
     "precision.LinearRecipe": {"inputs": None, "weights": None, "gradients": None},
     "precision.Packed": {"block": precision.NVFP4},
     "precision.QuantizedLinear": {
@@ -1022,7 +1022,7 @@ OBJECTS: dict[str, Any] = {
     "data_parallel.BatchTradeoff": data_parallel.BatchTradeoff(1e3, 1e6),
     "data_parallel.BucketPlan": BUCKETS,
     "data_parallel.Int8": data_parallel.Int8(),
-    "data_parallel.LowRank": data_parallel.LowRank(1),
+    "data_parallel.PowerSGD": data_parallel.PowerSGD(1),
     "data_parallel.TopK": data_parallel.TopK(0.1),
     "exercises.Sealed": exercises.sealed(exercises.seal("a word")),
     "hardware.Cluster": CLUSTER,
@@ -1052,7 +1052,7 @@ OBJECTS: dict[str, Any] = {
     "precision.Integer": precision.INT8,
     "precision.LossScaler": precision.LossScaler(),
     "precision.PowerOfTwo": precision.E8M0,
-    "precision.AdaptedLinear": precision.AdaptedLinear(torch.nn.Linear(4, 4), rank=2),
+    "precision.LoRALinear": precision.LoRALinear(torch.nn.Linear(4, 4), rank=2),
     "precision.Packed": precision.Packed(torch.ones(4, 4), precision.NVFP4),
     "precision.QuantizedLinear": precision.QuantizedLinear(
         torch.nn.Linear(4, 4), precision.LINEAR_RECIPES["mxfp8"]

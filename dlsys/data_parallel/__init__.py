@@ -6,7 +6,7 @@ from dlsys import lazy
 
 if TYPE_CHECKING:
     from dlsys.data_parallel.comparison import data_or_model, even_tokens
-    from dlsys.data_parallel.compression import Int8, LowRank, TopK
+    from dlsys.data_parallel.compression import Int8, PowerSGD, TopK
     from dlsys.data_parallel.draw import (
         draw_batch_tradeoff,
         draw_bucket_tradeoff,

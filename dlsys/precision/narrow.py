@@ -1,4 +1,4 @@
-"""What the FP32 islands prevent: their operations with every step rounded to a short format.
+"""What autocast's FP32 list prevents: its operations with every step rounded to a short format.
 
 Processors compute none of these so: within an operation they are wider than its inputs. It is what
 would come of it if they did not.

@@ -54,8 +54,8 @@ def block_bytes(rows: int, columns: int, block: Block) -> int:
 
 
 @checked
-def adapter_parameters(rows: int, columns: int, rank: int) -> int:
-    """Parameters of an adapter of low rank beside a matrix (rows, columns): rank (rows + columns).
+def lora_parameters(rows: int, columns: int, rank: int) -> int:
+    """Parameters of a LoRA beside a matrix (rows, columns): rank (rows + columns).
 
     Only they have gradients and optimizer state. Hu et al. 2021 (arXiv 2106.09685), section 4.1.
     """
