@@ -472,7 +472,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "tensor_parallel.Layout.times": {"parameter": LAYOUT.parameters[0]},
     "tensor_parallel.Parameter": {"name": "weight", "shape": (8, 8)},
     "tensor_parallel.seconds_in_pieces": {"link": LINK},
-    "tensor_parallel.talk_over_compute": {"link": LINK},
+    "tensor_parallel.communication_over_compute": {"link": LINK},
     "tensor_parallel.draw_layer": {"plan": LAYOUT},
     "tensor_parallel.draw_share": {"degrees": [1, 2]},
     "tensor_parallel.draw_activations": {"degrees": [1, 2]},

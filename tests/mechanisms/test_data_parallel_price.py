@@ -412,8 +412,8 @@ def test_24_hours_on_one_device_are_the_cheaper_way_and_not_the_faster_one(
     waiting, speedup, device_hours
 ):
     """Published: 24 hours on one device outperform 6 on eight, which wait for half of each step."""
-    nbytes, talking = 4 * 240, 3600 / 8 * waiting / (1 - waiting)
-    link = Link("as slow as that", 0.0, step_bytes(nbytes, 8) / talking)
+    nbytes, communication = 4 * 240, 3600 / 8 * waiting / (1 - waiting)
+    link = Link("as slow as that", 0.0, step_bytes(nbytes, 8) / communication)
     one, eight = (
         world.simulate(train_steps, n, link=link, args=(3600, nbytes, True, 24)) for n in (1, 8)
     )
