@@ -155,7 +155,7 @@ def _lanes(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _check(
     q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None, tiles: Tiling | None
 ) -> None:
-    """Raises ValueError for what is no attention."""
+    """Raises ValueError for arguments that attention cannot take."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor):
             raise ValueError(f"{name} is a {type(x).__name__}; it must be a tensor.")

@@ -48,8 +48,8 @@ def straight_through(
     """x quantised to `forward`; its gradient is that of the result, quantised to `backward`.
 
     None passes what comes. `mode` and `generator` are the gradient's; x is rounded to nearest.
-    `scaled` as in LinearRecipe: one scale for a tensor, or none. Raises ValueError for what is no
-    tensor of floating-point numbers.
+    `scaled` as in LinearRecipe: one scale for a tensor, or none. Raises ValueError for anything
+    but a tensor of floating-point numbers.
     """
     dense("x", x)
     result: Tensor = _StraightThrough.apply(x, forward, (backward, mode, generator, scaled))

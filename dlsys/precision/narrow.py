@@ -70,7 +70,7 @@ def moving_average(values: Tensor, beta: float, fmt: Format, start: float = 0.0)
 
 
 def _sum(x: Tensor, fmt: Format) -> Tensor:
-    """Of the last dimension, one number after the other, each rounded first."""
+    """The sum over the last dimension, one number after the other, each rounded first."""
     return accumulate(x.movedim(-1, 0), fmt)[-1]
 
 

@@ -18,7 +18,7 @@ from dlsys.precision.block_formats import Block
 from dlsys.precision.plan import Format, Integer
 
 Distribution = Literal["normal", "laplace", "uniform"]
-"""Of numbers round zero: the bell curve; one with heavier tails; equally likely up to a bound."""
+"""How numbers lie around zero: a bell curve, heavier tails, or equally likely up to a bound."""
 
 
 @checked

@@ -96,12 +96,12 @@ class Price(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Of all."""
+        """Seconds of all operations."""
         return sum(one.seconds for one in self.placed)
 
     @property
     def flops(self) -> int:
-        """Of all."""
+        """FLOPs of all operations."""
         return sum(one.operation.flops for one in self.placed)
 
     def share(self, bound: str) -> float:

@@ -24,7 +24,7 @@ MODELS = [
     name for name, spec in CATALOGUE.items() if not undescribed(spec) and not spec.heads % RANKS[-1]
 ]
 STATE_BYTES = 16
-"""Of one parameter: weight and gradient in 16 bits, the rest of mixed-precision AdamW in 32."""
+"""Bytes of a parameter: weight and gradient in 16 bits, the rest of mixed AdamW in 32."""
 
 
 class Row(NamedTuple):
