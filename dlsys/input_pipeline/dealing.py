@@ -1,4 +1,4 @@
-"""Who reads what: samples dealt to ranks and their workers, with and without repeats."""
+"""Distributed samplers: samples dealt to ranks and their workers, with and without repeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that share a scale: a tensor's, a block's, or one that was chosen from steps before.
+"""Block scaling: numbers that share a scale, a tensor's, a block's, or one from steps before.
 
 x is kept as element x scale, where scale = max |x| / largest element, so that a short format's few
 numbers lie where those of x are.

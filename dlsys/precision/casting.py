@@ -1,4 +1,4 @@
-"""Rounding inside a network: forward to one format, gradients to another, as if it were identity.
+"""Straight-through rounding inside a network: forward to one format, gradients to another.
 
 Rounding is flat between its steps: its true derivative is zero, and nothing would learn. Straight
 through, y = round(x) has the gradient dx = dy (Bengio et al. 2013, arXiv 1308.3432).

@@ -1,4 +1,4 @@
-"""Saving beside the training: a copy in host memory, which a thread writes to disk.
+"""Asynchronous checkpoints: a copy in host memory, which a thread writes to disk.
 
 The ranks' threads send no messages, because the communicator belongs to the training. They meet in
 the folder: each leaves a receipt when its file is on the disk, and the one that finds all of them

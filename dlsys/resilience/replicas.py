@@ -1,4 +1,4 @@
-"""A check while a run goes on: is what all ranks should have alike, alike to the last bit?"""
+"""A check for silent data corruption: is what all ranks have alike, alike to the last bit?"""
 
 from __future__ import annotations
 

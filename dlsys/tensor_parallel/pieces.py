@@ -1,4 +1,4 @@
-"""Products in pieces: each message of a ring travels while a piece that is there is multiplied.
+"""Collective matmuls: each piece of a ring travels while one that has arrived is multiplied.
 
     all_gather_matmul(x, A)         gather_sequence(x) A^T
     matmul_reduce_scatter(y, B)     scatter_sequence(y B^T)

@@ -1,4 +1,4 @@
-"""Laws of the loop: what an update costs in tokens, and how a batch trades steps for samples."""
+"""Laws of the loop: what an update costs in tokens, and the critical batch size."""
 
 from __future__ import annotations
 
