@@ -427,12 +427,15 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "linear": torch.nn.Linear(4, 4),
         "recipe": precision.LINEAR_RECIPES["mxfp8"],
     },
-    "precision.*_linears": {
+    "precision.quantize_linears": {
         "module": Later(lambda: torch.nn.Sequential(torch.nn.Linear(4, 4))),
         "recipe": precision.LINEAR_RECIPES["mxfp8"],
+    },
+    "precision.add_lora": {
+        "module": Later(lambda: torch.nn.Sequential(torch.nn.Linear(4, 4))),
         "rank": 2,
     },
-    "precision.a*_parameters": {"rows": 4, "columns": 8, "rank": 2},
+    "precision.lora_parameters": {"rows": 4, "columns": 8, "rank": 2},
     "precision.block_bytes": {"rows": 4, "columns": 8, "block": precision.NVFP4},
     "precision.draw_errors": {"rounded": {"as it is": torch.ones(1, 4, 4)}},
     "precision.draw_losses": {"curves": {"fp32": [2.0, 1.0]}, "window": 2},
