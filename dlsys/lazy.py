@@ -8,8 +8,8 @@ read and Python skips, and ends with a call of `exports`, which reads the same b
     from dlsys import lazy
 
     if TYPE_CHECKING:
+        from dlsys.zero.local_shard import LocalShard
         from dlsys.zero.plan import Stage
-        from dlsys.zero.run import ShardedOptimizer
 
     lazy.exports(__name__)
 

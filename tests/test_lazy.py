@@ -17,7 +17,7 @@ LAZY = sorted(
     if "lazy.exports(__name__)" in path.read_text("utf-8")
 )
 HIDDEN_ONCE = {
-    "data_parallel": ["DataParallel", "LowRank", "draw_overlap"],
+    "data_parallel": ["DataParallel", "PowerSGD", "draw_overlap"],
     "memory_wall": ["measure_state", "explore"],
     "pipeline_parallel": ["Pipeline", "split", "zero_bubble"],
     "tensor_parallel": ["ColumnParallelLinear", "vocab_parallel_cross_entropy"],

@@ -11,7 +11,7 @@ assert [round(tokens / 1e6, 1) for tokens in fit] == [1.1, 7.4]
 
 end = {k: run.results[0][-1] / fits["all"].results[0][-1] for k, run in fits.items()}
 assert end.pop("top 5 %, no feedback") > 2 and max(end.values()) < 1.2
-assert sent["8 bits"] < 0.3 * sent["all"] and sent["low rank"] < 0.11 * sent["all"]
+assert sent["8 bits"] < 0.3 * sent["all"] and sent["PowerSGD"] < 0.11 * sent["all"]
 
 # %% Send less often
 

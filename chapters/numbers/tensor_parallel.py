@@ -6,9 +6,9 @@ from dlsys.tensor_parallel import (
     TensorParallelGPT,
     activation_bytes,
     all_reduce_bytes,
+    communication_over_compute,
     seconds_in_pieces,
     step_bytes,
-    talk_over_compute,
 )
 
 message = all_reduce_bytes(tokens=2048, hidden=12288)  # GPT-3, one sequence
@@ -22,7 +22,8 @@ assert (
     round(R / pod.intra.bandwidth, -2) == 2_200 and pod.intra.bandwidth / pod.inter.bandwidth == 9
 )
 laws = {
-    t: talk_over_compute(12_288, t, R, pod.intra if t <= 8 else pod.inter) for t in (2, 4, 8, 16)
+    t: communication_over_compute(12_288, t, R, pod.intra if t <= 8 else pod.inter)
+    for t in (2, 4, 8, 16)
 }
 rings = {t: prices[t, "ring"] for t in laws}
 assert all(abs(rings[t].compute_seconds * laws[t] / rings[t].seconds - 1) < 0.03 for t in laws)
@@ -30,7 +31,7 @@ assert [round(100 * p.share, 1) for p in rings.values()] == [3.8, 10.6, 22.1, 84
 best = prices[8, "best"]
 assert [round(100 * x, 1) for x in (laws[8], best.seconds / best.compute_seconds)] == [27.8, 27.6]
 gated = layout(replace(CATALOGUE["llama3-8b"], sequence=8192), 8).price(1, pod, algorithm="best")
-pair = talk_over_compute(4096, 8, R, pod.intra), gated.seconds / gated.compute_seconds
+pair = communication_over_compute(4096, 8, R, pod.intra), gated.seconds / gated.compute_seconds
 assert [round(100 * x) for x in pair] == [83, 57]
 
 assert round(step[1, "ring"], 1) == 2.2 and round(step[8, "best"] / step[16, "best"], 2) == 1.33
@@ -46,9 +47,9 @@ sourced(of_8 := 10_903.32, of_16 := 6245.6, by="tazi2025, its bars")  # tokens a
 assert round(100 * (1 - of_16 / of_8)) == 43
 for h, most in ((12_288, 7), (8_192, 5), (4_096, 3)):
     assert (
-        talk_over_compute(h, most, R, pod.intra)
+        communication_over_compute(h, most, R, pod.intra)
         < 1 / 4
-        < talk_over_compute(h, most + 1, R, pod.intra)
+        < communication_over_compute(h, most + 1, R, pod.intra)
     )
 per_layer = 12 * gpt3.hidden**2
 assert round(per_layer / 1e9, 1) == 1.8 and round(16 * per_layer / 1e9) == 29
@@ -116,8 +117,8 @@ assert kept[1, 0].between / (kept[1, 0].total - kept[1, 0].scores) == 10 / 34
 
 def exposed(tokens=2048, h=12_288, t=8):
     product = 2 * tokens * h * (h // t) / R  # the output matrix
-    talk = (t - 1) * pod.intra.seconds(2 * tokens * h / t)
-    return (seconds_in_pieces(product, 2 * tokens * h, t, pod.intra) - product) / talk
+    communication = (t - 1) * pod.intra.seconds(2 * tokens * h / t)
+    return (seconds_in_pieces(product, 2 * tokens * h, t, pod.intra) - product) / communication
 
 
 assert run.timeline.of(0, "wait") == [] and run.seconds < overlapped.seconds

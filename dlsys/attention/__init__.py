@@ -9,6 +9,18 @@ if TYPE_CHECKING:
     from dlsys.attention.draw import draw_curves
     from dlsys.attention.explorer import explore
     from dlsys.attention.function import FlashAttention, flash_attention, naive_attention
+    from dlsys.attention.laws import (
+        backward_law,
+        best_tiling,
+        compulsory,
+        crossover_limit,
+        crossover_memory,
+        crossover_tile,
+        forward_law,
+        naive_pays,
+        overtaking_length,
+        rows_to_bind,
+    )
     from dlsys.attention.measuring import peak_bytes, saved_bytes
     from dlsys.attention.memory import FastMemory, FastMemoryFullError, tiled_matmul
     from dlsys.attention.online import (
@@ -34,18 +46,6 @@ if TYPE_CHECKING:
         forward_cost,
         forward_resident,
         tiled_saved_bytes,
-    )
-    from dlsys.attention.scaling import (
-        backward_law,
-        best_tiling,
-        compulsory,
-        crossover_limit,
-        crossover_memory,
-        crossover_tile,
-        forward_law,
-        naive_pays,
-        overtaking_length,
-        rows_to_bind,
     )
 
 lazy.exports(__name__)

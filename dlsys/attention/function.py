@@ -1,4 +1,4 @@
-"""Attention without the table of scores, as a function of torch, and the plain form beside it."""
+"""FlashAttention as a function of torch.autograd, and the plain form of attention beside it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from dlsys.annotated import checked
+from dlsys.attention.flash import backward, forward
 from dlsys.attention.memory import FastMemory
 from dlsys.attention.plan import KEYS, QUERIES, Align, Tiling, tiling
-from dlsys.attention.run import backward, forward
 from dlsys.checks import at_least, flag, refuse_what
 from dlsys.tensors import of_numbers, of_shape
 
@@ -155,7 +155,7 @@ def _lanes(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _check(
     q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None, tiles: Tiling | None
 ) -> None:
-    """Raises ValueError for what is no attention."""
+    """Raises ValueError for arguments that attention cannot take."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor):
             raise ValueError(f"{name} is a {type(x).__name__}; it must be a tensor.")

@@ -152,8 +152,8 @@ def backward_cost(
 
 
 class _Visits(NamedTuple):
-    """Of one lane: pairs of all visited tiles; queries and keys that some tile visits, each counted
-    once; and queries counted for each tile of keys that visits them, and keys the same way."""
+    """Counts of one lane: pairs of all visited tiles; queries and keys that some tile visits, each
+    once; and queries once for each tile of keys that visits them, and keys the same way."""
 
     pairs: int
     rows: int

@@ -114,7 +114,7 @@ def _moments(stage: Stage, looks: dict[float, str]) -> str:
 
 
 def _words(panel: Panel) -> str:
-    """A round in words, for whoever hears the picture."""
+    """A round in words, for readers who hear the picture."""
     told = [
         f"{t.src} sends {_chunks(t)} to {t.dst}{', which adds' * t.reduce}"
         for t in islice(panel.transfers, 8)

@@ -51,7 +51,7 @@ class Transfer(Fields):
     """One message: `src` sends chunks [first, stop) to `dst`, which adds them (`reduce`) or stores
     them.
 
-    Raises ValueError for what is no message on any number of ranks and chunks.
+    Raises ValueError for a message that no number of ranks and chunks allows.
     """
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""A ring all-reduce, as one rank runs it. Every rank talks to its two neighbours only.
+"""A ring all-reduce, as one rank runs it. Every rank has messages with its two neighbours only.
 
 The same as data, to be checked, priced and drawn, is `ring_plan.py`. Patarasuk and Yuan (2009).
 """

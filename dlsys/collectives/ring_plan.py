@@ -1,4 +1,4 @@
-"""Rings as plans: what `ring.py` does, as data. Every link is busy in every round."""
+"""Rings and the pairwise all-to-all as plans: as data, what `ring.py` does as a program."""
 
 from __future__ import annotations
 

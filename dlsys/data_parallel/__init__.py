@@ -6,7 +6,7 @@ from dlsys import lazy
 
 if TYPE_CHECKING:
     from dlsys.data_parallel.comparison import data_or_model, even_tokens
-    from dlsys.data_parallel.compression import Int8, LowRank, TopK
+    from dlsys.data_parallel.compression import Int8, PowerSGD, TopK
     from dlsys.data_parallel.ddp import DataParallel, GradientBucket, Hook, all_reduce
     from dlsys.data_parallel.draw import (
         draw_batch_tradeoff,
@@ -16,6 +16,15 @@ if TYPE_CHECKING:
         draw_scaling,
     )
     from dlsys.data_parallel.explorer import explore
+    from dlsys.data_parallel.laws import (
+        Scaling,
+        amdahl_speedup,
+        constant_fraction_speedup,
+        slowest_of,
+        straggler_seconds,
+        strong_scaling,
+        weak_scaling,
+    )
     from dlsys.data_parallel.local_sgd import LocalSGD
     from dlsys.data_parallel.noise import BatchTradeoff, NoiseMeter, NoiseScale, noise_scale
     from dlsys.data_parallel.plan import Bucket, BucketPlan, buckets
@@ -27,15 +36,6 @@ if TYPE_CHECKING:
         bucket_tradeoff,
         overlap,
         step_bytes,
-    )
-    from dlsys.data_parallel.scaling import (
-        Scaling,
-        amdahl_speedup,
-        constant_fraction_speedup,
-        slowest_of,
-        straggler_seconds,
-        strong_scaling,
-        weak_scaling,
     )
 
 lazy.exports(__name__)

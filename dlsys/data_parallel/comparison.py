@@ -1,4 +1,4 @@
-"""A batch on n ranks, cut two ways: samples among copies of the model, or the matrices of one."""
+"""Data against tensor parallelism: a batch on n ranks, by samples or by the matrices of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks that send less than the gradients and carry what they left out into the next step.
+"""Gradient compression: top-k, 8 bits and PowerSGD, as hooks that send less, with error feedback.
 
 Each is a hook of `DataParallel`: called with a bucket, it starts to communicate and returns a
 handle whose `wait()` gives the mean gradient as this rank now believes it, the same on every rank.
@@ -171,8 +171,8 @@ def join(parts: Tensor, scales: Tensor) -> Tensor:
     return parts * scales.repeat_interleave(sizes.to(scales.device))
 
 
-class LowRank(Compression):
-    """Sends each matrix as two thin factors (PowerSGD: Vogels et al. 2019, algorithms 1 and 2).
+class PowerSGD(Compression):
+    """PowerSGD: sends each matrix as two thin factors (Vogels et al. 2019, algorithms 1 and 2).
 
     A gradient of two or more dimensions is a matrix M (rows, columns), its first dimension against
     the others. With Q (columns, r) from the last step: P = mean of M Q, made orthonormal; then

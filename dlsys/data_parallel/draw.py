@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from dlsys.annotated import checked
 from dlsys.checks import refuse, some
+from dlsys.data_parallel.laws import Scaling
 from dlsys.data_parallel.noise import BatchTradeoff
 from dlsys.data_parallel.picture import (
     BACKWARD,
@@ -23,7 +24,6 @@ from dlsys.data_parallel.picture import (
 )
 from dlsys.data_parallel.plan import BucketPlan
 from dlsys.data_parallel.price import Overlap
-from dlsys.data_parallel.scaling import Scaling
 from dlsys.figures import closed_figure, time_unit
 from dlsys.palette import GRID, GROUND, INK, LINES, ON_DARK, ON_LIGHT
 from dlsys.units import MEGA, format_bytes, format_seconds

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dlsys.data_parallel.laws import BACKWARD
 from dlsys.data_parallel.price import all_reduce_seconds
-from dlsys.data_parallel.scaling import BACKWARD
 from dlsys.exploring import Choices, Explorer, option
 from dlsys.hardware import DEVICES, LINKS
 from dlsys.transformer import CATALOGUE

@@ -1,4 +1,4 @@
-"""Which gradients travel together: cut into buckets in the order in which backward makes them."""
+"""Gradient buckets: gradients that travel together, in the order in which backward makes them."""
 
 from __future__ import annotations
 

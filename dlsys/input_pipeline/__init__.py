@@ -9,13 +9,7 @@ if TYPE_CHECKING:
     from dlsys.input_pipeline.dealing import dealt, dealt_evenly
     from dlsys.input_pipeline.draw import draw_depth, draw_timeline
     from dlsys.input_pipeline.explorer import explore
-    from dlsys.input_pipeline.ordering import ResumableOrder
-    from dlsys.input_pipeline.packing import pack, pad, padding_share
-    from dlsys.input_pipeline.plan import InputPipeline, Stage, fused
-    from dlsys.input_pipeline.price import Price, speedups
-    from dlsys.input_pipeline.processes import ProcessLoader
-    from dlsys.input_pipeline.records import RecordError, Records, read_records, write_records
-    from dlsys.input_pipeline.scaling import (
+    from dlsys.input_pipeline.laws import (
         buffer_needed,
         depth_needed,
         epoch_seconds,
@@ -27,6 +21,12 @@ if TYPE_CHECKING:
         storage_bandwidth,
         workers_needed,
     )
+    from dlsys.input_pipeline.ordering import ResumableOrder
+    from dlsys.input_pipeline.packing import pack, pad, padding_share
+    from dlsys.input_pipeline.plan import InputPipeline, Stage, fused
+    from dlsys.input_pipeline.price import Price, speedups
+    from dlsys.input_pipeline.processes import ProcessLoader
+    from dlsys.input_pipeline.records import RecordError, Records, read_records, write_records
     from dlsys.input_pipeline.shuffling import (
         ShuffleBuffer,
         displacements,

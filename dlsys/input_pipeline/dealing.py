@@ -1,4 +1,4 @@
-"""Who reads what: samples dealt to ranks and their workers, with and without repeats."""
+"""Distributed samplers: samples dealt to ranks and their workers, with and without repeats."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def dealt(
 def dealt_evenly(
     items: Sequence[Item], rank: int = 0, ranks: int = 1, drop_last: bool = False
 ) -> list[Item]:
-    """As many items to every rank, as torch's DistributedSampler deals them.
+    """This rank's items, equally many on every rank, as torch's DistributedSampler deals them.
 
     Ranks that sum gradients must make as many steps each, so what does not divide is dropped, or
     filled up with items from the front, which are then seen twice. Raises ValueError for no items.

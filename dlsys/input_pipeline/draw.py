@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from dlsys.annotated import checked
 from dlsys.checks import at_least, count, positive, some
 from dlsys.figures import closed_figure, time_unit
+from dlsys.input_pipeline.laws import exponential_utilization
 from dlsys.input_pipeline.plan import InputPipeline, Stage
-from dlsys.input_pipeline.scaling import exponential_utilization
 from dlsys.input_pipeline.simulation import simulate
 from dlsys.input_pipeline.timeline import Timeline
 from dlsys.palette import GRID, GROUND, LINES, ON_LIGHT

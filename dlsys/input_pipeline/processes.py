@@ -17,7 +17,7 @@ Start = Literal["forkserver", "spawn", "fork"]
 
 
 class ProcessLoader:
-    """Batches made by processes ahead of whoever asks for them, in order.
+    """Batches made by processes ahead of the training loop, in order.
 
     As `ThreadLoader`, but `fetch` is sent to the processes (by cloudpickle, so that functions of a
     notebook go along), and batches come back pickled, through a pipe. What `fetch` refers to is

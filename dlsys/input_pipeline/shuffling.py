@@ -65,7 +65,7 @@ class ShuffleBuffer:
 
     @checked
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where another one was; raises ValueError for what is no state of one."""
+        """Go on where another one was; raises ValueError for anything but such a state."""
         if set(state_dict) != set(self.state_dict()):
             raise ValueError(
                 f"state_dict has {', '.join(map(str, state_dict)) or 'nothing'}; it must have "

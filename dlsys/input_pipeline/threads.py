@@ -36,7 +36,7 @@ def batch_random(seed: int, epoch: int, batch: int) -> random.Random:
 
 
 class ThreadLoader:
-    """Batches made by threads ahead of whoever asks for them, in order.
+    """Batches made by threads ahead of the training loop, in order.
 
     - fetch: see `Fetch`. batches: the samples of each batch.
     - workers, prefetch: worker j makes the batches j, j + workers, ..., of which it has at most

@@ -80,7 +80,7 @@ class Timeline:
 
     @property
     def samples_per_second(self) -> float:
-        """Of the second half of the batches, when the beginning is over.
+        """The rate over the second half of the batches, when the pipeline has filled.
 
         Counted over whole rounds of all workers, who may hand over their batches at one moment.
         """

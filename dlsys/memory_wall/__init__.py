@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     )
     from dlsys.memory_wall.explorer import explore
     from dlsys.memory_wall.fitting import Fit, Split, fits, parameters_held
+    from dlsys.memory_wall.measuring import (
+        MeasuredState,
+        MixedPrecision,
+        Saved,
+        measure_activations,
+        measure_state,
+    )
     from dlsys.memory_wall.plan import (
         RECIPES,
         ModelState,
@@ -35,14 +42,7 @@ if TYPE_CHECKING:
         utilization,
         waste,
     )
-    from dlsys.memory_wall.run import (
-        MeasuredState,
-        MixedPrecision,
-        Saved,
-        measure_activations,
-        measure_state,
-    )
-    from dlsys.memory_wall.scaling import REMEDIES, Advice, should_scale
+    from dlsys.memory_wall.when_to_scale import REMEDIES, Advice, should_scale
     from dlsys.transformer.activations import Activations, activations
 
 lazy.exports(__name__)

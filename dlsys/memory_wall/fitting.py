@@ -169,7 +169,7 @@ class _Run:
 
 
 def _stage_activations(kept: Activations, stages: int, at_end: bool) -> int:
-    """Of the first stage, which holds as many micro-batches as there are stages, or of the last."""
+    """Bytes of the first stage, which holds a micro-batch for each stage, or of the last one."""
     if stages == 1:
         return kept.peak
     layer = kept.per_layer + sum(kept.statistics.values())

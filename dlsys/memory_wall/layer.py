@@ -1,4 +1,4 @@
-"""A picture of one transformer layer, with what each operation keeps for the backward pass."""
+"""A picture of a layer's activations: what each operation keeps for the backward pass."""
 
 from __future__ import annotations
 

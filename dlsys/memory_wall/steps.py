@@ -17,7 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from dlsys.annotated import checked
 from dlsys.checks import count, divisor, some
 from dlsys.memory_wall.draw import STYLE
-from dlsys.memory_wall.run import MixedPrecision, measure_state
+from dlsys.memory_wall.measuring import MixedPrecision, measure_state
 from dlsys.palette import GROUND, INK
 from dlsys.tensors import token_ids
 

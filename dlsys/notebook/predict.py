@@ -60,7 +60,7 @@ def answer(
     Args: `value`, a number above 0 in `unit`, as the reader is to state it (112 with "GB", 4 with
     "times"); or with `choices` one of these, or where they are a mapping from what a reader may
     choose to its number, the number.
-    Raises ValueError for a number that has no factor to be off by, and for what is no choice.
+    Raises ValueError for a number that is not above 0, and for a value that is no choice.
     """
     if isinstance(choices, str):
         refuse("choices", choices, "a sequence of texts, or a dictionary from text to number")

@@ -40,7 +40,7 @@ def says(words: str, *values: float) -> None:
 def given(*numbers: float) -> None:
     """Numbers that the text chooses, as the sizes of a question: they cannot be wrong.
 
-    Raises ValueError for what is no finite number.
+    Raises ValueError for anything but finite numbers.
     """
     _check(numbers)
 
@@ -51,7 +51,7 @@ def sourced(*numbers: float, by: str) -> None:
 
     `by` begins with the key of an entry in `chapters/references.bib` ("dao2022, figure 2"), or with
     the file of this project in which the numbers stand ("bench/README.md"). Raises ValueError for
-    what is no finite number, and where `by` names nobody.
+    anything but finite numbers, and where `by` names nobody.
     """
     _check(numbers)
     if not any(map(str.isalpha, by)):

@@ -10,12 +10,19 @@ if TYPE_CHECKING:
     from dlsys.pipeline_parallel.draw import draw_comparison
     from dlsys.pipeline_parallel.dual_pipe import dual_pipe_v
     from dlsys.pipeline_parallel.explorer import explore
+    from dlsys.pipeline_parallel.laws import (
+        best_micro_batch,
+        fixed_sequences,
+        transfer_share,
+        transfers_waited_for,
+    )
     from dlsys.pipeline_parallel.partition import (
         partition,
         piece_flops,
         piece_parameters,
         stage_seconds,
     )
+    from dlsys.pipeline_parallel.pipeline import Pipeline
     from dlsys.pipeline_parallel.plan import Plan
     from dlsys.pipeline_parallel.price import (
         Price,
@@ -26,13 +33,6 @@ if TYPE_CHECKING:
         step_seconds,
     )
     from dlsys.pipeline_parallel.replicas import exposed_seconds
-    from dlsys.pipeline_parallel.run import Pipeline
-    from dlsys.pipeline_parallel.scaling import (
-        best_micro_batch,
-        fixed_sequences,
-        transfer_share,
-        transfers_waited_for,
-    )
     from dlsys.pipeline_parallel.schedules import (
         breadth_first,
         eager_1f1b,

@@ -12,8 +12,8 @@ from torch.func import functional_call
 from dlsys import world
 from dlsys.annotated import checked
 from dlsys.pipeline_parallel.action import Action
+from dlsys.pipeline_parallel.pipeline import Pipeline, Step
 from dlsys.pipeline_parallel.plan import Plan
-from dlsys.pipeline_parallel.run import Pipeline, Step
 
 
 class PipeDream:

@@ -1,4 +1,4 @@
-"""DualPipe, folded into a V: passes forward and backward in pairs that hide each other's talk."""
+"""DualPipe, folded into a V: a forward and a backward pass in pairs hide each other's messages."""
 
 from __future__ import annotations
 

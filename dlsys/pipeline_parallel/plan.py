@@ -270,7 +270,7 @@ class _Traversal:
 
 
 def _once(plan: Plan) -> dict[Action, tuple[int, int]]:
-    """Of every action its rank and place; raises PlanError where one is missing or runs twice."""
+    """Rank and place of every action; raises PlanError where one is missing or runs twice."""
     places: dict[Action, tuple[int, int]] = {}
     for rank, order in enumerate(plan.ranks):
         for place, action in enumerate(order):

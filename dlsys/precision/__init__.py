@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
-    from dlsys.precision.adapters import AdaptedLinear, adapt_linears
+    from dlsys.precision.autocast import Autocast
     from dlsys.precision.block_formats import (
         MXFP4,
         MXFP6_E2M3,
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from dlsys.precision.draw import draw_errors, draw_losses, draw_number_line
     from dlsys.precision.eight_bit_adam import Adam8bit, dynamic_tree
     from dlsys.precision.explorer import explore
-    from dlsys.precision.islands import Islands
     from dlsys.precision.linear import QuantizedLinear, quantize_linears
+    from dlsys.precision.lora import LoRALinear, add_lora
     from dlsys.precision.lost import flushed, stuck
     from dlsys.precision.mixed import MixedPrecision
     from dlsys.precision.mixed_state import MixedState
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         Integer,
         PowerOfTwo,
     )
-    from dlsys.precision.price import adapter_parameters, block_bytes, expected_signal_to_noise
+    from dlsys.precision.price import block_bytes, expected_signal_to_noise, lora_parameters
     from dlsys.precision.recipe import LINEAR_RECIPES, LinearRecipe
     from dlsys.precision.rounding import decode, encode, round_to
     from dlsys.precision.scaler import LossScaler

@@ -1,4 +1,4 @@
-"""Numbers that share a scale: a tensor's, a block's, or one that was chosen from steps before.
+"""Block scaling: numbers that share a scale, a tensor's, a block's, or one from steps before.
 
 x is kept as element x scale, where scale = max |x| / largest element, so that a short format's few
 numbers lie where those of x are.
@@ -66,7 +66,7 @@ def quantize(
 
     Scales are numbers of the block's scale format, FP32 for a whole tensor; elements are rounded as
     by `round_to`, and saturate. A block with infinity or NaN is NaN as a whole, one of zeros has
-    zeros. No gradient flows. Raises ValueError for what is no tensor of floating-point numbers.
+    zeros. No gradient flows. Raises ValueError for anything but floating-point tensors.
     """
     x = _wide(x)
     if not isinstance(fmt, Block):
@@ -164,7 +164,7 @@ def _divided(x: Tensor, by: Tensor) -> Tensor:
 
 
 def _tensor_scale(largest: Tensor, fmt: Block) -> Tensor:
-    """With which the largest of all scales becomes the largest number of their format."""
+    """The scale that makes the largest of all scales the largest number of their format."""
     if not fmt.tensor_scale or isinstance(fmt.scale, PowerOfTwo):
         return largest.new_ones(())
     scale = (_largest(largest) / (fmt.format.max * fmt.scale.max)).float()

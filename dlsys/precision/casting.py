@@ -1,4 +1,4 @@
-"""Rounding inside a network: forward to one format, gradients to another, as if it were identity.
+"""Straight-through rounding inside a network: forward to one format, gradients to another.
 
 Rounding is flat between its steps: its true derivative is zero, and nothing would learn. Straight
 through, y = round(x) has the gradient dx = dy (Bengio et al. 2013, arXiv 1308.3432).
@@ -48,8 +48,8 @@ def straight_through(
     """x quantised to `forward`; its gradient is that of the result, quantised to `backward`.
 
     None passes what comes. `mode` and `generator` are the gradient's; x is rounded to nearest.
-    `scaled` as in LinearRecipe: one scale for a tensor, or none. Raises ValueError for what is no
-    tensor of floating-point numbers.
+    `scaled` as in LinearRecipe: one scale for a tensor, or none. Raises ValueError for anything
+    but a tensor of floating-point numbers.
     """
     dense("x", x)
     result: Tensor = _StraightThrough.apply(x, forward, (backward, mode, generator, scaled))

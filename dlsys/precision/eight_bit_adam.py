@@ -94,7 +94,7 @@ class Adam8bit(torch.optim.Optimizer):
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's, which would turn bytes into numbers of the parameter's type."""
+        """Load a state as torch does, but keep bytes, which torch casts to the parameter's type."""
         if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
             refuse("state_dict", state_dict, "what an optimizer's state_dict() gives")
         super().load_state_dict(state_dict)

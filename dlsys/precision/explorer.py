@@ -41,7 +41,7 @@ class Rounding(NamedTuple):
 
 
 class Bin(NamedTuple):
-    """Of all numbers, the share whose error lies from `low` to `high` spacings, in one mode."""
+    """The share of all numbers whose error lies from `low` to `high` spacings, in one mode."""
 
     mode: Mode
     low: float

@@ -1,4 +1,4 @@
-"""Linear layers that compute their three matrix products in short formats, in training.
+"""Linear layers in FP8 and FP4: their three matrix products in short formats, in training.
 
 The operands are rounded bit by bit and multiplied in FP32, as a tensor core with FP32 accumulators
 does it: products of two numbers of at most 8 bits are exact there.

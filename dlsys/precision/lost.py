@@ -1,4 +1,4 @@
-"""What rounding takes away, counted: gradients that become zero, updates that change nothing."""
+"""Underflow and lost updates: gradients that become zero, updates that change nothing, counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixed precision as it is done: 16-bit weights for the passes, FP32 ones for the update.
+"""Mixed precision training: 16-bit weights for the passes, FP32 master weights for the update.
 
 Six steps: (1) cast weights, (2) forward, (3) scale the loss, (4) backward, (5) copy gradients to
 FP32 and unscale, (6) update FP32 weights. Micikevicius et al. 2018 (arXiv 1710.03740), figure 1.

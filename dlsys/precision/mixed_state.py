@@ -1,4 +1,4 @@
-"""What training in mixed precision holds, bucket by bucket."""
+"""Model state in mixed precision training, bucket by bucket."""
 
 from __future__ import annotations
 

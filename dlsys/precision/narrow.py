@@ -1,4 +1,4 @@
-"""What the FP32 islands prevent: their operations with every step rounded to a short format.
+"""What autocast's FP32 list prevents: its operations with every step rounded to a short format.
 
 Processors compute none of these so: within an operation they are wider than its inputs. It is what
 would come of it if they did not.
@@ -70,7 +70,7 @@ def moving_average(values: Tensor, beta: float, fmt: Format, start: float = 0.0)
 
 
 def _sum(x: Tensor, fmt: Format) -> Tensor:
-    """Of the last dimension, one number after the other, each rounded first."""
+    """The sum over the last dimension, one number after the other, each rounded first."""
     return accumulate(x.movedim(-1, 0), fmt)[-1]
 
 

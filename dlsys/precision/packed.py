@@ -1,4 +1,4 @@
-"""A tensor in 4 or 8 bits as it lies in memory: codes, two to a byte where they fit, and scales."""
+"""A quantized tensor in memory: codes of 4 or 8 bits, two to a byte where they fit, and scales."""
 
 from __future__ import annotations
 

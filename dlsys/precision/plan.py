@@ -63,12 +63,12 @@ class Format:
 
     @property
     def least_exponent(self) -> int:
-        """Of the smallest normal number, and of all subnormals: 1 - bias."""
+        """The exponent of the smallest normal number, and of all subnormals: 1 - bias."""
         return 1 - self.bias
 
     @property
     def largest_exponent(self) -> int:
-        """Of the largest number: bias, and one more where no field is kept for infinity."""
+        """The exponent of the largest number: bias, or 1 more if no field is kept for infinity."""
         return self.bias + (not self.infinities)
 
     @property
@@ -232,7 +232,7 @@ class Integer:
 
     @property
     def largest_exponent(self) -> int:
-        """Of the largest number, 127 being nearly 2^7: bits - 2."""
+        """The exponent of the largest number, 127 being nearly 2^7: bits - 2."""
         return self.bits - 2
 
     def round(self, x: float, mode: Mode = "nearest", random: float | None = None) -> float:

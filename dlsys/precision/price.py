@@ -18,7 +18,7 @@ from dlsys.precision.block_formats import Block
 from dlsys.precision.plan import Format, Integer
 
 Distribution = Literal["normal", "laplace", "uniform"]
-"""Of numbers round zero: the bell curve; one with heavier tails; equally likely up to a bound."""
+"""How numbers lie around zero: a bell curve, heavier tails, or equally likely up to a bound."""
 
 
 @checked
@@ -54,8 +54,8 @@ def block_bytes(rows: int, columns: int, block: Block) -> int:
 
 
 @checked
-def adapter_parameters(rows: int, columns: int, rank: int) -> int:
-    """Parameters of an adapter of low rank beside a matrix (rows, columns): rank (rows + columns).
+def lora_parameters(rows: int, columns: int, rank: int) -> int:
+    """Parameters of a LoRA beside a matrix (rows, columns): rank (rows + columns).
 
     Only they have gradients and optimizer state. Hu et al. 2021 (arXiv 2106.09685), section 4.1.
     """

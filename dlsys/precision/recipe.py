@@ -1,4 +1,4 @@
-"""How a linear layer is computed in short formats: named recipes, with where they come from.
+"""FP8 and FP4 recipes: how a linear layer is computed in short formats, by name and with source.
 
 A linear layer of weights W (out, in) has three matrix products: forward y = x W^T, and backward
 dx = dy W and dW = dy^T x. Each reads two of the three tensors, and sums in FP32.

@@ -16,7 +16,7 @@ _CHUNK = 2**15
 """Elements worked on at a time: all stays in the cache in between, and torch does so few in one
 thread. After each operation on more, threads wait for each other: milliseconds on busy cores."""
 _WORDS = {torch.float32: (torch.int32, 23, 127), torch.float64: (torch.int64, 52, 1023)}
-"""Of a type that is computed in: whole numbers of its size, its mantissa bits, its bias."""
+"""The integer type of the same size, the mantissa bits and the bias of a type to compute in."""
 
 
 @checked

@@ -1,4 +1,4 @@
-"""What rounding does to sums: running ones, and those of a matrix product."""
+"""Accumulation: what rounding does to running sums, and to those of a matrix product."""
 
 from __future__ import annotations
 

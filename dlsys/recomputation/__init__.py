@@ -6,6 +6,7 @@ from dlsys import lazy
 
 if TYPE_CHECKING:
     from dlsys.recomputation.chain import chain_of, uniform
+    from dlsys.recomputation.checkpoint_wrapper import Checkpointed, Recomputing
     from dlsys.recomputation.checkpointing import RecomputationError, checkpoint
     from dlsys.recomputation.draw import draw_front
     from dlsys.recomputation.draw_tensors import draw_keepings, draw_lifetimes
@@ -20,6 +21,19 @@ if TYPE_CHECKING:
         keeping_front,
         keeping_of,
         seconds_per_byte,
+    )
+    from dlsys.recomputation.laws import (
+        Law,
+        against_tensor_parallel,
+        core_bytes_share,
+        core_flops_share,
+        full_share,
+        least_peak,
+        micro_batch_overhead,
+        recompute_beats_offload,
+        square_root_peak,
+        stage_layers,
+        width_to_offload,
     )
     from dlsys.recomputation.layer_values import keep_in_layer
     from dlsys.recomputation.lifetimes import Lifetime, Lifetimes, lifetimes
@@ -43,21 +57,7 @@ if TYPE_CHECKING:
         square_root,
     )
     from dlsys.recomputation.price import Moment, Price, closed_form, price
-    from dlsys.recomputation.run import Checkpointed, Recomputing
     from dlsys.recomputation.run_lifetimes import Execution, execute
-    from dlsys.recomputation.scaling import (
-        Law,
-        against_tensor_parallel,
-        core_bytes_share,
-        core_flops_share,
-        full_share,
-        least_peak,
-        micro_batch_overhead,
-        recompute_beats_offload,
-        square_root_peak,
-        stage_layers,
-        width_to_offload,
-    )
     from dlsys.recomputation.tensor_graph import layer_graph
     from dlsys.recomputation.training_step import step_graph
 

@@ -1,4 +1,4 @@
-"""Run a part of the forward pass again in backward, instead of keeping what is inside it.
+"""Activation checkpointing: run a part of the forward pass again in backward instead of keeping it.
 
 `checkpoint` stands on torch's saved-tensor hooks: operations record their graph as always, and
 where one would save a tensor it saves a number, the tensor's place. The first number that backward

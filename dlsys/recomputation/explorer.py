@@ -103,7 +103,7 @@ class Choice(Choices):
         return low
 
     def price(self) -> Price:
-        """Of a step."""
+        """The price of a step."""
         return price(self.plan(), self.chain())
 
     def row(self) -> Row:

@@ -1,4 +1,4 @@
-"""A checkpoint that keeps what some operations gave, and in backward does not run those again."""
+"""Selective checkpointing: the results of some operations are kept, and those not run again."""
 
 from __future__ import annotations
 

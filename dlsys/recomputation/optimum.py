@@ -1,4 +1,4 @@
-"""The plan that runs least again among all that fit, and how much less any other could run."""
+"""The optimal plan within a budget: the least recomputation, and how much less any could do."""
 
 from __future__ import annotations
 

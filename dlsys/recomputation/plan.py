@@ -203,8 +203,8 @@ class Plan:
 
     @checked
     def run(self, modules: Sequence[Callable[..., Any]], x: Tensor, *shared: Any) -> Any:
-        """What the modules, one a layer, make of x one after another; see `run.run`."""
-        from dlsys.recomputation.run import run
+        """What the modules, one a layer, make of x in turn; see `checkpoint_wrapper.run`."""
+        from dlsys.recomputation.checkpoint_wrapper import run
 
         return run(self, modules, x, *shared)
 

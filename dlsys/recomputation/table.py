@@ -130,7 +130,7 @@ class Table:
                 np.minimum(a, b, out=self.ranges[level, i])
 
     def least(self) -> float:
-        """Of the whole chain, with the whole budget."""
+        """The least cost of the whole chain, with the whole budget."""
         return float(self.cost[0, -1])
 
     def edges(self) -> list[int]:

@@ -27,6 +27,16 @@ if TYPE_CHECKING:
         yearly_failures,
     )
     from dlsys.resilience.faults import save_manifest_first
+    from dlsys.resilience.laws import (
+        asynchronous_pays,
+        best_share,
+        best_spares,
+        corruption_pays,
+        devices_at_waste,
+        two_levels_pay,
+        waiting_share,
+        wasted_share,
+    )
     from dlsys.resilience.order import SampleOrder
     from dlsys.resilience.plan import FileEntry, Manifest, Read, Region, TensorEntry
     from dlsys.resilience.price import (
@@ -46,16 +56,6 @@ if TYPE_CHECKING:
     from dlsys.resilience.rotation import rotate
     from dlsys.resilience.running import SPENT_ON
     from dlsys.resilience.saving import save
-    from dlsys.resilience.scaling import (
-        asynchronous_pays,
-        best_share,
-        best_spares,
-        corruption_pays,
-        devices_at_waste,
-        two_levels_pay,
-        waiting_share,
-        wasted_share,
-    )
     from dlsys.resilience.simulation import Found, SimulatedRun, Stretch, search, simulate_run
     from dlsys.resilience.state import PerRank, Shard
     from dlsys.resilience.training import Trainer

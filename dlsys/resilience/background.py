@@ -1,8 +1,8 @@
-"""Saving beside the training: a copy in host memory, which a thread writes to disk.
+"""Asynchronous checkpoints: a copy in host memory, which a thread writes to disk.
 
-The ranks' threads do not talk, for a communicator belongs to the training. The folder is where they
-meet: each leaves a receipt when its file is on the disk, and the one that finds all of them there
-makes the checkpoint, as the last to leave turns off the light.
+The ranks' threads send no messages, because the communicator belongs to the training. They meet in
+the folder: each leaves a receipt when its file is on the disk, and the one that finds all of them
+there makes the checkpoint, as the last to leave turns off the light.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who writes what: each region once, though many ranks hold it, and each rank about as much."""
+"""Deduplication: of copies on many ranks one is written, and each rank writes about as much."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is slow and who is wrong: named from what a run reports, by the median of all ranks.
+"""Stragglers and outliers: named from what a run reports, by the median of all ranks.
 
 Ranks of a synchronous run do the same work, so each is the others' measure. A mean and a standard
 deviation are moved by the very rank that is looked for; median and median absolute deviation are

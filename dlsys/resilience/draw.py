@@ -12,8 +12,8 @@ from dlsys.annotated import checked
 from dlsys.checks import count, positive, some
 from dlsys.figures import closed_figure
 from dlsys.palette import GRID, GROUND, INK, LINES
+from dlsys.resilience.laws import best_share
 from dlsys.resilience.price import Cadence, best_cadence, optimal_interval, shares
-from dlsys.resilience.scaling import best_share
 from dlsys.resilience.simulation import Found, SimulatedRun, Stretch
 from dlsys.units import DAY, MINUTE, format_seconds
 

@@ -6,8 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlsys.exploring import Choices, Explorer, option
+from dlsys.resilience.laws import waiting_share
 from dlsys.resilience.price import Cadence, best_cadence, shares
-from dlsys.resilience.scaling import waiting_share
 from dlsys.resilience.simulation import SimulatedRun, simulate_run
 from dlsys.resilience.troubles import Spares
 from dlsys.units import DAY, HOUR, MINUTE, YEAR, format_seconds

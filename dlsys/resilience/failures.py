@@ -1,4 +1,4 @@
-"""How often a run fails: from its parts, each so many failures a year, and from published runs."""
+"""Failure rates: of a run from its parts, each so many failures a year, and from published runs."""
 
 from __future__ import annotations
 

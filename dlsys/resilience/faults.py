@@ -30,8 +30,8 @@ def save_manifest_first(
     """`save` as it must not be: into one folder, `folder`/current, over what was there, and the
     manifest before the files that it speaks of, which ranks write one after the other.
 
-    Until the last of them is written, the manifest promises what is not there. Only whoever
-    compares hashes can tell: names, sizes and shapes are right.
+    Until the last of them is written, the manifest promises what is not there. Only a
+    comparison of hashes can tell: names, sizes and shapes are right.
     """
     root, number, ranks = folder_of(folder), step_of(step), Together(comm)
     target = _InPlace(root, "current")

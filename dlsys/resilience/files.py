@@ -137,7 +137,7 @@ def opened(path: Path) -> Iterator[int]:
 
 
 def kind_of(mode: int) -> str:
-    """What is no regular file, in a word."""
+    """The kind of a file by its mode, in a word."""
     kinds = {stat.S_IFLNK: "link", stat.S_IFDIR: "folder", stat.S_IFREG: "file"}
     return kinds.get(stat.S_IFMT(mode), "pipe or device")
 

@@ -14,7 +14,7 @@ from dlsys.plain_data import plain_data
 from dlsys.resilience.boxes import Box, Index
 
 VERSION = 1
-"""Of the format; a manifest of another one is not read."""
+"""The version of the format; a manifest of another one is not read."""
 BYTES = {
     **{"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "C64": 8, "BOOL": 1},
     **{"I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1},
@@ -34,7 +34,7 @@ class TensorEntry(NamedTuple):
 
 @plain_data
 class Region(NamedTuple):
-    """Of a tensor the indices from `offsets[k]` to `offsets[k] + sizes[k]` on each axis k."""
+    """The part of a tensor from index `offsets[k]` to `offsets[k] + sizes[k]` on each axis k."""
 
     name: str
     offsets: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""How often to save, and what is left of a run that saves so: intervals, and exact shares of time.
+"""The checkpoint interval and goodput: how often to save, and exact shares of a run's time.
 
 Failures come as a Poisson process of mean distance M. All prices are those of one renewal: the time
 from the moment a checkpoint can be gone back to until the next one can.

@@ -1,4 +1,4 @@
-"""Where the random numbers of a rank are: torch's, Python's and NumPy's."""
+"""Random states of a rank: torch's, Python's and NumPy's generators."""
 
 from __future__ import annotations
 

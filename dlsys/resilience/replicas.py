@@ -1,4 +1,4 @@
-"""A check while a run goes on: is what all ranks should have alike, alike to the last bit?"""
+"""A check for silent data corruption: is what all ranks have alike, alike to the last bit?"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def compare_replicas(
     - comm: None for the world that the caller is in.
 
     Each rank hashes its bytes, with shape and type, and sends 8 bytes a tensor in one all-gather.
-    Data-parallel ranks stay alike of themselves, so whoever differs computed, kept or received
+    Data-parallel ranks stay alike of themselves, so a rank that differs computed, kept or received
     something wrong. What is wrong before gradients are summed becomes wrong for all alike, and is
     not seen here: compare norms of local gradients instead (`outliers`). Two different contents
     pass for the same once in 2^64.

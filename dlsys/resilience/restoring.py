@@ -1,4 +1,4 @@
-"""Restoring: each rank reads what it needs, however many ranks have written it."""
+"""Restoring and resharding: each rank reads what it needs, however many ranks have written it."""
 
 from __future__ import annotations
 

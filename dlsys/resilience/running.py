@@ -126,7 +126,7 @@ class State:
             self.spans.append((start, self.now, RUNNING))
 
     def run_periods(self, until: int) -> None:
-        """As many whole periods as fit, at once: up to the next one that goes to disk."""
+        """Run all whole periods that fit at once, up to the next one that goes to disk."""
         wall = round(self.work * self.slowdown) if self.slow else self.work
         period, spent = wall + self.stall, self.spent
         fit = (until - self.now) // period

@@ -24,7 +24,7 @@ from dlsys.world import Communicator
 SAVING, DELETING, RECEIPTS = ".saving-", ".deleting-", ".receipts-"
 """What the names of folders begin with that are no checkpoints yet, no longer, or not at all."""
 NAME = re.compile(r"step-(\d{12})(?:\.(\d+))?")
-"""Of a checkpoint's folder: its step, and how many of the same step are older."""
+"""The name of a checkpoint's folder: its step, and how many of the same step are older."""
 MOST_STEPS = 10**12 - 1
 
 

@@ -55,7 +55,7 @@ class SimulatedRun:
 
     @property
     def seconds(self) -> float:
-        """Of the whole run."""
+        """Seconds of the whole run."""
         return sum(self.nanoseconds.values()) / TICKS
 
     @property

@@ -91,7 +91,7 @@ def _told(tree: Any) -> str:
 
 
 def check_tree(tree: Any, names: Collection[str], ranks: int) -> None:
-    """Raise ValueError for what is no tree of tensors of these names and of every rank's values."""
+    """Raise ValueError unless it is a tree of tensors of these names and of every rank's values."""
     open_ = [(tree, 0)]
     while open_:
         each, depth = open_.pop()

@@ -1,4 +1,4 @@
-"""What befalls a long run besides plain failures, and who stands by: inputs of a simulation."""
+"""Hot spares, stragglers, corruption and maintenance: inputs of a simulated run."""
 
 from __future__ import annotations
 

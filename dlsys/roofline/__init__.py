@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         gelu_tanh,
         im2col,
     )
+    from dlsys.roofline.laws import UNITS, axis_ridge, decode_batch, exact_decode_batch
     from dlsys.roofline.measurements import Measurements, Rung, Timed, on_h100
     from dlsys.roofline.measuring import Machine, UnderRoof, best_seconds, measure, under_roof
     from dlsys.roofline.plan import (
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     )
     from dlsys.roofline.price import ROOFS, Placed, Price, attainable, place, price
     from dlsys.roofline.profiling import Step, profile_step
-    from dlsys.roofline.scaling import UNITS, axis_ridge, decode_batch, exact_decode_batch
     from dlsys.roofline.slow_training import REPAIRS, Profile, SlowTraining, profile_repairs
     from dlsys.roofline.tiles import (
         PROCESSORS,

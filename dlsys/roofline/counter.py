@@ -211,7 +211,7 @@ def _convolution(call: _Call) -> int:
 
 
 def _convolution_backward(call: _Call) -> int:
-    """As forward, for each of the two gradients that are asked for."""
+    """Forward's FLOPs, for each of the two gradients that are asked for."""
     gradient, _, weight, mask = call.args[0], call.args[1], call.args[2], call.args[10]
     return 2 * gradient.numel() * (weight.numel() // weight.shape[0]) * sum(map(bool, mask[:2]))
 

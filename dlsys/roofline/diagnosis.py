@@ -35,7 +35,7 @@ FULL = 0.9
 
 
 class Remedy(NamedTuple):
-    """Of a limit: what a profile shows, what to do first, and what that costs."""
+    """What a profile shows at a limit, what to do first, and what that costs."""
 
     shows: str
     first: str

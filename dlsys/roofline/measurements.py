@@ -26,7 +26,7 @@ from dlsys.roofline.price import place
 from dlsys.roofline.utilization import mfu
 
 TOKENS, HIDDEN = 16_384, 12_288
-"""What is no product was measured on so many tokens of such a width, in BF16."""
+"""Everything except the products was measured on this many tokens of this width, in BF16."""
 
 
 class Timed(NamedTuple):

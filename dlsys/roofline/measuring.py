@@ -48,7 +48,7 @@ class Machine:
 
     @property
     def device(self) -> Device:
-        """As a device that prices can be asked of; its memory is of no interest here."""
+        """This machine as a Device, for prices; the size of its memory is made up."""
         return Device("this machine", {"fp32": self.peak}, 1.0, self.bandwidth)
 
 

@@ -1,4 +1,4 @@
-"""Roofs: how fast an operation can be, and which of compute, memory and network holds it there.
+"""The roofline: how fast an operation can be, and which of compute, memory and network binds.
 
 Each roof has its own axis. A device's memory and its network see different bytes of one operation,
 so its intensity under the one says nothing about its place under the other.
@@ -96,12 +96,12 @@ class Price(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Of all."""
+        """Seconds of all operations."""
         return sum(one.seconds for one in self.placed)
 
     @property
     def flops(self) -> int:
-        """Of all."""
+        """FLOPs of all operations."""
         return sum(one.operation.flops for one in self.placed)
 
     def share(self, bound: str) -> float:

@@ -103,7 +103,7 @@ class Trace:
         Path(path).write_text(json.dumps(self.chrome()), encoding="utf-8")
 
     def chrome(self) -> dict[str, Any]:
-        """As the Trace Event Format has it: times in microseconds, a thread for each lane."""
+        """The trace in the Trace Event Format: times in microseconds, a thread for each lane."""
         lanes = {lane: i for i, lane in enumerate(sorted({e.lane for e in self.events}))}
         named = [
             {"ph": "M", "pid": 0, "tid": tid, "name": "thread_name", "args": {"name": lane}}

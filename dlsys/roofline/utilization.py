@@ -132,7 +132,7 @@ class PublishedRun:
         return mfu(tokens * flops, 1.0, self.peak, self.devices)
 
     def hfu(self) -> float | None:
-        """As printed FLOP/s say it; None where they are not printed."""
+        """HFU by the printed FLOP/s; None where they are not printed."""
         if self.flops_per_second is None:
             return None
         return mfu(self.flops_per_second, 1.0, self.peak)

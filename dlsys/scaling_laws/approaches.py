@@ -1,4 +1,4 @@
-"""Approaches 1 and 2: the optimum read off the runs themselves, and a line through it.
+"""Approaches 1 (envelope) and 2 (IsoFLOP): the optimum read off the runs, and a line through it.
 
 Both find for each budget the N of the lowest loss, and then N* = k C^a by a straight line through
 logarithms. Approach 1 takes it from the envelope of training curves, 2 from the bottom of a

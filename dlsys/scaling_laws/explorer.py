@@ -100,7 +100,7 @@ class Choice(Choices):
         return life(lowest(lambda N: life(N).flops, law.law.smallest(loss), best.N))
 
     def wasted(self) -> float:
-        """Of the budget, the times as much that a model of the chosen size spends for its loss."""
+        """How many times the least budget for its loss a model of the chosen size spends."""
         law, loss = self.constrained(), self.row().loss
         low, high = 1e-6, 1.0
         for _ in range(40 if loss > law.loss(*self.optimum()) else 0):

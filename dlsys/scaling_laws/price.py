@@ -120,7 +120,7 @@ class Lifetime(NamedTuple):
 
     @property
     def flops(self) -> float:
-        """Of training and inference."""
+        """FLOPs of training and inference."""
         return self.training + self.inference
 
 
@@ -172,7 +172,7 @@ class Purchase(NamedTuple):
     loss: float
 
     def days(self, devices: int) -> float:
-        """Of wall-clock time on so many devices."""
+        """Days of wall-clock time on this many devices."""
         return self.device_hours / count("devices", devices) / 24
 
 

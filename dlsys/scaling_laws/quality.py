@@ -1,4 +1,4 @@
-"""Tokens that are not worth one: of poor data, of another epoch; a term of the law.
+"""Data quality: what poor tokens, and those of another epoch, are worth; a term of the law.
 
 A law turns a loss into the clean, new tokens that would have led to it. Divided by the tokens that
 did, they say what one of these is worth, and then D' = worth x D takes the place of D.

@@ -1,4 +1,4 @@
-"""Data that runs out: what tokens are worth that a model reads again, and how large it should be.
+"""Repeated data: what tokens are worth that a model reads again, and how large it should be.
 
 Reading the same tokens R more times is worth less each time, as if R grew to R* (1 - e^(-R/R*)) and
 no further; and so are parameters beyond what the data there is would call for.

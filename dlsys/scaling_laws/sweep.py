@@ -26,7 +26,7 @@ VOCAB, SEQUENCE, BATCH = 346, 64, 2
 STEP = BATCH * SEQUENCE
 """Tokens of a step of training."""
 BLOCK, HELD_OUT = 512, 10
-"""Of blocks of so many tokens, every so-manieth is held out: no run trains on it."""
+"""Tokens of a block, and which block in so many is held out: no run trains on it."""
 BASE_WIDTH = 16
 """The width at which both parametrizations are one."""
 

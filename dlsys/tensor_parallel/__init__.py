@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dlsys.tensor_parallel.draw import draw_activations, draw_layer, draw_share
     from dlsys.tensor_parallel.explorer import explore
     from dlsys.tensor_parallel.gpt import TensorParallelGPT
+    from dlsys.tensor_parallel.laws import communication_over_compute, seconds_in_pieces
     from dlsys.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
     from dlsys.tensor_parallel.pieces import all_gather_matmul, matmul_reduce_scatter
     from dlsys.tensor_parallel.plan import Collective, Layout, LayoutError, Parameter, layout
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         all_reduce_bytes,
         step_bytes,
     )
-    from dlsys.tensor_parallel.scaling import seconds_in_pieces, talk_over_compute
     from dlsys.tensor_parallel.vocabulary import (
         VocabParallelEmbedding,
         vocab_parallel_cross_entropy,

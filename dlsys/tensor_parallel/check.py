@@ -96,13 +96,13 @@ def _check_parameters(layout: Layout) -> None:
 
 def _walk(layout: Layout, part: str, path: Sequence[tuple[str, str]], start: str, end: str) -> None:
     """Follow a path of matrices, each with its kind, from `start` to `end` and back."""
-    talk = layout.layer if part in BRANCHES else getattr(layout, part)
+    communication = layout.layer if part in BRANCHES else getattr(layout, part)
     transposed = [(f"{name} transposed", TRANSPOSED[kind]) for name, kind in reversed(path)]
-    for words, said, ends, steps, held, target in (
-        ("forward", talk.forward, ("input", "output"), path, start, end),
-        ("backward", talk.backward, ("output", "input"), transposed, end, start),
+    for words, calls, ends, steps, held, target in (
+        ("forward", communication.forward, ("input", "output"), path, start, end),
+        ("backward", communication.backward, ("output", "input"), transposed, end, start),
     ):
-        first, last = ([(c.where, c.kind) for c in said if c.where == f"{part}.{e}"] for e in ends)
+        first, last = ([(c.where, c.kind) for c in calls if c.where == f"{part}.{e}"] for e in ends)
         for name, kind in [*first, *steps, *last]:
             if (held, kind) not in MOVES:
                 need = " or ".join(HELD[h] for h, k in MOVES if k == kind)

@@ -1,4 +1,4 @@
-"""Pictures of tensor parallelism: a layer cut, the time spent talking, what a layer keeps."""
+"""Pictures of tensor parallelism: a layer cut, time in communication, what a layer keeps."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from dlsys.annotated import checked
 from dlsys.checks import some
 from dlsys.hardware import Cluster
 from dlsys.palette import GRID, GROUND, INK, MUTED
+from dlsys.tensor_parallel.laws import communication_over_compute
 from dlsys.tensor_parallel.plan import BRANCHES, Layout, Parameter, layout
 from dlsys.tensor_parallel.price import Kept, activation_bytes
-from dlsys.tensor_parallel.scaling import talk_over_compute
 from dlsys.transformer import TransformerSpec
 from dlsys.units import GIGA, format_bytes
 
@@ -30,7 +30,7 @@ PARTS: Mapping[str, dict[str, Any]] = {
 # What an explorer's bars are made of: seconds in ms, memory in GB.
 SECONDS: Mapping[str, dict[str, Any]] = {
     "computing": {"facecolor": "#0072B2"},
-    "talking": {"facecolor": "#E69F00", "hatch": "..."},
+    "communication": {"facecolor": "#E69F00", "hatch": "..."},
 }
 MEMORY: Mapping[str, dict[str, Any]] = {
     "state": {"facecolor": "#56B4E9", "hatch": "///"},
@@ -150,8 +150,8 @@ def draw_share(
     """Communication's share of a step over the degree t, none of it hidden; the node is marked.
 
     One line where every collective is a ring, one where each has the cheapest algorithm, which on
-    several nodes is the hierarchical one; crosses for the law of rings, `talk_over_compute`. `rate`
-    as for `Layout.price`.
+    several nodes is the hierarchical one; crosses for `communication_over_compute`, the law of
+    rings. `rate` as for `Layout.price`.
     """
     some("degrees", degrees)
     plans = [layout(spec, t, sequence_parallel) for t in degrees]
@@ -190,10 +190,10 @@ def draw_share(
 
 
 def _law(spec: TransformerSpec, cluster: Cluster, tp: int, rate: float | None) -> float:
-    """The share of talking in percent, by the law and the slowest link of the ring."""
+    """The share of communication in percent, by the law and the slowest link of the ring."""
     link = cluster.intra if tp <= cluster.devices_per_node else cluster.inter
     rate = cluster.device.rate("bf16") if rate is None else rate
-    ratio = talk_over_compute(spec.hidden, tp, rate, link)
+    ratio = communication_over_compute(spec.hidden, tp, rate, link)
     return 100 * ratio / (1 + ratio)
 
 

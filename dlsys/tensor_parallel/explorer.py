@@ -1,4 +1,4 @@
-"""An explorer of tensor parallelism: a model on 1 to 32 ranks, what a step says, and what fits."""
+"""An explorer of tensor parallelism: a model on 1 to 32 ranks, what a step sends, and what fits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODELS = [
     name for name, spec in CATALOGUE.items() if not undescribed(spec) and not spec.heads % RANKS[-1]
 ]
 STATE_BYTES = 16
-"""Of one parameter: weight and gradient in 16 bits, the rest of mixed-precision AdamW in 32."""
+"""Bytes of a parameter: weight and gradient in 16 bits, the rest of mixed AdamW in 32."""
 
 
 class Row(NamedTuple):
@@ -32,14 +32,14 @@ class Row(NamedTuple):
 
     ranks: int
     computing: float
-    talking: float
+    communication: float
     state: int
     activations: int
 
     @property
     def share(self) -> float:
-        """The part of the step that goes into talking, where none of it is hidden."""
-        return self.talking / (self.computing + self.talking)
+        """The part of the step that goes into communication, where none of it is hidden."""
+        return self.communication / (self.computing + self.communication)
 
     @property
     def memory(self) -> int:
@@ -83,10 +83,11 @@ class Choice(Choices):
         return (
             f"{CATALOGUE[self.model].name} on {self.ranks} tensor{also} parallel ranks of "
             f"{self.cluster}, {self.batch} x {self.sequence:,} tokens, at {self.percent} % of the "
-            f"peak. Computing takes {format_seconds(row.computing)}, talking "
-            f"{format_seconds(row.talking)}: {100 * row.share:.1f} % of the step. On each rank: "
-            f"state {format_bytes(row.state)}, activations {format_bytes(row.activations)}; "
-            f"together {format_bytes(row.memory)}, which {fits} {format_bytes(device.memory)}."
+            f"peak. Computing takes {format_seconds(row.computing)}, communication "
+            f"{format_seconds(row.communication)}: {100 * row.share:.1f} % of the step. "
+            f"On each rank: state {format_bytes(row.state)}, activations "
+            f"{format_bytes(row.activations)}; together {format_bytes(row.memory)}, which {fits} "
+            f"{format_bytes(device.memory)}."
         )
 
     def figure(self) -> Figure:

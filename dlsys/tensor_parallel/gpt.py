@@ -1,4 +1,4 @@
-"""The GPT of dlsys.model with every layer cut over the ranks, as the plan `layout` says."""
+"""The GPT of dlsys.model under tensor and sequence parallelism, as the plan `layout` says."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Products in pieces: each message of a ring travels while a piece that is there is multiplied.
+"""Collective matmuls: each piece of a ring travels while one that has arrived is multiplied.
 
     all_gather_matmul(x, A)         gather_sequence(x) A^T
     matmul_reduce_scatter(y, B)     scatter_sequence(y B^T)
 
 They give what the collective and the product give one after the other. Of t pieces, t - 1 travel,
-each under a product: what `scaling.seconds_in_pieces` prices. A piece reads all of the weight, so
+each under a product: what `laws.seconds_in_pieces` prices. A piece reads all of the weight, so
 with fewer tokens than the device's ridge, R/W, it waits for memory. PyTorch calls it async tensor
 parallelism. Wang et al. 2023 (doi 10.1145/3567955.3567959).
 """

@@ -1,4 +1,4 @@
-"""How a GPT is cut over ranks: which weights, in which dimension, and what the ranks must say."""
+"""How a GPT is cut over ranks: which weights, in which dimension, and with which collectives."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Collective(NamedTuple):
 
 
 @plain_data
-class Talk(NamedTuple):
+class Communication(NamedTuple):
     """The collectives of one part of the model, each pass in its order."""
 
     forward: tuple[Collective, ...]
@@ -127,9 +127,9 @@ class Layout:
     tp: int
     sequence_parallel: bool
     parameters: tuple[Parameter, ...] = field(repr=False)
-    embedding: Talk = field(repr=False)
-    layer: Talk = field(repr=False)
-    head: Talk = field(repr=False)
+    embedding: Communication = field(repr=False)
+    layer: Communication = field(repr=False)
+    head: Communication = field(repr=False)
 
     @checked
     def __getitem__(self, name: str) -> Parameter:
@@ -203,8 +203,8 @@ def layout(spec: TransformerSpec, tp: int, sequence_parallel: bool = False) -> L
     """
     t = check_degree(spec, tp, sequence_parallel)
     parameters = _parameters(spec, t, sequence_parallel)
-    talks = _talks(spec, t, sequence_parallel, parameters)
-    return Layout(spec, t, sequence_parallel, parameters, *talks)
+    communication = _communication(spec, t, sequence_parallel, parameters)
+    return Layout(spec, t, sequence_parallel, parameters, *communication)
 
 
 def check_degree(spec: TransformerSpec, tp: int, sequence_parallel: bool) -> int:
@@ -256,39 +256,43 @@ def _parameters(spec: TransformerSpec, t: int, sequence_parallel: bool) -> tuple
     return tuple(found)
 
 
-def _talks(
+def _communication(
     spec: TransformerSpec, t: int, sequence_parallel: bool, parameters: tuple[Parameter, ...]
-) -> tuple[Talk, Talk, Talk]:
-    """What embedding, layer and head with loss say; nothing where there is one rank."""
+) -> tuple[Communication, Communication, Communication]:
+    """The collectives of embedding, layer, and head with loss; none where there is one rank."""
     if t == 1:
-        return Talk((), ()), Talk((), ()), Talk((), ())
+        return Communication((), ()), Communication((), ()), Communication((), ())
 
     def call(kind: str, where: str) -> tuple[Collective, ...]:
         return (Collective(kind, where, "b·s·h", spec.sequence * spec.hidden),)
 
-    def enter(part: str) -> Talk:  # every rank reads all of it; its gradient is a sum
+    def enter(part: str) -> Communication:  # every rank reads all of it; its gradient is a sum
         if not sequence_parallel:
-            return Talk((), call("all_reduce", f"{part}.input"))
+            return Communication((), call("all_reduce", f"{part}.input"))
         again = call("all_gather", f"{part}.input again")
-        return Talk(
+        return Communication(
             call("all_gather", f"{part}.input"), again + call("reduce_scatter", f"{part}.input")
         )
 
-    def leave(part: str) -> Talk:  # every rank has an addend; its gradient goes to all
+    def leave(part: str) -> Communication:  # every rank has an addend; its gradient goes to all
         if not sequence_parallel:
-            return Talk(call("all_reduce", f"{part}.output"), ())
-        return Talk(call("reduce_scatter", f"{part}.output"), call("all_gather", f"{part}.output"))
+            return Communication(call("all_reduce", f"{part}.output"), ())
+        return Communication(
+            call("reduce_scatter", f"{part}.output"), call("all_gather", f"{part}.output")
+        )
 
-    def joined(*talks: Talk) -> Talk:
-        forward = [c for talk in talks for c in talk.forward]
-        return Talk(tuple(forward), tuple(c for talk in reversed(talks) for c in talk.backward))
+    def joined(*parts: Communication) -> Communication:
+        forward = [c for part in parts for c in part.forward]
+        return Communication(
+            tuple(forward), tuple(c for part in reversed(parts) for c in part.backward)
+        )
 
-    def gradients(prefix: str) -> Talk:  # one message for each number of ranks to sum over
+    def gradients(prefix: str) -> Communication:  # one message for each number of ranks to sum over
         sums: dict[int, int] = {}
         for p in parameters:
             if p.summed > 1 and p.name.startswith(prefix):
                 sums[p.summed] = sums.get(p.summed, 0) + math.prod(p.shard(0))
-        return Talk(
+        return Communication(
             (),
             tuple(
                 Collective("all_reduce", "gradients", "copies", size, 1, False, ranks)
@@ -299,7 +303,7 @@ def _talks(
     branches = [side(branch) for branch in BRANCHES for side in (enter, leave)]
     # The loss needs, of every token's logits, the largest, the sum of exponentials, and the target,
     # in FP32 where activations have 16 bits.
-    loss = Talk((Collective("all_reduce", "loss", "b·s", spec.sequence, FP32),) * 3, ())
+    loss = Communication((Collective("all_reduce", "loss", "b·s", spec.sequence, FP32),) * 3, ())
     return (
         joined(leave("embedding"), gradients("positions.")),
         joined(gradients("layers."), *branches),

@@ -1,4 +1,4 @@
-"""Embedding and loss over a vocabulary of which every rank holds some words.
+"""Vocabulary-parallel embedding and loss: every rank holds some of the words.
 
 Of V words rank r of t has [r*V//t, (r+1)*V//t); where t does not divide V some ranks have one more.
 Logits are never gathered: a token's loss is log(sum_v exp(z_v)) - z_target, so a largest logit, a

@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from dlsys.training_loop.draw import draw_batches, draw_losses, draw_schedules, draw_step
     from dlsys.training_loop.explorer import explore
     from dlsys.training_loop.galore import GaLore
+    from dlsys.training_loop.laws import (
+        Extremes,
+        fit_extremes,
+        update_share,
+        update_tokens,
+        useful_micro_batches,
+    )
     from dlsys.training_loop.muon import Muon, orthogonal
     from dlsys.training_loop.noise import gradient_squares
     from dlsys.training_loop.optimizers import SGD, AdamW, RMSprop
@@ -30,14 +37,6 @@ if TYPE_CHECKING:
         update_bytes,
     )
     from dlsys.training_loop.problems import Bigram, Quadratic, descend
-    from dlsys.training_loop.run import Schedule, run_step
-    from dlsys.training_loop.scaling import (
-        Extremes,
-        fit_extremes,
-        update_share,
-        update_tokens,
-        useful_micro_batches,
-    )
     from dlsys.training_loop.schedules import (
         cosine,
         exponential,
@@ -66,6 +65,7 @@ if TYPE_CHECKING:
         steps_to,
         train,
     )
+    from dlsys.training_loop.training_step import Schedule, run_step
     from dlsys.training_loop.update_rule import held_bytes
 
 lazy.exports(__name__)

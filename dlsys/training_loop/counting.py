@@ -46,8 +46,8 @@ def _flash_backward(out: Any, q: Any, k: Any, v: Any, *args: Any, **named: Any) 
 
 
 class UpdateCount(NamedTuple):
-    """Of one `optimizer.step()`: operations on numbers; bytes that its operations read and write,
-    one by one; bytes that a single pass would; and the names of the operations."""
+    """What one `optimizer.step()` takes: operations on numbers; bytes that its operations read and
+    write, one by one; bytes that a single pass would; and the names of the operations."""
 
     flops: int
     moved: int

@@ -13,9 +13,9 @@ from dlsys.annotated import checked
 from dlsys.checks import at_least, count, positive, refuse, refuse_what, some, text
 from dlsys.figures import closed_figure, time_unit
 from dlsys.palette import GRID, GROUND, INK, LINES, MUTED
+from dlsys.training_loop.laws import Extremes
 from dlsys.training_loop.plan import StepPlan
 from dlsys.training_loop.price import Span, price
-from dlsys.training_loop.scaling import Extremes
 
 # Okabe and Ito's palette; hatches tell the same things apart in grey.
 ACTIONS: Mapping[str, Mapping[str, Any]] = {

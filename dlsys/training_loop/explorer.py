@@ -77,7 +77,7 @@ class Choice(Choices):
         return plan.price(forward, 2 * forward, self.update_seconds())
 
     def update_seconds(self) -> float:
-        """Of reading gradients, and reading and writing master weights and state; 16-bit copies."""
+        """Seconds to read gradients, to read and write master weights and state; 16-bit copies."""
         parameters = CATALOGUE[self.model].parameters()
         moved = (GRADIENTS + 2 * MASTER + WEIGHTS) * parameters
         moved += 2 * _state(self.optimizer, self.model)

@@ -12,7 +12,7 @@ from dlsys.tensors import Params, of_numbers, of_shape
 from dlsys.training_loop.update_rule import UpdateRule
 
 A, B, C = 3.4445, -4.7750, 2.0315
-"""Of the polynomial a x + b x^3 + c x^5, chosen to lift small singular values fast."""
+"""Coefficients of a x + b x^3 + c x^5, chosen to lift small singular values fast."""
 
 
 class Muon(UpdateRule):

@@ -1,4 +1,4 @@
-"""Optimizers as they are: each update in a few lines, with torch's own as their oracle.
+"""SGD, RMSprop and AdamW: each update in a few lines, with torch's own as their oracle.
 
 In a rule, w are the weights and g the gradient. What is kept between steps is in `state`.
 """

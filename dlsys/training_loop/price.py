@@ -109,7 +109,7 @@ def _shapes(shapes: Sequence[Shape]) -> list[tuple[int, ...]]:
 
 
 class Shapes(NamedTuple):
-    """Of a model's parameters: `matrices` of hidden layers; `others`, embeddings and the head as
+    """Shapes of parameters: `matrices` of hidden layers; `others`, embeddings and the head as
     matrices, and all norms and biases as one vector."""
 
     matrices: Sequence[Shape]
@@ -166,7 +166,7 @@ class Price:
 
     @property
     def seconds(self) -> float:
-        """Of the whole step."""
+        """Seconds of the whole step."""
         return max((span.end for span in self.spans), default=0.0)
 
     @property

@@ -15,9 +15,9 @@ from dlsys.model import GPT, SMALL
 from dlsys.tensors import in_one_thread, indices, of_shape
 from dlsys.training_loop.optimizers import AdamW
 from dlsys.training_loop.plan import step_plan
-from dlsys.training_loop.run import Schedule, run_step
 from dlsys.training_loop.schedules import warm_up_cosine
 from dlsys.training_loop.text import byte_tokens, hold_back, shuffled, windows
+from dlsys.training_loop.training_step import Schedule, run_step
 from dlsys.transformer import TransformerSpec
 
 

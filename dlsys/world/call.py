@@ -1,4 +1,4 @@
-"""One rank's call of a collective, and what is under way after it."""
+"""One rank's call of a collective, and its handle while it is in flight."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ REDUCTIONS = ("sum", "mean", "max", "min", "prod")
 
 
 class Handle(Protocol):
-    """Something under way."""
+    """An operation in flight."""
 
     def wait(self) -> Any:
         """Wait for it and return its result: a tensor, or None where this rank gets none."""
 
 
 class Into:
-    """A collective under way whose result comes to lie in `out`."""
+    """A collective in flight whose result comes to lie in `out`."""
 
     def __init__(self, handle: Handle, out: torch.Tensor) -> None:
         self._handle: Handle | None = handle
@@ -88,10 +88,10 @@ def in_words(tensor: torch.Tensor) -> str:
     return f"{shape} {str(tensor.dtype).removeprefix('torch.')}"
 
 
-def divided(wishes: Sequence[tuple[Hashable, int | None]]) -> list[list[int]]:
+def divided(requests: Sequence[tuple[Hashable, int | None]]) -> list[list[int]]:
     """The groups of a split, each its ranks in order, from the (color, key) of rank 0, 1, ..."""
     groups: dict[Hashable, list[tuple[int, int]]] = {}
-    for rank, (color, key) in enumerate(wishes):
+    for rank, (color, key) in enumerate(requests):
         if color is not None:
             groups.setdefault(color, []).append((rank if key is None else key, rank))
     return [[rank for _, rank in sorted(ordered)] for ordered in groups.values()]

@@ -1,4 +1,4 @@
-"""What a rank program talks through: one `Communicator`, the same in every world.
+"""What a rank program communicates through: one `Communicator`, the same in every world.
 
 The words are torch.distributed's and MPI's. `send` and `recv` work on tensors in place; collectives
 are functions: the argument stays as it is and the result is returned, or, with `async_op=True`, a

@@ -14,5 +14,5 @@ class _Here(threading.local):
 
 
 here = _Here()
-"""`here.comm` is the communicator of the rank that this thread is; whoever starts a rank in a
-thread sets it there."""
+"""`here.comm` is the communicator of the rank that this thread is. The code that starts a
+rank in a thread sets it there."""

@@ -9,6 +9,14 @@ if TYPE_CHECKING:
     from dlsys.zero.explorer import explore
     from dlsys.zero.flat import Flat, Piece, flat
     from dlsys.zero.fully_sharded import FullyShardedDataParallel
+    from dlsys.zero.laws import (
+        Sharding,
+        best_degree,
+        mixed_bytes,
+        sharding,
+        tokens_to_hide,
+        tokens_to_offload,
+    )
     from dlsys.zero.local_shard import LocalShard
     from dlsys.zero.plan import KINDS, Action, StepPlan, Unit, step_plan
     from dlsys.zero.price import (
@@ -21,14 +29,6 @@ if TYPE_CHECKING:
         overlap,
         price,
         sent,
-    )
-    from dlsys.zero.scaling import (
-        Sharding,
-        best_degree,
-        mixed_bytes,
-        sharding,
-        tokens_to_hide,
-        tokens_to_offload,
     )
     from dlsys.zero.sharded_optimizer import ShardedOptimizer
 

@@ -41,7 +41,7 @@ MECHANISMS = Path(__file__).parent
 LISTED = MECHANISMS / "mutants.toml"
 FILES = ("plan.py", "check.py", "price.py")
 MORE = {  # what else has formulas, by slug
-    "attention": ("plain_price.py", "scaling.py"),
+    "attention": ("laws.py", "plain_price.py"),
     "collectives": (
         "choose.py",
         "halving.py",
@@ -51,21 +51,21 @@ MORE = {  # what else has formulas, by slug
         "ring_plan.py",
         "tree.py",
     ),
-    "data_parallel": ("comparison.py", "compression.py", "local_sgd.py", "noise.py", "scaling.py"),
+    "data_parallel": ("comparison.py", "compression.py", "laws.py", "local_sgd.py", "noise.py"),
     "input_pipeline": (
-        *("dealing.py", "ordering.py", "packing.py", "scaling.py", "shuffling.py"),
+        *("dealing.py", "laws.py", "ordering.py", "packing.py", "shuffling.py"),
         *("simulation.py", "timeline.py"),
     ),
-    "memory_wall": ("fitting.py", "scaling.py"),
-    "pipeline_parallel": ("dual_pipe.py", "scaling.py", "weight_versions.py"),
+    "memory_wall": ("fitting.py", "when_to_scale.py"),
+    "pipeline_parallel": ("dual_pipe.py", "laws.py", "weight_versions.py"),
     "precision": ("block_formats.py", "number_line.py", "recipe.py"),
-    "recomputation": ("chain.py", "fitting.py", "keeping.py", "lifetimes.py", "scaling.py"),
-    "resilience": ("boxes.py", "failures.py", "scaling.py"),
-    "roofline": ("diagnosis.py", "kernels.py", "scaling.py", "tiles.py", "utilization.py"),
+    "recomputation": ("chain.py", "fitting.py", "keeping.py", "laws.py", "lifetimes.py"),
+    "resilience": ("boxes.py", "failures.py", "laws.py"),
+    "roofline": ("diagnosis.py", "kernels.py", "laws.py", "tiles.py", "utilization.py"),
     "scaling_laws": ("counting.py", "optimum.py", "quality.py", "repetition.py"),
-    "tensor_parallel": ("pieces.py", "scaling.py"),
-    "training_loop": ("noise.py", "scaling.py", "schedules.py", "update_rule.py"),
-    "zero": ("flat.py", "scaling.py"),
+    "tensor_parallel": ("laws.py", "pieces.py"),
+    "training_loop": ("laws.py", "noise.py", "schedules.py", "update_rule.py"),
+    "zero": ("flat.py", "laws.py"),
 }
 # What tests read.
 READ = (

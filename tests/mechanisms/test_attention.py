@@ -28,7 +28,7 @@ from dlsys.attention import (
     tiling,
     weighted_mean,
 )
-from dlsys.attention.run import backward, forward
+from dlsys.attention.flash import backward, forward
 
 BOTH = ("queries", "keys")
 

@@ -36,8 +36,8 @@ from dlsys.attention import (
     tiled_saved_bytes,
     tiling,
 )
+from dlsys.attention.flash import backward, forward
 from dlsys.attention.plan import Align, Outer
-from dlsys.attention.run import backward, forward
 from dlsys.hardware import DEVICES
 
 PASSES = ("forward", "backward", "both")

@@ -42,7 +42,7 @@ from dlsys.attention import (
     tiled_matmul,
     tiling,
 )
-from dlsys.attention.run import backward, forward
+from dlsys.attention.flash import backward, forward
 from dlsys.hardware import DEVICES
 from dlsys.transformer import CATALOGUE
 

@@ -144,10 +144,10 @@ CASES = [
     ),
     *cases_of("TopK", dp.TopK, fraction=(0.5, ABOVE_ZERO)),
     *cases_of("TopK", dp.TopK, fraction=(0.5, AT_MOST_1)),
-    *cases_of("LowRank", dp.LowRank, rank=(1, COUNT)),
+    *cases_of("PowerSGD", dp.PowerSGD, rank=(1, COUNT)),
     *(
         case
-        for sent in (dp.TopK(0.5), dp.LowRank(1))
+        for sent in (dp.TopK(0.5), dp.PowerSGD(1))
         for case in cases_of(
             f"{type(sent).__name__}.sent_bytes",
             partial(sent.sent_bytes, [(2,)]),
@@ -194,7 +194,7 @@ def test_a_wrapper_calls_a_bad_argument_by_its_name(make, request):
 
 def test_a_seed_is_a_whole_number():
     with pytest.raises(ValueError, match=r"^seed is 1\.5; it must be a whole number"):
-        dp.LowRank(1, seed=1.5)
+        dp.PowerSGD(1, seed=1.5)
 
 
 def test_where_nothing_was_measured_there_is_a_sentence():

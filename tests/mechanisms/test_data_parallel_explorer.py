@@ -44,10 +44,10 @@ def test_ranks_that_run_take_the_seconds_and_send_the_bytes_of_a_row(
     seconds = 6 * parameters * 16384 / (0.4 * DEVICES["h200"].rate("bf16"))
     args = (seconds, micro_batches, 2 * parameters, buckets)
     run = world.simulate(a_step, 8, link=LINKS[link], args=args)
-    computing, talking = micro_batches * seconds, run.timeline.seconds(0, "communication")
+    computing, sending = micro_batches * seconds, run.timeline.seconds(0, "communication")
     found = [row.forward, row.backward, row.hidden + row.exposed, row.exposed, row.efficiency]
     exposed = run.seconds - computing
-    ran = [computing - 2 / 3 * seconds, 2 / 3 * seconds, talking, exposed, computing / run.seconds]
+    ran = [computing - 2 / 3 * seconds, 2 / 3 * seconds, sending, exposed, computing / run.seconds]
     # 125 buckets are not all of whole bytes.
     assert found == pytest.approx(ran, rel=1e-6)
     assert run.traffic.sent[0] == pytest.approx(2 * 7 / 8 * choice.gradients, rel=1e-6)

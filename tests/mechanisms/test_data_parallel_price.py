@@ -29,9 +29,9 @@ from dlsys.data_parallel import (
     DataParallel,
     Int8,
     LocalSGD,
-    LowRank,
     NoiseMeter,
     Overlap,
+    PowerSGD,
     Scaling,
     TopK,
     accumulation_steps,
@@ -412,8 +412,8 @@ def test_24_hours_on_one_device_are_the_cheaper_way_and_not_the_faster_one(
     waiting, speedup, device_hours
 ):
     """Published: 24 hours on one device outperform 6 on eight, which wait for half of each step."""
-    nbytes, talking = 4 * 240, 3600 / 8 * waiting / (1 - waiting)
-    link = Link("as slow as that", 0.0, step_bytes(nbytes, 8) / talking)
+    nbytes, communication = 4 * 240, 3600 / 8 * waiting / (1 - waiting)
+    link = Link("as slow as that", 0.0, step_bytes(nbytes, 8) / communication)
     one, eight = (
         world.simulate(train_steps, n, link=link, args=(3600, nbytes, True, 24)) for n in (1, 8)
     )
@@ -548,7 +548,7 @@ def test_top_k_of_one_rank_gives_sent_plus_residual_bit_for_bit():
     world.simulate(program, 1)
 
 
-@pytest.mark.parametrize("make", [lambda: Int8(), lambda: LowRank(1), lambda: LowRank(2)])
+@pytest.mark.parametrize("make", [lambda: Int8(), lambda: PowerSGD(1), lambda: PowerSGD(2)])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 @pytest.mark.parametrize("shapes", [SHAPES, [()]])  # the second: fewer elements than ranks
 def test_what_is_sent_adds_up_to_the_gradients_but_for_one_residual(make, ranks, shapes):
@@ -568,12 +568,12 @@ def test_what_is_sent_adds_up_to_the_gradients_but_for_one_residual(make, ranks,
     torch.testing.assert_close(whole, given.mean(0), rtol=0, atol=1e-4)
 
 
-def test_low_rank_of_full_rank_is_the_plain_mean():
+def test_powersgd_of_full_rank_is_the_plain_mean():
     shapes = ((6, 5), (3, 8), (7,))
 
     def program(comm):
         bucket = make_bucket(comm.rank, shapes)
-        return bucket.flat.clone(), LowRank(8)(comm, bucket).wait()
+        return bucket.flat.clone(), PowerSGD(8)(comm, bucket).wait()
 
     run = world.simulate(program, 3)
     mean = torch.stack([given for given, _ in run.results]).mean(0)
@@ -581,10 +581,10 @@ def test_low_rank_of_full_rank_is_the_plain_mean():
         torch.testing.assert_close(got, mean, rtol=1e-5, atol=1e-5)  # float32 products
 
 
-def test_low_rank_computes_in_the_64_bits_of_its_gradients():
+def test_powersgd_computes_in_the_64_bits_of_its_gradients():
     def program(comm):
         bucket = make_bucket(comm.rank, ((6, 5), (7,)), torch.float64)
-        return bucket.flat.clone(), LowRank(8)(comm, bucket).wait()
+        return bucket.flat.clone(), PowerSGD(8)(comm, bucket).wait()
 
     run = world.simulate(program, 2)
     mean = torch.stack([given for given, _ in run.results]).mean(0)
@@ -593,9 +593,9 @@ def test_low_rank_computes_in_the_64_bits_of_its_gradients():
 
 @pytest.mark.parametrize("shapes", [[()], [(3, 100)], [(100, 3)], [(2, 3, 4), (5,)]], ids=str)
 @pytest.mark.parametrize("rank", [1, 4])
-def test_low_rank_promises_the_bytes_of_gradients_of_any_shape(shapes, rank):
-    run = world.simulate(lambda comm: LowRank(rank)(comm, make_bucket(0, shapes)).wait(), 2)
-    assert sum(run.traffic.sent) == 2 * LowRank(rank).sent_bytes(shapes, 2)
+def test_powersgd_promises_the_bytes_of_gradients_of_any_shape(shapes, rank):
+    run = world.simulate(lambda comm: PowerSGD(rank)(comm, make_bucket(0, shapes)).wait(), 2)
+    assert sum(run.traffic.sent) == 2 * PowerSGD(rank).sent_bytes(shapes, 2)
 
 
 def test_top_k_of_all_sends_all_and_of_next_to_nothing_one():
@@ -603,13 +603,13 @@ def test_top_k_of_all_sends_all_and_of_next_to_nothing_one():
     assert [TopK(1e-6).kept(n) for n in (0, 1, 7)] == [0, 1, 1]
 
 
-def test_low_rank_sees_a_transposed_parameter_as_its_matrix():
+def test_powersgd_sees_a_transposed_parameter_as_its_matrix():
     def program(comm):
         parameter = nn.Parameter(torch.zeros(5, 4).T)  # (4, 5), laid out by columns
         bucket = GradientBucket(buckets({"w": 80}).buckets[0], [parameter], comm, all_reduce)
         rank_one = torch.outer(torch.arange(4.0), torch.arange(5.0))
         bucket.gradients()[0].copy_(rank_one)
-        got = LowRank(1)(comm, bucket).wait()
+        got = PowerSGD(1)(comm, bucket).wait()
         torch.testing.assert_close(got.as_strided((4, 5), (1, 4)), rank_one)
 
     world.simulate(program, 2)
@@ -627,17 +627,17 @@ def test_every_hook_sends_the_bytes_that_it_promises(ranks):
 
     assert TopK(0.1).kept(elements) == 121
     assert sent(TopK, 0.1) == [(ranks - 1) * 121 * 8] * ranks
-    for hook, *args in ((TopK, 0.1), (Int8,), (LowRank, 2), (LowRank, 99)):
+    for hook, *args in ((TopK, 0.1), (Int8,), (PowerSGD, 2), (PowerSGD, 99)):
         assert sum(sent(hook, *args)) == pytest.approx(
             ranks * hook(*args).sent_bytes(shapes, ranks)
         )
     plain = step_bytes(4 * elements, ranks)
-    assert LowRank(2).sent_bytes(shapes, ranks) == step_bytes(4 * (2 * (40 + 30) + 10), ranks)
+    assert PowerSGD(2).sent_bytes(shapes, ranks) == step_bytes(4 * (2 * (40 + 30) + 10), ranks)
     assert (max(sent(TopK, 0.2)) < plain) == (ranks < 5)  # a gather grows with n
     assert max(sent(Int8)) < 0.27 * plain
 
 
-@pytest.mark.parametrize("make", [lambda: TopK(0.1), Int8, lambda: LowRank(1), NoiseMeter])
+@pytest.mark.parametrize("make", [lambda: TopK(0.1), Int8, lambda: PowerSGD(1), NoiseMeter])
 def test_a_hook_object_that_ranks_share_is_refused(make):
     hook = make()
     with pytest.raises(ValueError, match="make it inside the rank program"):
@@ -647,7 +647,7 @@ def test_a_hook_object_that_ranks_share_is_refused(make):
 def hooked_training(comm):
     """Every hook in real training of two buckets, and a module that local SGD takes over."""
     found = []
-    for make in (lambda: TopK(0.1), Int8, lambda: LowRank(2)):
+    for make in (lambda: TopK(0.1), Int8, lambda: PowerSGD(2)):
         torch.manual_seed(0)
         module = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 1))
         model = DataParallel(module, comm, bucket_bytes=48, hook=make())
@@ -672,7 +672,7 @@ def test_real_processes_do_what_simulated_ranks_do():
         torch.testing.assert_close(a[:-12], b[:-12], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("make", [lambda: TopK(0.1), Int8, lambda: LowRank(2)])
+@pytest.mark.parametrize("make", [lambda: TopK(0.1), Int8, lambda: PowerSGD(2)])
 def test_hooks_send_16_bit_gradients_as_such(make):
     shapes = ((10, 20), (9,))
 
@@ -731,7 +731,7 @@ def trained(make=None, ranks=2, steps=150):
 def test_error_feedback_keeps_the_accuracy_that_compression_alone_loses():
     first, reached, plain_bytes = trained()
     assert reached < first / 100
-    for hook, argument in ((TopK, 0.05), (LowRank, 1)):
+    for hook, argument in ((TopK, 0.05), (PowerSGD, 1)):
         _, kept, nbytes = trained(lambda h=hook, a=argument: h(a))
         _, lost, same = trained(lambda h=hook, a=argument: h(a, error_feedback=False))
         assert nbytes == same < plain_bytes / 4

@@ -20,13 +20,13 @@ from dlsys.precision import (
     MXFP4,
     MXFP8_E5M2,
     NVFP4,
-    AdaptedLinear,
     Block,
     Integer,
+    LoRALinear,
     Packed,
-    adapt_linears,
-    adapter_parameters,
+    add_lora,
     block_bytes,
+    lora_parameters,
     quantize,
     train_on,
 )
@@ -74,18 +74,18 @@ def test_a_65b_model_takes_35_gb_in_int4_as_qlora_says_without_double_quantizati
     assert INT4.bits == 4.5
     side = 8192
     assert block_bytes(side, side, INT4) == side * side * 4.5 / 8
-    assert adapter_parameters(side, side, 64) == 64 * 2 * side
+    assert lora_parameters(side, side, 64) == 64 * 2 * side
 
 
-def adapted(rank: int = 4) -> GPT:
+def with_lora(rank: int = 4) -> GPT:
     model = GPT(TINY)
-    adapt_linears(model, NVFP4, rank)
+    add_lora(model, NVFP4, rank)
     return model
 
 
-def test_an_adapted_layer_begins_as_its_4_bit_weights_and_sends_gradients_through_them():
+def test_a_layer_with_lora_begins_as_its_4_bit_weights_and_sends_gradients_through_them():
     linear = nn.Linear(40, 24)
-    layer = AdaptedLinear(linear, NVFP4, 4)
+    layer = LoRALinear(linear, NVFP4, 4)
     w4 = quantize(linear.weight.detach(), NVFP4).dequantize()
     x = torch.randn(6, 40, requires_grad=True)
     y = layer(x)
@@ -104,7 +104,7 @@ def test_an_adapted_layer_begins_as_its_4_bit_weights_and_sends_gradients_throug
 
 
 def test_no_unpacked_weight_is_kept_for_backward():
-    layer = AdaptedLinear(nn.Linear(40, 24), NVFP4, 4)
+    layer = LoRALinear(nn.Linear(40, 24), NVFP4, 4)
     shapes = []
 
     def pack(tensor):
@@ -117,9 +117,9 @@ def test_no_unpacked_weight_is_kept_for_backward():
     assert not {(40, 24), (24, 40)} & set(shapes)
 
 
-def test_only_adapters_learn_and_no_bit_of_the_4_bit_weights_moves():
+def test_only_lora_learns_and_no_bit_of_the_4_bit_weights_moves():
     text = PAGE.read_text("utf-8")[2000:2600]
-    model = adapted()
+    model = with_lora()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     losses = train_on(model, text, 20, learning_rate=1e-2)
     assert losses[-1] < losses[0] - 0.2
@@ -128,14 +128,14 @@ def test_only_adapters_learn_and_no_bit_of_the_4_bit_weights_moves():
     assert len(moved) == 12
 
 
-def test_bytes_of_adapters_and_weights_are_those_of_the_recipe():
-    model = adapted(rank=4)
-    layers = [m for m in model.modules() if isinstance(m, AdaptedLinear)]
+def test_bytes_of_lora_and_weights_are_those_of_the_recipe():
+    model = with_lora(rank=4)
+    layers = [m for m in model.modules() if isinstance(m, LoRALinear)]
     shapes = [(m.up.shape[0], m.down.shape[1]) for m in layers]
     assert shapes == [(64, 64)] * 4 + [(256, 64), (64, 256)]
     assert sum(m.packed.nbytes for m in layers) == sum(block_bytes(*s, NVFP4) for s in shapes)
     learning = [p for p in model.parameters() if p.requires_grad]
-    count = sum(adapter_parameters(*s, 4) for s in shapes)
+    count = sum(lora_parameters(*s, 4) for s in shapes)
     assert sum(p.numel() for p in learning) == count
     optimizer = torch.optim.AdamW(learning)
     model(torch.zeros(1, 4, dtype=torch.long)).sum().backward()

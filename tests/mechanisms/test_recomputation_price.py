@@ -608,7 +608,7 @@ def test_recomputation_costs_as_much_as_its_overheads_at_the_break_even():
 
 def test_planning_loads_neither_torch_nor_numpy():
     code = (
-        "import sys; from dlsys.recomputation import explorer, scaling, price, segments, uniform; "
+        "import sys; from dlsys.recomputation import explorer, laws, price, segments, uniform; "
         "segments(48, 7).price(uniform(48)); explorer.Choice().summary(); "
         "assert not {'torch', 'numpy', 'matplotlib'} & set(sys.modules)"
     )

@@ -35,7 +35,7 @@ from dlsys.recomputation import (
     segments,
     selective,
 )
-from dlsys.recomputation.run import run
+from dlsys.recomputation.checkpoint_wrapper import run
 from dlsys.transformer import TransformerSpec
 
 SPEC = TransformerSpec(layers=5, hidden=16, heads=4, vocab=32, sequence=8)

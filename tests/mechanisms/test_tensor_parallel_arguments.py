@@ -63,8 +63,8 @@ CASES = [
         tp=(2, COUNT),
     ),
     *cases_of(
-        "talk_over_compute",
-        partial(tp.talk_over_compute, link=LINKS["nvlink4"]),
+        "communication_over_compute",
+        partial(tp.communication_over_compute, link=LINKS["nvlink4"]),
         hidden=(64, COUNT),
         tp=(2, COUNT),
         rate=(1e12, ABOVE_ZERO),

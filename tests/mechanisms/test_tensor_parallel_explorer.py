@@ -85,7 +85,7 @@ def test_ranks_that_run_take_the_seconds_and_hold_the_bytes_of_a_row(
     computing, seconds = (of_all(*each) for each in zip(*times, strict=True))
     assert row.computing == pytest.approx(computing)
     # The price has the loss's two sums one after the other, and in a run both are under way at once.
-    assert row.talking == pytest.approx(seconds - computing, rel=2e-4)
+    assert row.communication == pytest.approx(seconds - computing, rel=2e-4)
     assert row.share == pytest.approx(1 - computing / seconds, rel=2e-4)
     assert row.state == 16 * of_all(*(run.results[0] for run in runs))
     # RMS norms that are not of one kernel, as on CPU and meta, would keep more than layer norms.
@@ -101,7 +101,7 @@ def test_a_row_is_the_price_of_its_layout_with_the_memory_of_flash_attention():
         price = cut.price(
             2, dgx_a100(4), algorithm="best", rate=DEVICES["a100-80"].rate("bf16") / 2
         )
-        assert (row.computing, row.talking) == (price.compute_seconds, price.seconds)
+        assert (row.computing, row.communication) == (price.compute_seconds, price.seconds)
         assert row.share == price.share
         kept = activations(spec, 2, row.ranks, True, flash=True, dropout=False)
         # Flash attention keeps a number for each query and head; scores alone are left out here.
@@ -113,7 +113,7 @@ def test_the_figure_draws_the_rows_and_marks_the_chosen_one():
     rows = CHOICE.rows()
     time, space = CHOICE.figure().axes
     for axes, unit, wholes in (
-        (time, 1e-3, [row.computing + row.talking for row in rows]),
+        (time, 1e-3, [row.computing + row.communication for row in rows]),
         (space, GIGA, [row.memory for row in rows]),
     ):
         tops = [0.0] * len(rows)

@@ -10,10 +10,10 @@ from dlsys import world
 from dlsys.hardware import DEVICES, Device, Link
 from dlsys.tensor_parallel import (
     all_gather_matmul,
+    communication_over_compute,
     layout,
     matmul_reduce_scatter,
     seconds_in_pieces,
-    talk_over_compute,
 )
 from dlsys.transformer import CATALOGUE
 
@@ -156,18 +156,18 @@ def test_pieces_of_fewer_tokens_than_the_ridge_wait_for_memory():
 
 @pytest.mark.parametrize("t", [2, 4, 8])
 @pytest.mark.parametrize(("batch", "sequence"), [(1, 2048), (8, 2048), (1, 1024)])
-def test_talk_over_compute_is_that_of_the_price_whatever_the_batch(t, batch, sequence):
+def test_communication_over_compute_is_that_of_the_price_whatever_the_batch(t, batch, sequence):
     rate, nvlink = DEVICES["h100-sxm"].rate("bf16"), Link("without latency", 0.0, 450e9)
     plan = layout(dataclasses.replace(GPT3, sequence=sequence), t)
     price = plan.price(batch, nvlink, rate=rate)
-    law = talk_over_compute(GPT3.hidden, t, rate, nvlink)
+    law = communication_over_compute(GPT3.hidden, t, rate, nvlink)
     assert law == pytest.approx(price.seconds / price.compute_seconds, rel=0.03)
 
 
 def test_a_wider_model_on_as_many_times_the_ranks_less_one_talks_for_the_same_share():
     rate, link = 1e15, Link("a link", 0.0, 1e11)
-    assert talk_over_compute(4096, 1, rate, link) == 0
-    once, twice = (talk_over_compute(h, t, rate, link) for h, t in ((4096, 3), (8192, 5)))
+    assert communication_over_compute(4096, 1, rate, link) == 0
+    once, twice = (communication_over_compute(h, t, rate, link) for h, t in ((4096, 3), (8192, 5)))
     assert once == twice
 
 

@@ -239,7 +239,7 @@ def test_a_wrong_bias_or_norm_is_found_too(parameter, fields, sentence):
 
 
 @pytest.mark.parametrize(
-    ("sequence_parallel", "talk", "sentence"),
+    ("sequence_parallel", "left", "sentence"),
     [
         (
             False,
@@ -269,9 +269,9 @@ def test_a_wrong_bias_or_norm_is_found_too(parameter, fields, sentence):
         ),
     ],
 )
-def test_a_collective_left_out_is_missed_by_two_ranks_and_more(sequence_parallel, talk, sentence):
+def test_a_collective_left_out_is_missed_by_two_ranks_and_more(sequence_parallel, left, sentence):
     plan = layout(GPT3, 2, sequence_parallel)
-    ((pass_, number),) = talk.items()
+    ((pass_, number),) = left.items()
     layer = plan.layer._replace(**{pass_: getattr(plan.layer, pass_)[:number]})
     assert refusal(dataclasses.replace(plan, layer=layer)) == sentence
 

@@ -33,7 +33,7 @@ def whole(comm, *shape, dtype=torch.float32):
 # -- programs: each returns something that can be compared ---------------------------------------
 
 
-def letters_round_a_ring(comm):
+def messages_round_a_ring(comm):
     if comm.size == 1:
         return None
     got = torch.empty(2, 3, dtype=torch.int64)
@@ -54,7 +54,7 @@ def a_send_waited_for_long_after(comm):
     return got
 
 
-def letters_cut_from_one_tensor(comm):
+def messages_cut_from_one_tensor(comm):
     """What is written beside a part that is being sent is no change of that part."""
     x = whole(comm, 4)
     x[0] = float("nan")
@@ -75,7 +75,7 @@ def tags_tell_letters_apart(comm):
     return [comm.recv(torch.empty(2), 0, tag).tolist() for tag in (0, np.int64(3), 5)]
 
 
-def letters_of_every_kind(comm):
+def messages_of_every_kind(comm):
     if comm.size == 1 or comm.rank > 1:
         return None
     kinds = [whole(comm, 3, dtype=dtype) for dtype in DTYPES]
@@ -142,7 +142,7 @@ def collectives_of_a_transposed_tensor(comm):
     return every_collective(comm, lambda c: whole(c, 3, c.size).T)
 
 
-def collectives_under_way(comm):
+def collectives_in_flight(comm):
     return every_collective(comm, lambda c: whole(c, c.size, 4), async_op=True)
 
 
@@ -159,7 +159,7 @@ def plans_by_name_few_rows(comm):
     return every_collective(comm, lambda c: whole(c, 2), plans=FLAT.__getitem__)
 
 
-def plans_by_name_under_way(comm):
+def plans_by_name_in_flight(comm):
     make = lambda c: whole(c, c.size, dtype=torch.bfloat16)  # noqa: E731
     return every_collective(comm, make, plans=FLAT.__getitem__, async_op=True)
 
@@ -183,7 +183,7 @@ def plans_of_long_messages(comm):
     return results
 
 
-def two_under_way_at_once(comm):
+def two_in_flight_at_once(comm):
     x, y = whole(comm, 5), whole(comm, 4, 2)
     first = comm.all_reduce(x, plan="ring", async_op=True)
     second = comm.all_gather(y, plan="ring", async_op=True)
@@ -193,8 +193,8 @@ def two_under_way_at_once(comm):
     return third.wait(), fourth, second.wait(), first.wait(), first.wait()
 
 
-def letters_while_a_plan_is_under_way(comm):
-    """Rank 0 waits for a letter that rank 1 sends before it joins the collective."""
+def messages_while_a_plan_is_in_flight(comm):
+    """Rank 0 waits for a message that rank 1 sends before it joins the collective."""
     got = torch.zeros(3)
     if comm.size > 1 and comm.rank == 1:
         comm.send(whole(comm, 3), 0)
@@ -312,7 +312,7 @@ PROGRAMS = [
     and list(inspect.signature(value).parameters) == ["comm"]
     and value.__module__ == __name__
 ]
-NAMED = [p for p in PROGRAMS if "plan" in p.__name__ or "letter" in p.__name__]
+NAMED = [p for p in PROGRAMS if "plan" in p.__name__ or "message" in p.__name__]
 # What torch's own collectives do is no matter of powers of two, nor of grids: three ranks show it.
 OF_FOUR = [*NAMED, a_grid_of_groups, some_take_no_part]
 

@@ -580,7 +580,7 @@ LATE = {
     "compute": lambda kept: kept.comm.compute(1.0),
     "part": lambda kept: kept.part.barrier(),
     "handle": lambda kept: kept.handle.wait(),
-    "letter": lambda kept: kept.letter.wait(),
+    "request": lambda kept: kept.request.wait(),
 }
 
 
@@ -590,9 +590,9 @@ def test_what_is_kept_from_an_earlier_run_is_refused_at_once(use, fails):
     def keep(comm):
         kept[comm.rank] = mine = SimpleNamespace(comm=comm, part=comm.split(0))
         mine.handle = comm.all_reduce(torch.ones(1), async_op=True)
-        mine.letter = comm.isend(torch.ones(1), 1 - comm.rank)
+        mine.request = comm.isend(torch.ones(1), 1 - comm.rank)
         comm.recv(torch.ones(1), 1 - comm.rank)
-        mine.handle.wait(), mine.letter.wait()
+        mine.handle.wait(), mine.request.wait()
         if fails:
             raise ValueError("no more")
 

@@ -18,11 +18,11 @@ import torch
 
 from dlsys.grading.judging.packing import Packer, Unpickler
 from dlsys.grading.judging.wire import Channel, Garbled
-from dlsys.world.agreement import changed_too_early
 from dlsys.world.call import Call
 from dlsys.world.communicator import Communicator
 from dlsys.world.here import here
-from dlsys.world.lent import Lent
+from dlsys.world.in_flight import InFlight
+from dlsys.world.matching import changed_too_early
 
 _MOST_TEXT = 2_000
 
@@ -146,26 +146,26 @@ class _Far:
         return self._calls.ask(self._number, "__call__", *args, **options)
 
     def wait(self) -> Any:
-        """The result of what is under way."""
+        """The result of the operation in flight."""
         return self._calls.ask(self._number, "wait")
 
 
 class _Sending:
-    """A send under way. Its tensor is here, and so is who sees that nobody writes to it."""
+    """A send in flight. Its tensor is here, and so is who sees that nobody writes to it."""
 
     def __init__(self, far: _Far, tensor: torch.Tensor, *call: Any) -> None:
-        self._far, self._lent, self._call = far, Lent(tensor), call
+        self._far, self._in_flight, self._call = far, InFlight(tensor), call
 
     def wait(self) -> None:
         """Wait until the message has left the tensor."""
-        if self._lent.is_changed():
+        if self._in_flight.is_changed():
             raise changed_too_early(*self._call)
         self._far.wait()
-        self._lent = Lent(torch.empty(0))
+        self._in_flight = InFlight(torch.empty(0))
 
 
 class _Receiving:
-    """A receive under way: what comes is put into the tensor that was given for it."""
+    """A receive in flight: what comes is put into the tensor that was given for it."""
 
     def __init__(self, far: _Far, tensor: torch.Tensor) -> None:
         self._far, self._tensor = far, tensor

@@ -19,15 +19,15 @@ import torch.distributed as dist
 from dlsys.checks import at_least, text
 from dlsys.collectives import Transfer, plan_for
 from dlsys.collectives.buffers import as_rows, hold
-from dlsys.world.agreement import Site, changed_too_early
 from dlsys.world.arguments import check_split
 from dlsys.world.call import Call, Handle, divided, in_words
 from dlsys.world.communicator import TAGS, Communicator
 from dlsys.world.errors import line_of
-from dlsys.world.lent import Lent
+from dlsys.world.in_flight import InFlight
+from dlsys.world.matching import Site, changed_too_early
 from dlsys.world.memory import as_bytes
 from dlsys.world.real import native
-from dlsys.world.real.carry import carry_out
+from dlsys.world.real.point_to_point import carry_out
 from dlsys.world.real.session import Session
 from dlsys.world.traffic import CallRecord, Message, Traffic
 
@@ -97,14 +97,14 @@ class TorchCommunicator(Communicator):
         """See `Communicator.split`; no traffic is recorded for it."""
         check_split(color, key, axis)
         number = self._announce("split", "split")
-        wishes: list[Any] = [None] * self.size
+        requests: list[Any] = [None] * self.size
         with self._session.wait(self._world_rank, number, "split"):
-            dist.all_gather_object(wishes, (color, key, axis), group=self._group)
+            dist.all_gather_object(requests, (color, key, axis), group=self._group)
         mine: Communicator | None = None
-        for place, ranks in enumerate(divided([(color, key) for color, key, _ in wishes])):
+        for place, ranks in enumerate(divided([(color, key) for color, key, _ in requests])):
             if self.rank in ranks:
                 mine = self._subgroup(
-                    ranks, wishes[ranks[0]][2], f"{self._name}/{self._calls}.{place}"
+                    ranks, requests[ranks[0]][2], f"{self._name}/{self._calls}.{place}"
                 )
         return mine
 
@@ -118,29 +118,29 @@ class TorchCommunicator(Communicator):
     # -- point to point --------------------------------------------------------------------------
 
     def _isend(self, tensor: torch.Tensor, dst: int, tag: int) -> Handle:
-        number, text, line = self._letter("send to", tensor, dst, tag)
+        number, text, line = self._announce_message("send to", tensor, dst, tag)
         session, me, other = self._session, self._world_rank, self._members[dst]
         start = session.seconds
         message = Message(me, other, tensor.nbytes, "send", self.axis, start, start)
         record = session.record(session.traffic.messages, message)
-        session.under_way[number] = work = self._group.send([as_bytes(tensor)], dst, tag)
-        lent = None if session.tell is None else Lent(tensor)
+        session.in_flight[number] = work = self._group.send([as_bytes(tensor)], dst, tag)
+        in_flight = None if session.tell is None else InFlight(tensor)
 
         def finish() -> None:
-            if lent is not None and lent.is_changed():
+            if in_flight is not None and in_flight.is_changed():
                 raise changed_too_early(me, f"i{text}", line)
             with session.wait(me, number, text):
                 work.wait()
             record(session.seconds)
 
-        return Under(finish)
+        return Work(finish)
 
     def _irecv(self, tensor: torch.Tensor, src: int, tag: int) -> Handle:
-        number, text, _ = self._letter("recv from", tensor, src, tag)
+        number, text, _ = self._announce_message("recv from", tensor, src, tag)
         session, target = self._session, tensor.detach()
         # What is not contiguous is received beside its place, then copied.
         landing = target if target.is_contiguous() else torch.empty_like(target).contiguous()
-        session.under_way[number] = work = self._group.recv([as_bytes(landing)], src, tag)
+        session.in_flight[number] = work = self._group.recv([as_bytes(landing)], src, tag)
 
         def finish() -> torch.Tensor:
             with session.wait(self._world_rank, number, text):
@@ -149,12 +149,12 @@ class TorchCommunicator(Communicator):
                 target.copy_(landing)
             return tensor
 
-        return Under(finish)
+        return Work(finish)
 
-    def _letter(
+    def _announce_message(
         self, action: str, tensor: torch.Tensor, peer: int, tag: int
     ) -> tuple[int, str, str]:
-        """Tell of one side of a message; returns its number, the call in words, and its line."""
+        """Tell of a send or a receive; returns its number, the call in words, and its line."""
         _refuse_meta(tensor)
         other, line = self._members[peer], ""
         text = f"{action} rank {other}" + (f" with tag {tag}" if tag else "")
@@ -162,7 +162,7 @@ class TorchCommunicator(Communicator):
         if self._session.tell is not None:
             line, about = line_of(sys._getframe(3)), in_words(tensor)
         details = self._name, other, tag, sends, about, text, line
-        return self._session.announce("letter", *details), text, line
+        return self._session.announce("message", *details), text, line
 
     # -- collectives -----------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class TorchCommunicator(Communicator):
             record(session.seconds)
             return result()
 
-        return Under(finish)
+        return Work(finish)
 
     def _described(self, call: Call) -> Call:
         """A scatter as its receivers need it: a template (no memory) of the root's tensor."""
@@ -248,8 +248,8 @@ class TorchCommunicator(Communicator):
         return self._session.announce("call", self._name, self._calls - 1, self.rank, site)
 
 
-class Under:
-    """Something under way that `finish` waits for; `wait` may be called again."""
+class Work:
+    """An operation in flight that `finish` waits for; `wait` may be called again."""
 
     def __init__(self, finish: Callable[[], torch.Tensor | None]) -> None:
         self._finish: Callable[[], torch.Tensor | None] | None = finish

@@ -1,4 +1,4 @@
-"""The server that keepers are forked from, and the place where ranks meet.
+"""The server that keepers are forked from, and the rendezvous of the ranks.
 
 It has torch loaded, so that a launch need not load it, and computes nothing: threads of torch would
 not survive a fork. One socket leads to it; it forks a keeper for each connection that comes there.
@@ -130,8 +130,8 @@ def heard(line: socket.socket | connection.Connection, parent: int) -> bool:
     return True
 
 
-def meeting_point() -> dist.TCPStore:
-    """The meeting point of the processes, at a free port that only this machine reaches."""
+def rendezvous() -> dist.TCPStore:
+    """The store where processes find each other, at a free port that only this machine reaches."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     return dist.TCPStore(

@@ -20,7 +20,7 @@ KEEPER = -1
 _KILLED = 10.0  # seconds that the system has to clear a killed process
 
 News = tuple[int, tuple[Any, ...] | None]
-"""Of which rank, and what; None where the rank has closed its end."""
+"""From which rank, and what; None where the rank has closed its end."""
 
 
 class Lines:

@@ -19,10 +19,10 @@ from dlsys.checks import count, flag, positive
 from dlsys.world.arguments import check_program, check_ranks, check_seed
 from dlsys.world.errors import MismatchError, WorldError, of_each, rank_error
 from dlsys.world.real import rank_process
-from dlsys.world.real.fork_server import meeting_point
+from dlsys.world.real.fork_server import rendezvous
 from dlsys.world.real.lines import Lines
 from dlsys.world.real.rank_process import Start
-from dlsys.world.real.travel import gathered, packed, source_of
+from dlsys.world.real.serialization import gathered, packed, source_of
 from dlsys.world.real.watch import Watch
 from dlsys.world.run import Run
 
@@ -48,7 +48,7 @@ def launch(
     threads: int = 1,
     check: bool = True,
 ) -> Run:
-    """Run `program(comm, *args)` in `ranks` processes on this machine that talk through gloo.
+    """Run `program(comm, *args)` in `ranks` processes on this machine, connected by gloo.
 
     Functions and classes of a notebook or a script go along as they are; what is printed appears
     here, and results come back. Rank r starts from `torch.manual_seed(seed + r)` and computes with
@@ -91,7 +91,7 @@ class _Launch:
     def run(
         self, work: bytes, source: tuple[str, list[str]] | None, seed: int, threads: int
     ) -> Run:
-        store = meeting_point()
+        store = rendezvous()
         start = Start(
             self.ranks,
             store.port,

@@ -19,7 +19,7 @@ class Session:
     """What all communicators of one process share: its clock and the records of what it did.
 
     `tell`, where there is one, hears of every call before it is made and of every wait.
-    `waiting` says what the program waits in at present, "" when it does not. `under_way` holds the
+    `waiting` says what the program waits in at present, "" when it does not. `in_flight` holds the
     messages nobody has waited for: torch cancels those that nobody holds. `groups` are the process
     groups of its communicators, by name, and under None the default group of its time.
     """
@@ -31,7 +31,7 @@ class Session:
         self.waiting = ""
         self.start = time.perf_counter()
         self.groups: dict[str | None, Any] = {None: dist.group.WORLD}
-        self.under_way: dict[int, Any] = {}
+        self.in_flight: dict[int, Any] = {}
         self._told = 0
 
     @property
@@ -82,5 +82,5 @@ class Session:
         if self.tell is not None:
             self.tell(("done",))
         self.waiting = ""
-        self.under_way.pop(number, None)
+        self.in_flight.pop(number, None)
         self.spans.append(Span(rank, start, self.seconds, "wait", text))

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlsys.world.agreement import Group, Meeting, Site, never_taken, never_waited, unlike
 from dlsys.world.errors import DeadlockError, MismatchError, members_text, place
+from dlsys.world.matching import Collective, Group, Site, never_taken, never_waited, unlike
 
 
 @dataclass
-class _Letter:
-    """One side of a message, as `rank` of the whole world told of it."""
+class _Request:
+    """A send or a receive, as `rank` of the whole world told of it."""
 
     rank: int
     number: int
@@ -32,7 +32,7 @@ class _Letter:
         return never_taken(self.rank, self.sends, self.tensor, f"{self.text} at {self.line}")
 
 
-class _Meeting(Meeting):
+class _Collective(Collective):
     """A collective call, and under which number each rank waits for it."""
 
     def __init__(self, group: Group, index: int, site: Site) -> None:
@@ -50,7 +50,7 @@ class Watch:
     def __init__(self, ranks: int) -> None:
         self.finished: set[int] = set()
         self._groups: dict[str, Group] = {}
-        self._open: list[dict[int, _Letter | _Meeting]] = [{} for _ in range(ranks)]
+        self._open: list[dict[int, _Request | _Collective]] = [{} for _ in range(ranks)]
         self._waiting: list[tuple[int, str] | None] = [None] * ranks
         self._unwaited: list[dict[int, tuple[str, str]]] = [{} for _ in range(ranks)]
 
@@ -61,7 +61,7 @@ class Watch:
     def stuck(self) -> None:
         """Raise DeadlockError if every rank that still runs waits for what nobody can do any more.
 
-        Ask when no rank has told anything for a while: what is under way then tells of itself.
+        Ask when no rank has told anything for a while: what is in flight then tells of itself.
         """
         running = [r for r in range(len(self._open)) if r not in self.finished]
         lines = {rank: self.doing(rank) for rank in running}
@@ -83,7 +83,7 @@ class Watch:
         return f"waits in {self._open[rank][number].describe(rank)} at {line}"
 
     def check_nothing_left(self) -> None:
-        """Complain about messages and collectives that were begun and never met."""
+        """Complain about messages and collectives that were begun and never matched."""
         for items in self._open:
             for item in items.values():
                 raise MismatchError(f"Every rank has finished, but {item.left_over()}")
@@ -99,16 +99,16 @@ class Watch:
 
     def _call(self, rank: int, number: int, name: str, index: int, mine: int, site: Site) -> None:
         group = self._groups[name]
-        meeting = group.meet(index, site, lambda: _Meeting(group, index, site))
-        meeting.numbers.append((rank, number))
-        self._open[rank][number] = meeting
+        collective = group.join(index, site, lambda: _Collective(group, index, site))
+        collective.numbers.append((rank, number))
+        self._open[rank][number] = collective
         self._unwaited[rank][number] = site.text, place(site.file, site.line)
-        meeting.arrive(mine)
-        if not meeting.missing:
-            for member, its_number in meeting.numbers:
+        collective.arrive(mine)
+        if not collective.missing:
+            for member, its_number in collective.numbers:
                 del self._open[member][its_number]
 
-    def _letter(
+    def _message(
         self,
         rank: int,
         number: int,
@@ -121,7 +121,7 @@ class Watch:
         line: str,
     ) -> None:
         key = (rank, other, tag) if sends else (other, rank, tag)
-        mine = _Letter(rank, number, key, sends, tensor, text, line)
+        mine = _Request(rank, number, key, sends, tensor, text, line)
         self._unwaited[rank][number] = f"i{text}", line
         theirs = self._groups[name].post(mine)
         if theirs is None:

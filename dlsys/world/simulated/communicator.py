@@ -1,4 +1,4 @@
-"""A simulated rank's communicator: it checks in with the scheduler, and meets the other ranks."""
+"""A simulated rank's communicator: its messages and collectives match those of the other ranks."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import torch
 
 from dlsys.checks import at_least, text
 from dlsys.collectives import plan_for
-from dlsys.world.agreement import Meeting, Site
 from dlsys.world.arguments import check_split
 from dlsys.world.call import Call, Handle
 from dlsys.world.communicator import Communicator
-from dlsys.world.simulated.letters import Letter, deliver
-from dlsys.world.simulated.meetings import Collective, Split
+from dlsys.world.matching import Collective, Site
+from dlsys.world.simulated.collectives import PlannedCollective, Split
+from dlsys.world.simulated.messages import Request, deliver
 from dlsys.world.simulated.rank import Rank
 from dlsys.world.simulated.state import SimulatedGroup
 from dlsys.world.span import Span
 from dlsys.world.traffic import Traffic
 
-M = TypeVar("M", bound=Meeting)
+M = TypeVar("M", bound=Collective)
 
 
 class SimulatedCommunicator(Communicator):
@@ -68,28 +68,28 @@ class SimulatedCommunicator(Communicator):
         part = split.enter(self._me, self.rank, color, key, axis).wait()
         return None if part is None else SimulatedCommunicator(part.group, self._me, part.rank)
 
-    def isend(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> Letter:
+    def isend(self, tensor: torch.Tensor, dst: int, tag: int = 0) -> Request:
         """See `Communicator.isend`."""
         return self._handed_out(super().isend(tensor, dst, tag))
 
-    def irecv(self, tensor: torch.Tensor, src: int, tag: int = 0) -> Letter:
+    def irecv(self, tensor: torch.Tensor, src: int, tag: int = 0) -> Request:
         """See `Communicator.irecv`."""
         return self._handed_out(super().irecv(tensor, src, tag))
 
     @staticmethod
-    def _handed_out(letter: Any) -> Letter:
-        letter.hand_out(sys._getframe(2))
-        return letter
+    def _handed_out(request: Any) -> Request:
+        request.hand_out(sys._getframe(2))
+        return request
 
     def _isend(self, tensor: torch.Tensor, dst: int, tag: int) -> Handle:
         key = (self.rank, dst, tag)
-        return self._post(Letter(self._group, self._me, tensor, dst, key, sends=True))
+        return self._post(Request(self._group, self._me, tensor, dst, key, sends=True))
 
     def _irecv(self, tensor: torch.Tensor, src: int, tag: int) -> Handle:
         key = (src, self.rank, tag)
-        return self._post(Letter(self._group, self._me, tensor, src, key, sends=False))
+        return self._post(Request(self._group, self._me, tensor, src, key, sends=False))
 
-    def _post(self, mine: Letter) -> Letter:
+    def _post(self, mine: Request) -> Request:
         self._state.scheduler.check_alive()
         other = self._group.post(mine)
         if other is not None:
@@ -101,17 +101,19 @@ class SimulatedCommunicator(Communicator):
             call = replace(call, plan=plan_for(call.kind, self.size, root=call.root))
         group = self._group
         collective = self._join(
-            call.signature(), call.describe(), lambda n, site: Collective(group, n, site, call)
+            call.signature(),
+            call.describe(),
+            lambda n, site: PlannedCollective(group, n, site, call),
         )
-        share = collective.enter(self._me, self.rank, call)
+        work = collective.enter(self._me, self.rank, call)
         if call.async_op:
-            self._state.scheduler.hand_out(share, sys._getframe(3))
-        return share
+            self._state.scheduler.hand_out(work, sys._getframe(3))
+        return work
 
     def _join(self, same: Hashable, text: str, new: Callable[[int, Site], M]) -> M:
-        """The meeting of the group that this call belongs to: the n-th call of every rank."""
+        """The collective of the group that this call belongs to: the n-th call of every rank."""
         self._state.scheduler.check_alive()
         number, site = self._calls, Site(self._me.number, same, text, sys._getframe(3))
-        meeting = self._group.meet(number, site, lambda: new(number, site))
+        collective = self._group.join(number, site, lambda: new(number, site))
         self._calls += 1
-        return meeting
+        return collective

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from dlsys.network import EventQueue
-from dlsys.world.agreement import never_waited
 from dlsys.world.errors import DeadlockError, WorldError, line_at, line_of, spot
+from dlsys.world.matching import never_waited
 from dlsys.world.simulated.ending import Aborted, end
 from dlsys.world.simulated.rank import Pending, Rank, states
 
@@ -103,7 +103,7 @@ class Scheduler:
             self.queue.push(time, _FIRST, self._resume, pending.owner)
 
     def check_alive(self) -> None:
-        """Stop a rank that goes on after the run has ended, and refuse what is no rank of it.
+        """Stop a rank that goes on after the run has ended, and refuse other callers.
 
         Raises RuntimeError for a caller that kept a communicator or a handle for after its run.
         """

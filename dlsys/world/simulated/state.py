@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from dlsys.hardware import Cluster, Link
 from dlsys.network import Network
-from dlsys.world.agreement import Group
 from dlsys.world.errors import MismatchError
+from dlsys.world.matching import Group
 from dlsys.world.simulated.compute import Quiet
 from dlsys.world.simulated.rank import Pending
 from dlsys.world.simulated.scheduler import Scheduler
@@ -53,11 +53,11 @@ class SimulatedGroup(Group):
         return group
 
     def check_nothing_left(self) -> None:
-        """Complain about messages and collectives that were started and never met."""
-        for letters in self.mail.values():
-            for letter in letters:
-                raise MismatchError(f"Every rank has finished, but {letter.left_over()}")
-        for meeting in self.meetings.values():
-            raise MismatchError(f"Every rank has finished, but {meeting.left_over()}")
+        """Complain about messages and collectives that were started and never matched."""
+        for requests in self.unmatched.values():
+            for request in requests:
+                raise MismatchError(f"Every rank has finished, but {request.left_over()}")
+        for collective in self.collectives.values():
+            raise MismatchError(f"Every rank has finished, but {collective.left_over()}")
         for group in self.subgroups:
             group.check_nothing_left()

@@ -618,7 +618,7 @@ BANK = {
             ("of the activations", 0.4, "what falls of the activations"),
             ("what is left", 72 / 88, "what is left"),
             ("percent", 18, "not a percentage"),
-            ("no islands in FP32", 20 / 88, "A fifth of them stays"),
+            ("nothing left in FP32", 20 / 88, "A fifth of them stays"),
             ("half of the state, too", 40 / 88, "What does mixed precision keep in FP32"),
             ("no master weights", 28 / 88, "the master weights are forgotten"),
             ("one sequence", 8 / 68, "a batch of 1"),
@@ -641,7 +641,7 @@ BANK = {
             ("rounded down", 7, "a little less than 30 %"),
             ("a part of a sequence", 7.2, "Sequences come whole"),
             ("one too many sequences", 9, "not for the first time"),
-            ("no islands", 4, "A fifth of them stays"),
+            ("nothing left in FP32", 4, "A fifth of them stays"),
         ),
         *one_wrong(
             MEMORY,
@@ -662,7 +662,7 @@ BANK = {
             ("against mixed precision", 0.25, "How much is it against FP32"),
             ("of the state", 0.375, "what falls of the state"),
             ("of the moments", 18 / 88, "Mixed precision has saved before"),
-            ("no islands in FP32", 38 / 88, "A fifth of them stays"),
+            ("nothing left in FP32", 38 / 88, "A fifth of them stays"),
         ),
     ],
 }

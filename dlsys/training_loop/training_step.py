@@ -1,4 +1,4 @@
-"""A step's plan carried out on a real model, action by action."""
+"""A training step: its plan carried out on a real model, action by action."""
 
 from __future__ import annotations
 

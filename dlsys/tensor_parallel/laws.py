@@ -1,4 +1,4 @@
-"""The laws of cut layers: how long they talk for each second of computing, and when that hides."""
+"""Laws of tensor parallelism: communication for each second of compute, and when it is hidden."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dlsys.hardware import Link
 
 
 @checked
-def talk_over_compute(hidden: int, tp: int, rate: float, link: Link) -> float:
+def communication_over_compute(hidden: int, tp: int, rate: float, link: Link) -> float:
     """Seconds in a layer's four all-reduces for each second of its products: 2/9 (t-1) R beta / h.
 
     - hidden: h; tp: t ranks; rate: R, FLOP/s of one device's products; link: that of the slowest

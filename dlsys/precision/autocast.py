@@ -1,8 +1,8 @@
-"""FP32 islands: matrix products in 16 bits, and what sums up or exponentiates in FP32 between them.
+"""Autocast: matrix products in 16 bits, and what sums up or exponentiates in FP32 between them.
 
-An operation takes its inputs in the type of its list: products in `fmt`, islands in FP32, all
+An operation takes its inputs in the type of its list: products in `fmt`, sums in FP32, all
 others as they come. The choice is made operation by operation, so that a module needs no change.
-torch.autocast does the same by longer lists; on CPU its list of islands has no softmax.
+torch.autocast does the same by longer lists; on CPU its FP32 list has no softmax.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dlsys.checks import refuse
 from dlsys.precision.mixed import DTYPES
 from dlsys.precision.plan import BF16, Format
 
-Island = Literal["softmax", "norm", "loss"]
+InFP32 = Literal["softmax", "norm", "loss"]
 """Attention's and others' normalisation; norms and their statistics; what is minimised."""
 
 PRODUCTS: frozenset[Any] = frozenset(
@@ -31,7 +31,7 @@ PRODUCTS: frozenset[Any] = frozenset(
 )
 """They take nearly all the time, and tensor cores compute them of 16-bit inputs, with FP32 sums."""
 
-ISLANDS: Mapping[Island, frozenset[Any]] = {
+FP32_LIST: Mapping[InFP32, frozenset[Any]] = {
     "softmax": frozenset({F.softmax, F.log_softmax, torch.softmax, torch.log_softmax})
     | {Tensor.softmax, Tensor.log_softmax, torch.logsumexp, Tensor.logsumexp},
     "norm": frozenset({F.layer_norm, F.rms_norm, F.group_norm, torch.layer_norm, torch.rms_norm}),
@@ -40,24 +40,24 @@ ISLANDS: Mapping[Island, frozenset[Any]] = {
 }
 
 
-class Islands:
-    """While open, products are computed in `fmt` and the operations of these islands in FP32.
+class Autocast:
+    """While open, products are computed in `fmt` and the operations named in `fp32` in FP32.
 
-    `with Islands(BF16): loss = model(tokens, targets)`; backward follows what forward did, and
+    `with Autocast(BF16): loss = model(tokens, targets)`; backward follows what forward did, and
     comes after. Weights may be FP32, from which each product casts them as torch.autocast does, or
-    16-bit, as MixedPrecision keeps them. The optimizer, an island too, is MixedPrecision's. An
-    island that is left out takes its inputs as they come. Raises ValueError for a format that is
+    16-bit, as MixedPrecision keeps them. The optimizer, in FP32 too, is MixedPrecision's. An
+    operation that is left out takes its inputs as they come. Raises ValueError for a format that is
     no type of torch, in which there is nothing to compute.
     """
 
     @checked
-    def __init__(self, fmt: Format = BF16, islands: Sequence[Island] = get_args(Island)) -> None:
+    def __init__(self, fmt: Format = BF16, fp32: Sequence[InFP32] = get_args(InFP32)) -> None:
         if fmt not in DTYPES:
             refuse("fmt", fmt, f"{' or '.join(map(str, DTYPES))}, in which torch computes")
-        wide = frozenset().union(*(ISLANDS[name] for name in islands))
+        wide = frozenset().union(*(FP32_LIST[name] for name in fp32))
         self._mode = _Casting(DTYPES[fmt], wide)
 
-    def __enter__(self) -> Islands:
+    def __enter__(self) -> Autocast:
         self._mode.__enter__()
         return self
 

@@ -1,4 +1,4 @@
-"""Messages between simulated ranks: two sides that meet."""
+"""Messages between simulated ranks: a send and a receive that match."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from types import FrameType
 
 import torch
 
-from dlsys.world.agreement import changed_too_early, never_taken, unlike
 from dlsys.world.call import in_words
 from dlsys.world.errors import line_at, line_of
-from dlsys.world.lent import Lent
+from dlsys.world.in_flight import InFlight
+from dlsys.world.matching import changed_too_early, never_taken, unlike
 from dlsys.world.simulated.rank import Pending, Rank
 from dlsys.world.simulated.state import SimulatedGroup
 from dlsys.world.traffic import Message
 
 
-class Letter(Pending):
-    """One side of a message in `group`: what `me` sends to, or receives from, rank `peer` of it."""
+class Request(Pending):
+    """A request of `me` to send to, or to receive from, rank `peer` of `group`."""
 
-    __slots__ = ("group", "key", "lent", "peer", "posted", "sends", "tensor")
+    __slots__ = ("group", "in_flight", "key", "peer", "posted", "sends", "tensor")
 
     def __init__(
         self,
@@ -32,29 +32,29 @@ class Letter(Pending):
         super().__init__(me)
         self.group, self.tensor, self.peer, self.key, self.sends = group, tensor, peer, key, sends
         self.posted = me.clock
-        self.lent: Lent | None = None
+        self.in_flight: InFlight | None = None
 
     def wait(self) -> torch.Tensor | None:
         """Wait until the message has arrived; a receive returns its tensor."""
-        if self.lent is not None:
-            self._take_back(self.lent)
+        if self.in_flight is not None:
+            self._check_unchanged(self.in_flight)
         self.group.state.wait(self, "send" if self.sends else "recv")
         return None if self.sends else self.tensor
 
     def hand_out(self, frame: FrameType) -> None:
-        """Give the program, at `frame`, a handle of this letter."""
+        """Give the program, at `frame`, this request as its handle."""
         state = self.group.state
         state.scheduler.hand_out(self, frame)
         if self.sends:
             with state.hidden:
-                self.lent = Lent(self.tensor)
+                self.in_flight = InFlight(self.tensor)
 
-    def _take_back(self, lent: Lent) -> None:
+    def _check_unchanged(self, in_flight: InFlight) -> None:
         with self.group.state.hidden:
-            is_changed = lent.is_changed()
+            is_changed = in_flight.is_changed()
         if is_changed:
             raise changed_too_early(self.owner.number, self.call(), line_at(self.begun))
-        self.lent = None
+        self.in_flight = None
 
     def describe(self) -> str:
         """The call as an error message tells it."""
@@ -67,12 +67,12 @@ class Letter(Pending):
         return f"i{self.describe()}"
 
     def left_over(self) -> str:
-        """What is wrong when nobody ever took the other side."""
+        """What is wrong when nobody ever posted the other side."""
         return never_taken(self.owner.number, self.sends, in_words(self.tensor), self.describe())
 
 
-def deliver(send: Letter, receive: Letter) -> None:
-    """Carry the message of two sides that have met."""
+def deliver(send: Request, receive: Request) -> None:
+    """Carry the message of two requests that match."""
     source, target = send.tensor, receive.tensor
     if source.shape != target.shape or source.dtype != target.dtype:
         raise unlike(_side(send), in_words(source), _side(receive), in_words(target))
@@ -84,11 +84,11 @@ def deliver(send: Letter, receive: Letter) -> None:
     if state.network.where is None:
         _deliver_at(time, send, receive)
     else:
-        # A link serves in order of virtual time, and who meets later may have started earlier.
+        # A link serves in order of virtual time, and a later match may have started earlier.
         state.scheduler.queue.push(time, 0, _deliver_at, send, receive)
 
 
-def _deliver_at(time: float, send: Letter, receive: Letter) -> None:
+def _deliver_at(time: float, send: Request, receive: Request) -> None:
     group, state = send.group, send.group.state
     src, dst, nbytes = send.owner.number, receive.owner.number, send.tensor.nbytes
     start, end = state.network.transfer(src, dst, nbytes, time)
@@ -97,5 +97,5 @@ def _deliver_at(time: float, send: Letter, receive: Letter) -> None:
     state.scheduler.complete(receive, end)
 
 
-def _side(letter: Letter) -> str:
-    return f"rank {letter.owner.number} ({line_of(letter.owner.frame())})"
+def _side(request: Request) -> str:
+    return f"rank {request.owner.number} ({line_of(request.owner.frame())})"

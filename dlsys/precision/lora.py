@@ -1,4 +1,4 @@
-"""Training on top of weights in 4 bits: they are frozen, and learn through adapters of low rank.
+"""LoRA on weights in 4 bits, QLoRA: they are frozen, and learn through two thin matrices beside.
 
 y = x W4^T + scale (x A^T) B^T with A (rank, in) and B (out, rank) in BF16, of which B begins at
 zero. Nothing ever updates W4, so that no update can round away in it. Dettmers et al. 2023, QLoRA
@@ -24,7 +24,7 @@ from dlsys.tensors import features
 
 
 @checked
-def adapt_linears(
+def add_lora(
     module: nn.Module,
     block: Block = NVFP4,
     rank: int = 8,
@@ -32,7 +32,7 @@ def adapt_linears(
     high: tuple[str, ...] = ("head",),
     seed: int = 0,
 ) -> nn.Module:
-    """The module with its weights frozen, those of nn.Linear in `block`, and adapters beside them.
+    """The module with its weights frozen, those of nn.Linear in `block`, each with a LoRA.
 
     Layers whose names match a pattern of `high` are frozen as they are. Raises ValueError for a
     module that is, or has, no nn.Linear inside.
@@ -44,12 +44,12 @@ def adapt_linears(
     for name, linear in linears.items():
         if not any(fnmatch(name, pattern) for pattern in high):
             own = zlib.crc32(f"{whole('seed', seed)} {name}".encode())
-            module.set_submodule(name, AdaptedLinear(linear, block, rank, scale, own))
+            module.set_submodule(name, LoRALinear(linear, block, rank, scale, own))
     return module
 
 
-class AdaptedLinear(nn.Module):
-    """A linear layer's frozen weights in `block`, and an adapter of `rank` that learns.
+class LoRALinear(nn.Module):
+    """A linear layer's frozen weights in `block`, and a LoRA of `rank` that learns.
 
     Only the packed weights are kept between forward and backward, which unpacks them again.
     """

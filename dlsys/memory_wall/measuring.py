@@ -1,4 +1,4 @@
-"""The memory wall measured: bytes of real tensors, to hold the formulas against."""
+"""Model state and activations measured: bytes of real tensors, to hold the formulas against."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers run under a plan: the same numbers as without one, to the bit, from fewer bytes."""
+"""Activation checkpointing of layers as a plan says: the same bits as without, in fewer bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One executor for every plan: each rank runs its actions in order and passes tensors on."""
+"""A pipeline that runs any schedule: each rank runs its actions in order and passes tensors on."""
 
 from __future__ import annotations
 

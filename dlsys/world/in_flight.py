@@ -1,4 +1,4 @@
-"""A tensor that is being sent, which nobody may write to before its handle has been waited for."""
+"""A tensor in flight: nobody may write to it before the handle of its send is waited for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from dlsys.world.memory import as_bytes
 
 
-class Lent:
+class InFlight:
     """What was in `tensor` when its send began.
 
     torch counts the writes to a tensor and to all views of its memory together. Where the tensor is

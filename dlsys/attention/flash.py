@@ -1,4 +1,4 @@
-"""Tiled attention for real: forward and backward through a fast memory that counts what moves.
+"""FlashAttention, forward and backward: tile by tile through a fast memory that counts what moves.
 
 q is (lanes, g, queries, d), k and v are (lanes, keys, d): a lane is a head of keys and values, with
 its g query heads, whose queries are taken together. Numbers of 16 bits are computed with in 32.

@@ -1,4 +1,4 @@
-"""Where simulated ranks meet: the collectives of a group, and its division."""
+"""The collectives of a group of simulated ranks, and its split."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from dlsys.collectives import Transfer
 from dlsys.collectives.buffers import Buffers, as_rows, hold
 from dlsys.collectives.execution import Execution
 from dlsys.collectives.plan import disturbed
-from dlsys.world.agreement import Meeting, Site
 from dlsys.world.call import Call, divided
 from dlsys.world.errors import members_text
+from dlsys.world.matching import Collective, Site
 from dlsys.world.simulated.rank import Pending, Rank
 from dlsys.world.simulated.state import SimulatedGroup
 from dlsys.world.traffic import CallRecord, Message
 
 
-class Share(Pending):
-    """One rank's part in a meeting; `wait()` returns its result."""
+class Work(Pending):
+    """One rank's part in a collective, the handle of it; `wait()` returns its result."""
 
-    __slots__ = ("buffers", "entered", "meeting", "rank", "value")
+    __slots__ = ("buffers", "collective", "entered", "rank", "value")
 
-    def __init__(self, meeting: Collective | Split, owner: Rank, rank: int) -> None:
+    def __init__(self, collective: PlannedCollective | Split, owner: Rank, rank: int) -> None:
         super().__init__(owner)
-        self.meeting, self.rank, self.entered = meeting, rank, owner.clock
+        self.collective, self.rank, self.entered = collective, rank, owner.clock
         self.buffers: Buffers | None = None
         self.value: Any = None
 
     def wait(self) -> Any:
         """Wait until this rank's part is done and return its result."""
-        state = self.meeting.group.state
-        state.wait(self, self.meeting.site.text)
+        state = self.collective.group.state
+        state.wait(self, self.collective.site.text)
         if self.buffers is not None:
             with state.quiet:
                 self.value = self.buffers.result()
@@ -42,17 +42,17 @@ class Share(Pending):
 
     def call(self) -> str:
         """The call that gave a handle of it."""
-        return self.meeting.site.text
+        return self.collective.site.text
 
     def describe(self) -> str:
         """The call as an error message tells it."""
-        others = self.meeting.waits_for(self.rank)
-        text = f"{self.meeting.site.text} (collective number {self.meeting.index + 1})"
+        others = self.collective.waits_for(self.rank)
+        text = f"{self.collective.site.text} (collective number {self.collective.index + 1})"
         return f"{text} for {members_text(others)}" if others else text
 
 
-class Collective(Meeting):
-    """A collective under way: its plan goes forward message by message in the event queue."""
+class PlannedCollective(Collective):
+    """A collective in flight: its plan goes forward message by message in the event queue."""
 
     group: SimulatedGroup
 
@@ -60,8 +60,8 @@ class Collective(Meeting):
         super().__init__(group, index, site)
         assert call.plan is not None
         self.kind, self.op, self.plan = call.kind, call.op, call.plan
-        self.shares: list[Share | None] = [None] * group.size
-        self._early: list[Share] = []  # of a scatter, until its root has come
+        self.works: list[Work | None] = [None] * group.size
+        self._early: list[Work] = []  # of a scatter, until its root has come
         self._template, self._rows = torch.empty(0), 0
         self._bytes_before: list[int] | None = None
         state = group.state
@@ -77,16 +77,16 @@ class Collective(Meeting):
         )
         self._kept: dict[Transfer, torch.Tensor] = {}
 
-    def enter(self, me: Rank, rank: int, call: Call) -> Share:
+    def enter(self, me: Rank, rank: int, call: Call) -> Work:
         """Let one rank, `rank` of the group, begin its part."""
-        share = self.shares[rank] = Share(self, me, rank)
+        work = self.works[rank] = Work(self, me, rank)
         if call.kind == "scatter" and call.tensor is None and self._bytes_before is None:
-            self._early.append(share)  # what it will get is unknown until the root comes
+            self._early.append(work)  # what it will get is unknown until the root comes
         else:
             with self.group.state.quiet:
-                self._begin(share, call)
+                self._begin(work, call)
         self.arrive(rank)
-        return share
+        return work
 
     def waits_for(self, rank: int) -> Sequence[int]:
         """The world's numbers of the ranks that `rank` waits for."""
@@ -94,20 +94,20 @@ class Collective(Meeting):
             return super().waits_for(rank)
         return [self.group.members[r] for r in self.execution.waits_for(rank)]
 
-    def _begin(self, share: Share, call: Call) -> None:
+    def _begin(self, work: Work, call: Call) -> None:
         tensor, length = call.tensor, call.length
         if tensor is None:
             tensor, length = self._template, self._rows
-        share.buffers = hold(self.plan, share.rank, tensor.detach(), length, self.op)
+        work.buffers = hold(self.plan, work.rank, tensor.detach(), length, self.op)
         if self._bytes_before is None:
-            unit = share.buffers.unit_bytes
-            self._bytes_before = [unit * edge for edge in share.buffers.edges]
+            unit = work.buffers.unit_bytes
+            self._bytes_before = [unit * edge for edge in work.buffers.edges]
             if call.kind == "scatter":
                 rows = as_rows(tensor)
                 self._template, self._rows = rows[:0].clone(), rows.shape[0]
                 while self._early:
                     self._begin(self._early.pop(0), Call("scatter", None))
-        self.execution.enter(share.rank, share.entered)
+        self.execution.enter(work.rank, work.entered)
 
     def _sizes(self, first: int, stop: int) -> int:
         assert self._bytes_before is not None
@@ -122,10 +122,10 @@ class Collective(Meeting):
                 self._kept[send] = self._buffers(rank).outgoing(send).clone()
 
     def _buffers(self, rank: int) -> Buffers:
-        share = self.shares[rank]
-        assert share is not None
-        assert share.buffers is not None
-        return share.buffers
+        work = self.works[rank]
+        assert work is not None
+        assert work.buffers is not None
+        return work.buffers
 
     def _on_message(self, transfer: Transfer, nbytes: float, start: float, end: float) -> None:
         state = self.group.state
@@ -148,17 +148,17 @@ class Collective(Meeting):
         )
 
     def _on_done(self, rank: int, time: float) -> None:
-        share = self.shares[rank]
-        assert share is not None
+        work = self.works[rank]
+        assert work is not None
         state = self.group.state
         nbytes = self._buffers(rank).passed_bytes
         # Nobody reads its buffers any more: they live as long as the handle, not as this circle of
         # objects, which would keep them until the garbage collector comes by.
-        self.shares[rank] = None
+        self.works[rank] = None
         state.traffic.calls.append(
-            CallRecord(share.owner.number, self.kind, self.group.axis, nbytes, share.entered, time)
+            CallRecord(work.owner.number, self.kind, self.group.axis, nbytes, work.entered, time)
         )
-        state.scheduler.complete(share, time)
+        state.scheduler.complete(work, time)
 
 
 class Part(NamedTuple):
@@ -168,42 +168,42 @@ class Part(NamedTuple):
     rank: int
 
 
-class _Wish(NamedTuple):
-    """One rank's call of a split."""
+class _SplitRequest(NamedTuple):
+    """What one rank asks of a split."""
 
-    share: Share
+    work: Work
     color: Hashable
     key: int | None
     axis: str
 
 
-class Split(Meeting):
+class Split(Collective):
     """A group that divides itself: members with one colour get a group of their own.
 
-    `wait()` of a share returns its rank's Part, None where its colour is None.
+    `wait()` of a work returns its rank's Part, None where its colour is None.
     """
 
     group: SimulatedGroup
 
     def __init__(self, group: SimulatedGroup, index: int, site: Site) -> None:
         super().__init__(group, index, site)
-        self._wishes: dict[int, _Wish] = {}
+        self._requests: dict[int, _SplitRequest] = {}
 
-    def enter(self, me: Rank, rank: int, color: Hashable, key: int | None, axis: str) -> Share:
-        """Take one rank's wish; the last to come makes the groups."""
-        share = Share(self, me, rank)
-        self._wishes[rank] = _Wish(share, color, key, axis)
+    def enter(self, me: Rank, rank: int, color: Hashable, key: int | None, axis: str) -> Work:
+        """Take one rank's request; the last one makes the groups."""
+        work = Work(self, me, rank)
+        self._requests[rank] = _SplitRequest(work, color, key, axis)
         self.arrive(rank)
         if not self.missing:
             self._divide()
-        return share
+        return work
 
     def _divide(self) -> None:
-        wishes = [wish for _, wish in sorted(self._wishes.items())]
-        for ranks in divided([(wish.color, wish.key) for wish in wishes]):
-            subgroup = self.group.subgroup(ranks, wishes[ranks[0]].axis)
+        requests = [request for _, request in sorted(self._requests.items())]
+        for ranks in divided([(request.color, request.key) for request in requests]):
+            subgroup = self.group.subgroup(ranks, requests[ranks[0]].axis)
             for number, rank in enumerate(ranks):
-                wishes[rank].share.value = Part(subgroup, number)
-        time = max(wish.share.entered for wish in wishes)
-        for wish in self._wishes.values():  # in the order of coming, which is that of going on
-            self.group.state.scheduler.complete(wish.share, time)
+                requests[rank].work.value = Part(subgroup, number)
+        time = max(request.work.entered for request in requests)
+        for request in self._requests.values():  # in the order of coming, which is that of going on
+            self.group.state.scheduler.complete(request.work, time)

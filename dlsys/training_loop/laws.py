@@ -1,4 +1,4 @@
-"""Laws of the loop: what an update costs in tokens, and how a batch trades steps for samples."""
+"""Laws of the loop: what an update costs in tokens, and the critical batch size."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def update_share(tokens: float, as_tokens: float) -> float:
 
 
 class Extremes(NamedTuple):
-    """Of runs to one loss: the fewest steps, at any batch, and the fewest samples."""
+    """The fewest steps to one loss, at any batch, and the fewest samples."""
 
     least_steps: float
     least_samples: float

@@ -1,4 +1,4 @@
-"""Laws of cadence: what saving wastes, and from when on spares, two levels or doubts pay."""
+"""Laws of the checkpoint interval: what saving wastes; when spares and two levels pay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks of a group must agree on: both sides of a message, and every collective call.
+"""Matching, as MPI calls it: a send with its receive, and the collective calls of all ranks.
 
 Each world holds what its ranks do against this: simulated ranks while they do it, real ones, which
 cannot look at each other, as they tell of it to the process that launched them.
@@ -32,7 +32,7 @@ class Side(Protocol):
         """Whether this is the sender's side."""
 
     def left_over(self) -> str:
-        """What is wrong when nobody ever took the other side."""
+        """What is wrong when nobody ever posted the other side."""
 
 
 class Site:
@@ -50,57 +50,57 @@ class Site:
 
 
 S = TypeVar("S", bound=Side)
-M = TypeVar("M", bound="Meeting")
+M = TypeVar("M", bound="Collective")
 
 
 class Group:
-    """The ranks of one communicator: their mail, and the collectives that they are in.
+    """The ranks of one communicator, with their unmatched messages and collectives.
 
-    `members` are their numbers in the whole world. `mail` holds sides of messages whose other side
-    has not come; `meetings` the collectives, by their place in the group's order of calls, that not
-    everybody has come to.
+    `members` are their numbers in the whole world. `unmatched` holds sends and receives whose other
+    side has not been posted; `collectives` those that not every member has called, by their place
+    in the group's order of calls.
     """
 
     def __init__(self, members: Sequence[int]) -> None:
         self.members, self.size = members, len(members)
-        self.mail: dict[tuple[int, int, int], deque[Any]] = {}
-        self.meetings: dict[int, Any] = {}
+        self.unmatched: dict[tuple[int, int, int], deque[Any]] = {}
+        self.collectives: dict[int, Any] = {}
 
     def post(self, mine: S) -> S | None:
-        """Leave one side of a message, or take the other one where that waits here.
+        """Post one side of a message; returns the other one where that waits here.
 
-        A box holds sides of one sort alone, in the order in which they came.
+        A queue holds sends alone or receives alone, in the order in which they were posted.
         """
-        box = self.mail.get(mine.key)
-        if box is None:
-            box = self.mail[mine.key] = deque()
-        if not box or box[0].sends == mine.sends:
-            box.append(mine)
+        queue = self.unmatched.get(mine.key)
+        if queue is None:
+            queue = self.unmatched[mine.key] = deque()
+        if not queue or queue[0].sends == mine.sends:
+            queue.append(mine)
             return None
-        return box.popleft()
+        return queue.popleft()
 
-    def meet(self, index: int, site: Site, new: Callable[[], M]) -> M:
-        """The meeting that a rank's call number `index` belongs to, `new()` for the first to come.
+    def join(self, index: int, site: Site, new: Callable[[], M]) -> M:
+        """The collective that a rank's call number `index` belongs to, `new()` for the first call.
 
-        Raises MismatchError where the first to come called something else.
+        Raises MismatchError where the first call was another one.
         """
-        meeting = self.meetings.get(index)
-        if meeting is None:
-            meeting = self.meetings[index] = new()
+        collective = self.collectives.get(index)
+        if collective is None:
+            collective = self.collectives[index] = new()
         else:
-            meeting.check_same(site)
-        return meeting
+            collective.check_same(site)
+        return collective
 
 
-class Meeting:
-    """The n-th collective call of a group: every member comes once, with the same call."""
+class Collective:
+    """The n-th collective of a group: every member makes the same call, once."""
 
     def __init__(self, group: Group, index: int, site: Site) -> None:
         self.group, self.index, self.site = group, index, site
         self.missing = set(range(group.size))
 
     def check_same(self, site: Site) -> None:
-        """Raise MismatchError unless `site` calls what the first to come called."""
+        """Raise MismatchError unless `site` calls what the first call was."""
         if site.same != self.site.same:
             raise MismatchError(
                 f"Collective number {self.index + 1} differs between ranks: "
@@ -109,17 +109,17 @@ class Meeting:
             )
 
     def arrive(self, rank: int) -> None:
-        """Count `rank` in; the last to come closes the door."""
+        """Count `rank` in; with the last one the collective is matched."""
         self.missing.discard(rank)
         if not self.missing:
-            del self.group.meetings[self.index]
+            del self.group.collectives[self.index]
 
     def waits_for(self, rank: int) -> Sequence[int]:
         """The world's numbers of the ranks that `rank` waits for."""
         return [self.group.members[r] for r in sorted(self.missing)]
 
     def left_over(self) -> str:
-        """What is wrong when not everybody came."""
+        """What is wrong when not every member called it."""
         return f"{self.site} and {members_text(self.waits_for(-1))} never did"
 
 

@@ -1,4 +1,4 @@
-"""FP32 islands: torch.autocast's types and bits, and what becomes of sums without them."""
+"""Autocast: torch.autocast's types and bits, and what becomes of sums without it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from dlsys.precision import (
     FP8_E4M3,
     FP16,
     FP32,
+    Autocast,
     Format,
-    Islands,
     MixedPrecision,
     moving_average,
     softmax,
@@ -64,7 +64,7 @@ def run(policy, model: GPT | None = None, backward: bool = True):
 
 
 def test_without_the_softmax_it_is_autocast_on_cpu_to_the_bit():
-    ours, loss, gradients = run(Islands(BF16, ("norm", "loss")))
+    ours, loss, gradients = run(Autocast(BF16, ("norm", "loss")))
     theirs, their_loss, their_gradients = run(torch.autocast("cpu", torch.bfloat16))
     assert ours == theirs
     assert torch.equal(loss, their_loss)
@@ -72,9 +72,9 @@ def test_without_the_softmax_it_is_autocast_on_cpu_to_the_bit():
     assert {g.dtype for g in gradients} == {torch.float32}
 
 
-def test_products_are_narrow_and_islands_wide_whatever_the_weights_are():
+def test_products_are_narrow_and_sums_wide_whatever_the_weights_are():
     for weights in (torch.float32, torch.bfloat16):
-        seen, loss, _ = run(Islands(BF16), GPT(SPEC, dtype=weights))
+        seen, loss, _ = run(Autocast(BF16), GPT(SPEC, dtype=weights))
         types = {name: {dtype for other, dtype in seen if other == name} for name, _ in seen}
         for name in ("linear", "einsum", "gelu"):
             assert types[name] == {torch.bfloat16}, name
@@ -84,7 +84,7 @@ def test_products_are_narrow_and_islands_wide_whatever_the_weights_are():
     differing = {
         mine
         for mine, theirs in zip(
-            run(Islands(BF16))[0], run(torch.autocast("cpu", torch.bfloat16))[0], strict=True
+            run(Autocast(BF16))[0], run(torch.autocast("cpu", torch.bfloat16))[0], strict=True
         )
         if mine != theirs
     }
@@ -95,16 +95,16 @@ def test_in_fp32_nothing_changes():
     plain = GPT(SPEC)
     expected = plain(TOKENS, TOKENS)
     expected.backward()
-    _, loss, gradients = run(Islands(FP32))
+    _, loss, gradients = run(Autocast(FP32))
     assert torch.equal(loss, expected)
     assert all(torch.equal(g, p.grad) for g, p in zip(gradients, plain.parameters(), strict=True))
 
 
-def test_an_island_ends_where_its_block_ends_even_by_an_error():
-    with pytest.raises(ZeroDivisionError), Islands(BF16):
+def test_autocast_ends_where_its_block_ends_even_by_an_error():
+    with pytest.raises(ZeroDivisionError), Autocast(BF16):
         raise ZeroDivisionError
     assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
-    with Islands(BF16):
+    with Autocast(BF16):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
         assert (torch.ones(2, 2).double() @ torch.ones(2, 2).double()).dtype == torch.float64
         assert torch.ones(2, 2).half().softmax(0).dtype == torch.float32
@@ -117,7 +117,7 @@ def test_they_train_beside_master_weights():
     mixed = MixedPrecision(model.parameters(), torch.optim.AdamW, FP16, lr=0.01)
     losses = []
     for _ in range(8):
-        with Islands(FP16):
+        with Autocast(FP16):
             loss = model(TOKENS, TOKENS)
         mixed.backward(loss)
         mixed.step()
@@ -128,9 +128,9 @@ def test_they_train_beside_master_weights():
 
 def test_a_format_that_torch_does_not_compute_in_is_refused():
     with pytest.raises(ValueError, match=r"fmt is .*; it must be FP32 or BF16 or FP16"):
-        Islands(FP8_E4M3)
-    with pytest.raises(ValueError, match=r"islands is .*; it must be"):
-        Islands(BF16, ["sofmax"])  # type: ignore[list-item]
+        Autocast(FP8_E4M3)
+    with pytest.raises(ValueError, match=r"fp32 is .*; it must be"):
+        Autocast(BF16, ["sofmax"])  # type: ignore[list-item]
 
 
 X = torch.randn(3, 40, generator=torch.Generator().manual_seed(1))
@@ -196,7 +196,7 @@ def test_squares_overflow_in_fp16_and_vanish_in_it():
         )
     wide = 8.1 * torch.tensor([1.0, -1.0]).repeat(512)
     assert variance(wide, FP16) == math.inf  # 1,024 numbers of a deviation above 8
-    # torch's norm of FP16 numbers is an island of its own: its statistics are FP32.
+    # torch's norm of FP16 numbers computes in FP32 inside: its statistics are FP32.
     x = torch.tensor([[300.0, -300.0]], dtype=torch.half)
     assert nn.functional.layer_norm(x, (2,)).tolist() == [[1, -1]]
 

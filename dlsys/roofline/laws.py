@@ -1,4 +1,4 @@
-"""Laws: where a roof's corner lies, in tokens, in widths, and in sequences of a batch."""
+"""Laws of the ridge: where it lies in tokens, in widths, and in sequences of a batch."""
 
 from __future__ import annotations
 

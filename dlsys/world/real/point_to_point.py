@@ -32,7 +32,7 @@ def carry_out(
     """Send and receive what `rank` does in `plan`; `on_round(sends)` is called after each round.
 
     In a round all sends read what was held before a receive of that round is stored. Messages of
-    0 bytes are not sent. Their tag is `tag`, so that they never meet those of another collective.
+    0 bytes are not sent. Their tag is `tag`, so that they never match those of another collective.
     """
     for step in plan.steps(rank):
         sends = [t for t in step.sends if buffers.nbytes(t)]
