@@ -192,11 +192,7 @@ assert (
     round(1e6 * flash.flops / (4 * wide) / (3.9 * 1e12)) == 55
 )  # a pair has 4 d FLOPs and one exponential
 assert round(1e6 * (ran["scores 96 x 2048 x 128"] + ran["weighted sum 96 x 2048 x 128"])) == 675
-assert (
-    round(1e6 * ran["softmax 96 x 2048 x 128"]) == 942
-    and 0.5 < least["softmax"] / 942e-6 < 0.52
-    and round(1e6 * sum(k.flops for k in kernels) / 989e12) == 208
-)
+assert round(1e6 * ran["softmax 96 x 2048 x 128"]) == 942 and 0.5 < least["softmax"] / 942e-6 < 0.52
 
 # %% In practice
 

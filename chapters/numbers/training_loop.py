@@ -54,10 +54,10 @@ assert (
     round(ms[1]),
     round(ms[-1], 1),
     round(ms[0] / ms[-1], 1),
-    round(ms[4] - ms[5]),
-) == (395, 195, 36.6, 10.8, 26)
+) == (395, 195, 36.6, 10.8)
 assert [
-    round(100 * reached(*rungs[name])) for name in ("FP32", "BF16 autocast", "torch.compile")
+    round(100 * reached(*rungs[name]))
+    for name in ("FP32", "BF16 autocast", "padded vocabulary, torch.compile")
 ] == [53, 8, 39]
 fused, lists, loop = (
     1e3 * took.optimizers[f"adamw {how}"] for how in ("fused", "foreach", "for-loop")

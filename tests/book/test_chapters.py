@@ -510,7 +510,9 @@ def test_the_figure_of_measured_seconds_is_drawn_by_the_words_that_the_chapter_p
 def test_the_seconds_that_training_loop_calls_measured_are_those_that_were():
     measured = json.loads((ROOT / "dlsys" / "roofline" / "h100.json").read_text())
     page = (CHAPTERS / "training_loop.md").read_text()
-    steps = [rung["seconds"] for rung in measured["ladder"].values()]
+    ladder = dict(measured["ladder"])
+    del ladder["vocabulary of 50,304"]  # roofline asks its reader to predict it
+    steps = [rung["seconds"] for rung in ladder.values()]
     updates = [round(1e3 * seconds, 3) for seconds in measured["optimizers"].values()]
     for number in (*steps, *updates):
         assert f"{number}" in page

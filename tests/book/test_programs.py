@@ -1,11 +1,18 @@
-"""The whole programs on the pages run under torchrun as they stand, and give what the pages say."""
+"""The whole programs on the pages run under torchrun as they stand, and give what the pages say for the bytes that
+our prices say.
+"""
 
+import json
 import re
+from collections import Counter
 
 import pytest
 import torch
 
+from dlsys.collectives import plan_for
+from dlsys.zero import price, sent, step_plan
 from tests import torchrun
+from tests.book import counting
 from tests.contents import ROOT
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of a fork
@@ -18,26 +25,45 @@ def program(page: str, name: str) -> str:
     return found
 
 
-def said(folder, page: str, name: str) -> list[str]:
-    """What the program prints on two processes."""
+RANKS = 2
+
+
+def run(folder, page: str, name: str) -> tuple[list[str], list[tuple[str, int, int]]]:
+    """What the program prints on two processes, and the collectives that both call."""
     (folder / name).write_text(program(page, name))
-    options = ["--nproc-per-node", "2", name]
+    options = ["--nproc-per-node", f"{RANKS}", counting.__file__, name]
     ended, errors = torchrun.ended(folder, run=torchrun.begin(folder, "run", options))
     status, lines = ended["run"]
     assert status == 0, errors
     assert "Warning" not in errors, errors
-    return lines
+    one, other = (json.loads((folder / f"counted-{r}.json").read_text()) for r in range(RANKS))
+    assert one == other
+    return lines, [tuple(each) for each in one]
+
+
+def bytes_sent(kind: str, part: int, whole: int) -> float:
+    """What a rank sends by the sizes of its buffers: its part to each of the others, or twice so."""
+    if kind == "all_reduce":
+        return 2 * (RANKS - 1) * whole / RANKS
+    assert whole == RANKS * part
+    return (RANKS - 1) * part
 
 
 def test_the_sums_of_torchs_own_collectives_are_those_that_the_page_prints(tmp_path):
     page = (ROOT / "chapters" / "collectives.md").read_text("utf-8")
-    [line] = said(tmp_path, "collectives", "sums.py")
+    [line], counted = run(tmp_path, "collectives", "sums.py")
     assert line == f"True True {839.0 * 3}"
     assert f"prints `{line}`" in page
+    kinds = ["all_reduce", "reduce_scatter", "all_gather", "all_reduce"]
+    assert [kind for kind, *_ in counted] == kinds
+    for each in counted:
+        kind, _, nbytes = each
+        assert nbytes == 840 * 4
+        assert bytes_sent(*each) == plan_for(kind, RANKS).price(nbytes, None).bytes_per_rank
 
 
 def test_two_processes_shard_and_train_what_one_device_trains(tmp_path):
-    [line] = said(tmp_path, "zero", "shard.py")
+    [line], counted = run(tmp_path, "zero", "shard.py")
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(4)])
     optimizer = torch.optim.AdamW(model.parameters())
@@ -51,3 +77,13 @@ def test_two_processes_shard_and_train_what_one_device_trains(tmp_path):
     shape, _, found = line.rpartition(" ")
     assert shape == "(32, 64)"  # half of the rows
     assert float(found) == pytest.approx(loss.item(), abs=6e-5)
+    units, steps = {f"{i}": sum(p.numel() for p in m.parameters()) for i, m in enumerate(model)}, 3
+    cost = price(3, sum(p.nbytes for p in model.parameters()), RANKS)
+    halves = [each for each in counted if each[0] != "all_reduce"]
+    assert Counter(kind for kind, *_ in halves) == Counter(cost.collectives * len(units) * steps)
+    assert sum(bytes_sent(*each) for each in halves) == steps * cost.bytes_per_rank
+    assert cost.bytes_per_rank == sent(step_plan(3, units, RANKS), itemsize=4)
+    # What the price leaves out: a number for each parameter, to clip by, and at the end the loss.
+    lengths, loss_bytes = 4 * len([*model.parameters()]), 4
+    summed = [whole for kind, _, whole in counted if kind == "all_reduce"]
+    assert summed == [lengths] * steps + [loss_bytes]

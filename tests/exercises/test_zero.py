@@ -26,6 +26,7 @@ from dlsys.zero import (
     step_plan,
     tokens_to_hide,
 )
+from dlsys.zero.stages import Stage3
 from tests.exercises import contract
 from tests.exercises.notebooks import load, model_answer, solved
 
@@ -84,12 +85,34 @@ def test_the_optimizer_of_the_exercises_is_torchs() -> None:
         assert torch.allclose(w, parameter, rtol=1e-5)
 
 
-def test_the_gradients_of_the_fourth_question_are_those_of_plans() -> None:
-    answers, units = solved("zero"), {"all": 6_400_000_000}
-    assert answers["keeps"] == held(step_plan(1, units, 32)).gradients
-    assert answers["should_keep"] == held(step_plan(2, units, 32)).gradients
-    each, last = (sent(step_plan(2, units, 32, 5, reduce)) for reduce in ("each", "last"))
-    assert answers["more_sent"] == pytest.approx(each - last)
+def test_the_two_passes_are_those_of_the_stage_that_the_page_shows() -> None:
+    answers = solved("zero")
+    x, dy, whole = (torch.randn(n, generator=DRAWN) for n in ((4, 5), (4, 5), (32,)))
+
+    class Unit(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = nn.Parameter(whole.clone())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return answers["unit"](self.weights, x)
+
+    def theirs(comm: Communicator) -> list[torch.Tensor]:
+        stage, own = Stage3([Unit()], comm), x.chunk(comm.size)[comm.rank].clone().requires_grad_()
+        y = stage(own)
+        y.backward(dy.chunk(comm.size)[comm.rank])
+        return [y.detach(), stage.shards[0].grad, own.grad]
+
+    def mine(comm: Communicator) -> list[torch.Tensor]:
+        own, shard = (t.chunk(comm.size)[comm.rank] for t in (x, whole))
+        y, kept = answers["pass_forward"](comm, answers["unit"], shard, own)
+        each = dy.chunk(comm.size)[comm.rank]
+        return [y, *answers["pass_backward"](comm, answers["unit"], kept, each)]
+
+    one, other = (world.simulate(program, 4) for program in (theirs, mine))
+    for right, came in zip(one.results, other.results, strict=True):
+        assert all(map(torch.equal, right, came))
+    assert one.traffic.sent == other.traffic.sent == [price(3, whole.nbytes, 4).bytes_per_rank] * 4
 
 
 def test_the_clipped_gradient_is_that_of_the_package() -> None:

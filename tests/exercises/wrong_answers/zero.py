@@ -8,12 +8,22 @@ REPORTS = (
     "run_a, run_b, run_c, run_d, run_e, run_f = {}, {}, {}, {}, {}, {}\n"
     "gathered, gathered_a = {}, {}"
 )
-KEEP = "keeps = {}\nshould_keep = {}\nmore_sent = {}"
 DESIGN = (
     'design = {{"nodes": {}, "stage": {}, "shard": "{}", "tensor": {}, "micro_batches": {}}}\n'
     'loosened, saves, times_across = "memory", 15.9, 6'
 )
 CHEAPEST = DESIGN.format(8, 3, "node", 1, 4) + "\n"
+
+# From the end of a unit's forward pass to the gather of its backward pass.
+BETWEEN = '''return unit(weights, x), [shard, x]
+    ### END SOLUTION
+
+
+def pass_backward(comm, unit, kept, dy) -> tuple:
+    """The gradient of the shard, and that of the input."""
+    ### BEGIN SOLUTION
+    shard, x = kept
+    weights = comm.all_gather(shard).requires_grad_()'''
 
 
 def one_of(
@@ -29,7 +39,6 @@ def one_of(
 RIGHT_BYTES = ["112e9", "20", "2 * 10 / 11 * 44e9", "120e9", "520e9"]
 RIGHT_TOKENS = ["350", "1475", "0.0221", "0.729", '["c", "e"]']
 RIGHT_REPORTS = ["6", "5", "2", "1", "4", "3", "3e9", "60e9"]
-RIGHT_KEEP = ["12.8e9", "0.4e9", "49.6e9"]
 
 BANK = {
     "bytes": [
@@ -341,101 +350,94 @@ BANK = {
             "padding = torch.zeros(shard * comm.size - elements)",
         ),
     ],
-    "keep": [
-        *one_of(
-            KEEP,
-            RIGHT_KEEP,
-            0,
-            ("a shard", "0.4e9", "What does the report say"),
-            ("parameters", "6.4e9", "These are parameters"),
-            ("32 bits", "25.6e9", "here they have 2"),
-            ("each micro-batch's", "64e9", "as large as one of them"),
-            ("all ranks", "409.6e9", "sum over all ranks"),
-        ),
-        *one_of(
-            KEEP,
-            RIGHT_KEEP,
-            1,
-            ("stage 1", "12.8e9", "So it is in stage 1"),
-            ("parameters", "0.2e9", "These are parameters"),
-            ("a shard for each", "2e9", "A shard for each"),
-            ("what others have", "12.4e9", "what the others have"),
-        ),
-        *one_of(
-            KEEP,
-            RIGHT_KEEP,
-            2,
-            ("all of it", "62e9", "How much more"),
-            ("the limit", "51.2e9", "limit for very many"),
-            ("one reduction", "12.4e9", "How many more"),
-            ("all-reduces", "99.2e9", "is half of one"),
-            ("shards", "1.6e9", "all parts but one"),
-            ("nothing", "0", "reduced at once"),
+    "unit": [
+        Wrong(
+            "the unit on its shard",
+            "weights = shard.clone().requires_grad_()",
+            "Gather the shards",
+            "weights = comm.all_gather(shard).requires_grad_()",
         ),
         Wrong(
-            "as it was",
-            "total = gradient if kept is None else kept + gradient\n"
-            '    return total if left else comm.reduce_scatter(total, op="mean")',
-            "Nothing is repaired",
-            "padding = torch.zeros(-len(gradient) % comm.size)\n"
-            "    padded = torch.cat([gradient, padding])\n"
-            '    mine = comm.reduce_scatter(padded, op="mean")\n'
-            "    return mine if kept is None else kept + mine",
+            "a handle, and nobody waits",
+            "weights = comm.all_gather(shard, async_op=True)\n    return",
+            "of a handle, what wait() gives",
+            "weights = comm.all_gather(shard)\n    return",
         ),
         Wrong(
-            "all-reduced and kept",
-            'mine = comm.all_reduce(padded, op="mean")',
-            "Each keeps its shard alone",
-            'mine = comm.reduce_scatter(padded, op="mean")',
+            "the whole weights are kept",
+            BETWEEN.replace("[shard, x]", "[weights, x]")
+            .replace("shard, x = kept", "weights, x = kept")
+            .replace("comm.all_gather(shard)", "weights.clone()"),
+            "holds more than its shard",
+            BETWEEN,
         ),
         Wrong(
-            "all-reduced and cut",
-            'mine = comm.all_reduce(padded, op="mean").chunk(comm.size)[comm.rank]',
-            "throws most of it away",
-            'mine = comm.reduce_scatter(padded, op="mean")',
-        ),
-        Wrong(
-            "everybody's gradients",
-            "every = comm.all_gather(padded).view(comm.size, comm.size, -1)\n"
-            "    mine = every[:, comm.rank].mean(0)",
-            "gathers everybody's gradients",
-            'mine = comm.reduce_scatter(padded, op="mean")',
-        ),
-        Wrong(
-            "the sum",
-            "mine = comm.reduce_scatter(padded)",
-            "sum over the ranks",
-            'mine = comm.reduce_scatter(padded, op="mean")',
-        ),
-        Wrong(
-            "own gradient",
-            "mine = padded.chunk(comm.size)[comm.rank]",
-            "nothing has come from the others",
-            'mine = comm.reduce_scatter(padded, op="mean")',
+            "the whole weights are kept elsewhere",
+            BETWEEN.replace(
+                "return", "unit.whole = {**getattr(unit, 'whole', {}), comm.rank: weights}; return"
+            ).replace("comm.all_gather(shard)", "unit.whole[comm.rank].clone()"),
+            "must have been kept somewhere",
+            BETWEEN,
         ),
         *in_place_of(
-            "return mine if kept is None else kept + mine",
-            ("the last alone", "return mine", "Only the last micro-batch"),
+            "return unit(weights, x), [shard, x]",
             (
-                "divided again",
-                "mine = mine / 3\n    return mine if kept is None else kept + mine",
-                "before they come in",
+                "a view of the whole weights",
+                "return unit(weights, x), [weights.chunk(comm.size)[comm.rank], x]",
+                "keeps all of it alive",
+            ),
+            (
+                "autograd keeps the whole weights",
+                "return unit(weights.requires_grad_(), x), [shard, x]",
+                "has a graph",
+            ),
+            (
+                "the output in the place of the input",
+                "y = unit(weights, x)\n    return y, [shard, y]",
+                "the input that the unit had forward",
+            ),
+            ("the input comes back", "return x, [shard, x]", "Forward is wrong already"),
+        ),
+        *in_place_of(
+            'return comm.reduce_scatter(gradient, op="mean"), dx',
+            ("the sum", "return comm.reduce_scatter(gradient), dx", "sums unless told otherwise"),
+            (
+                "own gradient",
+                "return gradient.chunk(comm.size)[comm.rank], dx",
+                "nothing has come from the others",
+            ),
+            (
+                "all of the mean",
+                'return comm.all_reduce(gradient, op="mean"), dx',
+                "the gradient of its shard alone",
+            ),
+            (
+                "an all-reduce, and a part of it",
+                'whole = comm.all_reduce(gradient, op="mean")\n'
+                "    return whole.chunk(comm.size)[comm.rank], dx",
+                "needs the first of them alone",
+            ),
+            (
+                "the mean of dx",
+                'return comm.reduce_scatter(gradient, op="mean"), comm.all_reduce(dx, op="mean")',
+                "nothing of it has to travel",
+            ),
+            (
+                "dx is divided, too",
+                'return comm.reduce_scatter(gradient, op="mean"), dx / comm.size',
+                "dx is that of the rank's own loss",
+            ),
+            (
+                "dy goes on",
+                'return comm.reduce_scatter(gradient, op="mean"), dy',
+                "needs that for the input",
             ),
         ),
         Wrong(
-            "no padding",
-            "padded = gradient",
-            "zeros come last",
-            "padded = torch.cat([gradient, padding])",
-        ),
-        Wrong(
-            "the first is kept whole",
-            "if kept is None and left:\n        return gradient\n"
-            "    if kept is not None and len(kept) == len(gradient) and comm.size > 1:\n"
-            '        return comm.reduce_scatter(kept + gradient, op="mean")\n'
-            "    return mine if kept is None else kept + mine",
-            "kept",
-            "return mine if kept is None else kept + mine",
+            "dy is left out",
+            "torch.autograd.grad(y.sum(), [weights, x])",
+            "where does it go in",
+            "torch.autograd.grad(y, [weights, x], dy)",
         ),
     ],
     "clip": [
@@ -699,11 +701,13 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
         ("one line", "return torch.cat([w.flatten() for w in new]), torch.stack(moments)",
          "[0] is an array or tensor", "return new, torch.stack(moments)"),
     ],
-    "keep": [
-        ("a list", "return [1.0, 2.0]", "should be a tensor; it is a list of 2",
-         "return mine if kept is None else kept + mine"),
-        ("a pair", "return mine, kept", "it is a tuple of 2",
-         "return mine if kept is None else kept + mine"),
+    "unit": [
+        ("the output alone", "return unit(weights, x)", "What pass_forward returns should be",
+         "return unit(weights, x), [shard, x]"),
+        ("one tensor is kept", "return unit(weights, x), (shard, 3)", "[1][1] is the number 3",
+         "return unit(weights, x), [shard, x]"),
+        ("the gradient alone", 'return comm.reduce_scatter(gradient, op="mean")',
+         "What pass_backward returns should be", 'return comm.reduce_scatter(gradient, op="mean"), dx'),
     ],
     "clip": [
         ("the shard alone", "return shard * factor", "a tuple of 2",
@@ -723,7 +727,7 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
 }  # fmt: skip
 
 # The programs that are asked for, by question.
-PROGRAMS = {"step": "sharded_step", "keep": "keep", "clip": "clipped"}
+PROGRAMS = {"step": "sharded_step", "unit": "pass_forward", "clip": "clipped"}
 
 # A reduce-scatter and a gather in which everybody sends to everybody at one time.
 DIRECT_STEP = (
@@ -749,13 +753,6 @@ return new, torch.stack(moments)
 RIGHT = {
     "bytes": [("rounded", BYTES.format("110e9", "20", "80e9", "120e9", "520e9"))],
     "step": [("the best known", DIRECT_STEP)],
-    "keep": [
-        (
-            "rounded",
-            "more_sent = 50e9",
-            "more_sent = (5 - 1) * 31 / 32 * keeps  # five reductions for one",
-        ),
-    ],
     "clip": [
         ("rounded", "second = 2.1", "second = 0.5 / (0.5 / (2**2 + 0.5**2) ** 0.5)"),
         (
