@@ -340,10 +340,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "hardware.Device.r*": {"number_format": "bf16"},
     "hardware.Link": {"name": "A link", "latency": 1e-6, "bandwidth": 1e9},
     "memory_wall.Energy.*": {"dollars_per_kwh": 0.1, "kg_per_kwh": 0.4},
-    "memory_wall.MixedPrecision": {
-        "model": MODEL,
-        "make_optimizer": lambda p: torch.optim.SGD(p, 0.1),
-    },
     "memory_wall.Recipe": {
         "weights": 2,
         "gradients": 2,

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     )
     from dlsys.memory_wall.run import (
         MeasuredState,
-        MixedPrecision,
         Saved,
         measure_activations,
         measure_state,
