@@ -1128,13 +1128,12 @@ NOT_CALLED = {
     **dict.fromkeys(
         (
             *("collectives.Price", "collectives.Step", "data_parallel.NoiseScale"),
-            *("data_parallel.Overlap", "data_parallel.Scaling", "memory_wall.Activations"),
+            *("data_parallel.Scaling", "memory_wall.Activations"),
             *("memory_wall.Advice", "memory_wall.Energy", "memory_wall.Fit"),
             *("memory_wall.M*State", "memory_wall.RentOrBuy"),
             *("memory_wall.Saved", "memory_wall.Waste", "notebook.predict.Answer"),
             *("notebook.quiz.Quiz", "notebook.show.Table", "pipeline_parallel.Price"),
             *(
-                "pipeline_parallel.Span",
                 "recomputation.Instant",
                 "recomputation.Measured",
                 "precision.MixedState",
@@ -1179,8 +1178,6 @@ NOT_CALLED = {
                 "zero.Price",
                 "zero.Resident",
                 "zero.Sharding",
-                "zero.Span",
-                "zero.Step",
             ),
         ),
         GIVEN,
