@@ -72,13 +72,13 @@ class Streams:
         self._compute: list[Span] = []
         self._network: list[Span] = []
 
-    def compute(self, action: Any, seconds: float) -> None:
-        """The device is busy for so long."""
-        start, self.now = self.now, self.now + seconds
-        self._compute.append(Span(action, start, self.now))
+    def compute(self, action: Any, until: float) -> None:
+        """The device is busy until then."""
+        start, self.now = self.now, until
+        self._compute.append(Span(action, start, until))
 
     def carry(self, action: Any, seconds: float) -> float:
-        """The network is, from now on or once it is free; returns when it has ended."""
+        """The network is for so long, from now on or once it is free; returns when it has ended."""
         start = max(self.now, self.free)
         self.free = start + seconds
         self._network.append(Span(action, start, self.free))

@@ -1116,6 +1116,7 @@ NOT_CALLED = {
     **dict.fromkeys(
         (
             *("exploring.*", "figures.*", "lazy.*", "network.*", "plain_data.*", "svg.*"),
+            *("meter.*", "streams.*"),
             *("notebook.fold.*", "notebook.release.*"),
             *("data_parallel.GradientBucket*", "data_parallel.all_reduce"),
             *("pipeline_parallel.DeferredWeights.*", "model.[!G]*", "*GPT.embed", "*GPT.initial"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import accumulate
 
 from dlsys import collectives
 from dlsys.annotated import checked
@@ -105,8 +106,8 @@ def overlap(
     seconds = {size: all_reduce_seconds(size, ranks, where, algorithm) for size in set(sizes)}
     streams = Streams()
     streams.compute("forward", forward_seconds)
-    for bucket, (nbytes, part) in enumerate(zip(sizes, parts, strict=True)):
-        streams.compute(bucket, backward_seconds * part / whole)
+    for bucket, (nbytes, done) in enumerate(zip(sizes, accumulate(parts), strict=True)):
+        streams.compute(bucket, forward_seconds + backward_seconds * done / whole)
         streams.carry(bucket, seconds[nbytes])
     return streams.overlap()
 

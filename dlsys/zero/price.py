@@ -210,7 +210,7 @@ def overlap(
             there[kind, unit] = streams.carry(action, seconds.of(kind, unit))
         elif kind in (FORWARD, BACKWARD):
             streams.wait(there.get((GATHER, unit), 0.0))
-            streams.compute(action, length[kind][unit])
+            streams.compute(action, streams.now + length[kind][unit])
         elif kind == FREE_GRADIENTS:
             streams.wait(there[REDUCE, unit])
         elif kind == WAIT:
