@@ -32,7 +32,6 @@ SHADES = ("#56B4E9", "#B4DDF4")
 NARROW = 0.022  # of the axis: a bar that is shorter has no room for its bucket's number
 
 
-@checked
 def draw(plan: BucketPlan) -> Figure:
     """A row for each bucket, sent from top to bottom, its gradients one after the other.
 

@@ -11,7 +11,6 @@ from math import floor
 from operator import add
 from typing import SupportsIndex
 
-from dlsys.annotated import checked
 from dlsys.checks import at_least, count, positive
 from dlsys.pipeline_parallel.plan import Plan, sizes
 from dlsys.streams import Span
@@ -72,7 +71,6 @@ class Price:
         return tuple(sum(end - start for _, start, end in spans) for spans in self.spans)
 
 
-@checked
 def price(
     plan: Plan,
     forward: Seconds,

@@ -37,7 +37,6 @@ BUCKETS: Mapping[str, Mapping[str, Any]] = {
 NARROW = 0.02  # of the axis: a bar that is shorter has no room for its unit's number
 
 
-@checked
 def draw(
     plan: StepPlan,
     forward: float | Sequence[float] = 1.0,
