@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -151,34 +150,6 @@ def storage_bytes(tensors: Iterable[Any]) -> int:
     """Bytes of the storages that these tensors lie in, each counted once; others do not count."""
     storages = (each.untyped_storage() for each in tensors if isinstance(each, Tensor))
     return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
-
-
-class Alive:
-    """Bytes of all storages that it has seen and somebody still holds, each once and whole.
-
-    changed: what is called after each change of `nbytes`.
-    """
-
-    def __init__(self, changed: Callable[[], Any] | None = None) -> None:
-        self.nbytes, self._changed = 0, changed
-        self._seen: dict[int, weakref.ref[Any]] = {}
-
-    def see(self, tensor: Tensor) -> None:
-        """Count the storage of this tensor until it is freed."""
-        storage, key = tensor.untyped_storage(), address(tensor)
-        if key not in self._seen:
-            nbytes = storage.nbytes()
-            self._seen[key] = weakref.ref(storage, lambda _: self._gone(key, nbytes))
-            self._add(nbytes)
-
-    def _gone(self, key: int, nbytes: int) -> None:
-        del self._seen[key]  # another storage may come to lie there
-        self._add(-nbytes)
-
-    def _add(self, nbytes: int) -> None:
-        self.nbytes += nbytes
-        if nbytes and self._changed:
-            self._changed()
 
 
 def bucketed(

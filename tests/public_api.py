@@ -340,10 +340,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "hardware.Device.r*": {"number_format": "bf16"},
     "hardware.Link": {"name": "A link", "latency": 1e-6, "bandwidth": 1e9},
     "memory_wall.Energy.*": {"dollars_per_kwh": 0.1, "kg_per_kwh": 0.4},
-    "memory_wall.MixedPrecision": {
-        "model": MODEL,
-        "make_optimizer": lambda p: torch.optim.SGD(p, 0.1),
-    },
     "memory_wall.Recipe": {
         "weights": 2,
         "gradients": 2,
@@ -1122,6 +1118,7 @@ NOT_CALLED = {
             *("exploring.*", "figures.*", "lazy.*", "network.*", "plain_data.*", "reducer.*"),
             *("svg.*", "zero.ShardedOptimizer.add_param_group"),
             *("zero.ShardedOptimizer.load_state_dict", "zero.ShardedOptimizer.state_dict"),
+            *("meter.*", "streams.*"),
             *("notebook.fold.*", "notebook.release.*"),
             *("data_parallel.GradientBucket*", "data_parallel.all_reduce"),
             *("pipeline_parallel.DeferredWeights.*", "model.[!G]*", "*GPT.embed", "*GPT.initial"),
@@ -1134,13 +1131,12 @@ NOT_CALLED = {
     **dict.fromkeys(
         (
             *("collectives.Price", "collectives.Step", "data_parallel.NoiseScale"),
-            *("data_parallel.Overlap", "data_parallel.Scaling", "memory_wall.Activations"),
+            *("data_parallel.Scaling", "memory_wall.Activations"),
             *("memory_wall.Advice", "memory_wall.Energy", "memory_wall.Fit"),
             *("memory_wall.M*State", "memory_wall.RentOrBuy"),
             *("memory_wall.Saved", "memory_wall.Waste", "notebook.predict.Answer"),
             *("notebook.quiz.Quiz", "notebook.show.Table", "pipeline_parallel.Price"),
             *(
-                "pipeline_parallel.Span",
                 "recomputation.Instant",
                 "recomputation.Measured",
                 "precision.MixedState",
@@ -1184,8 +1180,6 @@ NOT_CALLED = {
                 "zero.Piece",
                 "zero.Price",
                 "zero.Sharding",
-                "zero.Span",
-                "zero.Step",
             ),
         ),
         GIVEN,

@@ -20,7 +20,6 @@ SEEN, CUT, SKIPPED = "#56B4E9", "#E69F00", GRID
 """Tiles whose pairs are all allowed, some, or none."""
 
 
-@checked
 def draw(schedule: Schedule) -> Figure:
     """The table of tiles, each with the number of its visit; raises ValueError beyond 1,024."""
     tiles = schedule.tiling

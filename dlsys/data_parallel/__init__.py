@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from dlsys.data_parallel.noise import BatchTradeoff, NoiseMeter, NoiseScale, noise_scale
     from dlsys.data_parallel.plan import Bucket, BucketPlan, buckets
     from dlsys.data_parallel.price import (
-        Overlap,
         accumulation_steps,
         all_reduce_seconds,
         best_bucket_bytes,

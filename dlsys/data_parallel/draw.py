@@ -23,16 +23,15 @@ from dlsys.data_parallel.picture import (
     powers,
 )
 from dlsys.data_parallel.plan import BucketPlan
-from dlsys.data_parallel.price import Overlap
 from dlsys.figures import closed_figure, time_unit
 from dlsys.palette import GRID, GROUND, INK, LINES, ON_DARK, ON_LIGHT
+from dlsys.streams import Overlap
 from dlsys.units import MEGA, format_bytes, format_seconds
 
 SHADES = ("#56B4E9", "#B4DDF4")
 NARROW = 0.022  # of the axis: a bar that is shorter has no room for its bucket's number
 
 
-@checked
 def draw(plan: BucketPlan) -> Figure:
     """A row for each bucket, sent from top to bottom, its gradients one after the other.
 
@@ -73,8 +72,8 @@ def draw_overlap(*steps: Overlap, names: Sequence[str] = ()) -> Figure:
     width = 1.02 * max(step.seconds for step in steps) * scale
     for place, (axes, step) in enumerate(zip(grid, steps, strict=True)):
         axes.set_xlim(0, width)
-        _bars(axes, 1, [(-1, 0.0, step.forward_seconds)], FORWARD, scale)
-        _bars(axes, 1, step.backward, BACKWARD, scale)
+        _bars(axes, 1, step.compute[:1], FORWARD, scale)
+        _bars(axes, 1, step.compute[1:], BACKWARD, scale)
         ends = step.compute_seconds
         _bars(axes, 0, [(i, a, min(b, ends)) for i, a, b in step.network], HIDDEN, scale)
         _bars(axes, 0, [(i, max(a, ends), b) for i, a, b in step.network], EXPOSED, scale)
@@ -97,7 +96,7 @@ def draw_overlap(*steps: Overlap, names: Sequence[str] = ()) -> Figure:
 
 
 def _bars(
-    axes: Axes, row: float, spans: Sequence[tuple[int, float, float]], style: Any, scale: float
+    axes: Axes, row: float, spans: Sequence[tuple[Any, float, float]], style: Any, scale: float
 ) -> None:
     """Bars of the spans (bucket, start, end) that have a length, with their buckets' numbers."""
     spans = [span for span in spans if span[2] - span[1] > 1e-12 * abs(span[2])]
@@ -111,7 +110,7 @@ def _bars(
     axes.barh(row, widths, 0.7, starts, edgecolor=edges, linewidth=0.6, **style)
     patch = {"facecolor": ON_DARK, "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
     for (bucket, _, _), start, width in zip(spans, starts, widths, strict=True):
-        if bucket >= 0 and width > least:
+        if bucket != "forward" and width > least:
             name = axes.text(start + width / 2, row, str(bucket), ha="center", va="center")
             name.set(fontsize=8, color=ON_LIGHT, bbox=patch)
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from dlsys.annotated import checked
 from dlsys.checks import at_least, count, positive
-from dlsys.data_parallel.price import Overlap, equal_buckets, overlap
+from dlsys.data_parallel.price import equal_buckets, overlap
 from dlsys.network import Where
+from dlsys.streams import Overlap
 
 _EULER = 0.57721566490153286  # the limit of 1 + 1/2 + ... + 1/n - log n
 BACKWARD = 2 / 3
@@ -62,7 +63,8 @@ class Scaling:
     @property
     def network_bound(self) -> bool:
         """The network wall: communication takes longer than backward, which alone can hide it."""
-        return self.step.communication_seconds > self.step.backward_seconds
+        backward = self.step.compute_seconds - self.step.compute[0].seconds
+        return self.step.communication_seconds > backward
 
 
 @checked

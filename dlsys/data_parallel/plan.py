@@ -14,8 +14,8 @@ from dlsys.plain_data import plain_data
 from dlsys.units import MIB
 
 if TYPE_CHECKING:
-    from dlsys.data_parallel.price import Overlap
     from dlsys.network import Where
+    from dlsys.streams import Overlap
 
 
 FIRST_BYTES, BUCKET_BYTES = 1 * MIB, 25 * MIB

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import NamedTuple
 
 from dlsys import collectives
 from dlsys.annotated import checked
@@ -15,6 +13,7 @@ from dlsys.checks import at_least, count, multiples_around, positive, refuse, so
 from dlsys.data_parallel.plan import BucketPlan, buckets
 from dlsys.hardware import Cluster
 from dlsys.network import Where
+from dlsys.streams import Overlap, Streams
 
 MOST_BUCKETS = 100_000
 
@@ -72,59 +71,6 @@ def _all_reduce_seconds(nbytes: float, n: int, where: Where, algorithm: str) -> 
     return plan.price(nbytes, where).seconds
 
 
-class Span(NamedTuple):
-    """Bucket number `bucket` kept the device (or the network) busy from `start` to `end`."""
-
-    bucket: int
-    start: float
-    end: float
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """A step in which each bucket is all-reduced from the moment that backward completes it.
-
-    forward_seconds and backward_seconds of compute; `backward` and `network` have a span for each
-    bucket: when its gradients are computed and when they are all-reduced.
-    """
-
-    forward_seconds: float
-    backward_seconds: float
-    backward: tuple[Span, ...]
-    network: tuple[Span, ...]
-
-    @property
-    def compute_seconds(self) -> float:
-        """Forward and backward."""
-        return self.forward_seconds + self.backward_seconds
-
-    @property
-    def communication_seconds(self) -> float:
-        """How long the network is busy."""
-        return sum(span.end - span.start for span in self.network)
-
-    @property
-    def seconds(self) -> float:
-        """The step: until backward and the last all-reduce are both done."""
-        return max([self.compute_seconds, *(span.end for span in self.network)])
-
-    @property
-    def exposed_seconds(self) -> float:
-        """What communication adds to the step."""
-        return self.seconds - self.compute_seconds
-
-    @property
-    def blocking_seconds(self) -> float:
-        """The same step if the same all-reduces began only after backward."""
-        return self.compute_seconds + self.communication_seconds
-
-    @property
-    def hidden_fraction(self) -> float:
-        """The part of communication that runs under backward, 1.0 where there is none."""
-        busy = self.communication_seconds
-        return 1 - self.exposed_seconds / busy if busy else 1.0
-
-
 @checked
 def overlap(
     plan_or_sizes: BucketPlan | Sequence[float],
@@ -137,6 +83,7 @@ def overlap(
 ) -> Overlap:
     """Simulate one step: backward completes the buckets in order, the network takes them in turn.
 
+    `compute` has the spans of "forward" and of each bucket's number, `network` of these numbers.
     Bucket i starts at max(ready_i, end of bucket i-1), as collectives of one communicator do on a
     GPU. (A simulated world lets them share the links: the end is the same where latency is zero,
     and earlier by at most the latencies of all buckets.)
@@ -156,15 +103,13 @@ def overlap(
     if len(parts) != len(sizes):
         raise ValueError(f"{len(parts)} shares for {len(sizes)} buckets: give one for each.")
     whole = sum(parts) or 1.0
-    edges = [forward_seconds + backward_seconds * x / whole for x in accumulate(parts, initial=0)]
     seconds = {size: all_reduce_seconds(size, ranks, where, algorithm) for size in set(sizes)}
-    network, free = [], 0.0
-    for index, nbytes in enumerate(sizes):
-        start = max(edges[index + 1], free)
-        free = start + seconds[nbytes]
-        network.append(Span(index, start, free))
-    backward = tuple(Span(i, edges[i], edges[i + 1]) for i in range(len(sizes)))
-    return Overlap(forward_seconds, backward_seconds, backward, tuple(network))
+    streams = Streams()
+    streams.compute("forward", forward_seconds)
+    for bucket, (nbytes, done) in enumerate(zip(sizes, accumulate(parts), strict=True)):
+        streams.compute(bucket, forward_seconds + backward_seconds * done / whole)
+        streams.carry(bucket, seconds[nbytes])
+    return streams.overlap()
 
 
 def _sizes(plan_or_sizes: BucketPlan | Sequence[float]) -> list[float]:

@@ -31,7 +31,6 @@ class Price:
     memory_bytes: float
 
 
-@checked
 def price(pipeline: InputPipeline) -> Price:
     """The price of a pipeline whose stages take what they take on average, without variation.
 

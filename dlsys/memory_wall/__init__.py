@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from dlsys.memory_wall.fitting import Fit, Split, fits, parameters_held
     from dlsys.memory_wall.measuring import (
         MeasuredState,
-        MixedPrecision,
         Saved,
         measure_activations,
         measure_state,

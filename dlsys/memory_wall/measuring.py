@@ -54,36 +54,6 @@ def measure_state(model: nn.Module, *optimizers: torch.optim.Optimizer) -> Measu
     )
 
 
-class MixedPrecision:
-    """Mixed-precision training state in the plain: a 16-bit model, and an FP32 master copy of it.
-
-    `make_optimizer` gets the master parameters, for example `torch.optim.AdamW`. After each
-    backward pass `step` hands the 16-bit gradients over in FP32 (one parameter at a time would do;
-    here they are freed at the end), updates the master copy and rounds it back into the model.
-    Micikevicius et al. 2018 (arXiv 1710.03740), section 3.1.
-    """
-
-    @checked
-    def __init__(
-        self,
-        model: nn.Module,
-        make_optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
-    ) -> None:
-        self.parameters = list(model.parameters())
-        self.master = [nn.Parameter(p.detach().float()) for p in self.parameters]
-        self.optimizer = make_optimizer(self.master)
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Update the master copy from the model's gradients, and the model from the master copy."""
-        for parameter, master in zip(self.parameters, self.master, strict=True):
-            master.grad = None if parameter.grad is None else parameter.grad.float()
-        self.optimizer.step()
-        for parameter, master in zip(self.parameters, self.master, strict=True):
-            parameter.copy_(master)
-            master.grad = None
-
-
 # What each module of the GPT keeps for backward, in the order in which torch packs it. Linear
 # layers, norms and dropouts keep one tensor; the modules below compute without submodules.
 ORDER: Mapping[str, tuple[str, ...]] = {

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import weakref
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import matplotlib.pyplot as plt
 import torch
@@ -17,9 +15,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from dlsys.annotated import checked
 from dlsys.checks import count, divisor, some
 from dlsys.memory_wall.draw import STYLE
-from dlsys.memory_wall.measuring import MixedPrecision, measure_state
+from dlsys.memory_wall.measuring import measure_state
+from dlsys.meter import Alive
 from dlsys.palette import GROUND, INK
-from dlsys.tensors import token_ids
+from dlsys.tensors import address, token_ids
 
 BUCKETS = ("weights", "optimizer", "gradients", "activations")  # what stays lies at the bottom
 MEGA = 1e6
@@ -42,10 +41,20 @@ class Moment:
         return self.weights + self.optimizer + self.gradients + self.activations
 
 
+@runtime_checkable
+class Updater(Protocol):
+    """What updates a model by an optimizer on its master copies, as precision.MixedPrecision."""
+
+    optimizer: torch.optim.Optimizer
+
+    def step(self) -> Any:
+        """Update the master copies, and the model."""
+
+
 @checked
 def measure_steps(
     model: nn.Module,
-    optimizer: MixedPrecision,
+    optimizer: Updater,
     tokens: Tensor,
     steps: int = 2,
     micro_batches: int = 1,
@@ -70,7 +79,7 @@ def measure_steps(
         for step in range(count("steps", steps)):
             for part in parts:
                 ledger.enter(step, "forward")
-                with saved_tensors_hooks(ledger.pack, ledger.unpack):
+                with saved_tensors_hooks(ledger.pack, lambda x: x):
                     loss = model(part, part)
                 ledger.enter(step, "backward")
                 loss.backward()
@@ -89,28 +98,20 @@ def _free(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
-class _Saved:
-    """Stands where autograd keeps a tensor: when autograd lets go of it, the ledger is told."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-
-
 @dataclass
 class _Ledger:
     """What is live now; `write` makes a Moment of it, and `recount` counts the state first."""
 
     model: nn.Module
-    optimizer: MixedPrecision
+    optimizer: Updater
     step: int = 0
     phase: str = ""
-    activations: int = 0
-    holders: Counter[int] = field(default_factory=Counter)  # of each saved storage
     moments: list[Moment] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         fixed = [*self.model.parameters(), *self.model.buffers()]
-        self.fixed = {tensor.untyped_storage()._cdata for tensor in fixed}
+        self.fixed = {*map(address, fixed)}
+        self.saved = Alive(self.write)
         self.state = measure_state(self.model, self.optimizer.optimizer)
 
     def enter(self, step: int, phase: str) -> None:
@@ -126,33 +127,12 @@ class _Ledger:
     def write(self) -> None:
         """Write down what is live."""
         state = (self.state.weights, self.state.optimizer, self.state.gradients)
-        self.moments.append(Moment(self.step, self.phase, *state, self.activations))
+        self.moments.append(Moment(self.step, self.phase, *state, self.saved.now))
 
-    def pack(self, tensor: Tensor) -> Tensor | _Saved:
-        """What autograd is to keep in the tensor's place; a storage counts once, in full."""
-        storage = tensor.untyped_storage()
+    def pack(self, tensor: Tensor) -> Tensor:
+        """What autograd is to keep, counted."""
         counts = tensor.is_floating_point() or tensor.dtype == torch.bool
-        if storage._cdata in self.fixed or not counts:
-            return tensor
-        saved, key, nbytes = _Saved(tensor), storage._cdata, storage.nbytes()
-        self.holders[key] += 1
-        if self.holders[key] == 1:
-            self.activations += nbytes
-            self.write()
-        weakref.finalize(saved, self.release, key, nbytes)
-        return saved
-
-    @staticmethod
-    def unpack(kept: Tensor | _Saved) -> Tensor:
-        """The tensor itself."""
-        return kept.tensor if isinstance(kept, _Saved) else kept
-
-    def release(self, key: int, nbytes: int) -> None:
-        """One holder of a storage less; with the last, its bytes are free."""
-        self.holders[key] -= 1
-        if not self.holders[key]:
-            self.activations -= nbytes
-            self.write()
+        return self.saved.see(tensor) if counts and address(tensor) not in self.fixed else tensor
 
 
 @checked

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from dlsys.pipeline_parallel.plan import Plan
     from dlsys.pipeline_parallel.price import (
         Price,
-        Span,
         bubble_fraction,
         message_bytes,
         min_microbatches,

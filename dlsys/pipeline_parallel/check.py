@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dlsys.annotated import checked
 from dlsys.checks import count
 from dlsys.pipeline_parallel.action import refused
 from dlsys.pipeline_parallel.plan import Plan
 
 
-@checked
 def check(plan: Plan, most_in_flight: int | Sequence[int] | None = None) -> None:
     """What `Plan.check` says."""
     assert plan.order  # every action once, after what it needs, to the end; or this raises

@@ -97,9 +97,9 @@ class Choice(Choices):
         plan = self.plan()
         held = [plan.in_flight(order) for order in plan.ranks]
         return [
-            Row(rank, *action, start, end, pairs)
+            Row(rank, kind, stage, k, start, end, pairs)
             for rank, spans in enumerate(self.price().spans)
-            for (action, start, end), pairs in zip(spans, held[rank], strict=True)
+            for ((kind, stage, k), start, end), pairs in zip(spans, held[rank], strict=True)
         ]
 
     def held(self) -> float:

@@ -9,23 +9,14 @@ from functools import cached_property
 from itertools import pairwise
 from math import floor
 from operator import add
-from typing import NamedTuple, SupportsIndex
+from typing import SupportsIndex
 
-from dlsys.annotated import checked
 from dlsys.checks import at_least, count, positive
-from dlsys.pipeline_parallel.action import Action
 from dlsys.pipeline_parallel.plan import Plan, sizes
+from dlsys.streams import Span
 
 Seconds = float | Sequence[float]
 """Seconds of a rank's share of the model, or of each stage."""
-
-
-class Span(NamedTuple):
-    """When an action ran: seconds from the start of the step."""
-
-    action: Action
-    start: float
-    end: float
 
 
 @dataclass(frozen=True)
@@ -80,7 +71,6 @@ class Price:
         return tuple(sum(end - start for _, start, end in spans) for spans in self.spans)
 
 
-@checked
 def price(
     plan: Plan,
     forward: Seconds,

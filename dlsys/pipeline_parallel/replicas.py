@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dlsys.annotated import checked
 from dlsys.checks import at_least
-from dlsys.pipeline_parallel.price import Price, Span
+from dlsys.pipeline_parallel.price import Price
+from dlsys.streams import Span
 
 
 @checked

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
-from dlsys.annotated import checked
 from dlsys.checks import at_least, count, refuse
 from dlsys.precision.plan import Format, Mode
 from dlsys.precision.price import Distribution
 
 
-@checked
 def numbers_between(
     fmt: Format, low: float, high: float, most: int = 400
 ) -> tuple[float, ...] | None:
@@ -35,7 +33,6 @@ def numbers_between(
     return tuple(found)
 
 
-@checked
 def sample(distribution: Distribution, deviation: float, size: int) -> list[float]:
     """Numbers at the middles of `size` equally likely parts of a distribution of mean 0."""
     at_least("deviation", deviation, 0)
@@ -43,7 +40,6 @@ def sample(distribution: Distribution, deviation: float, size: int) -> list[floa
     return [deviation * _QUANTILES[distribution](place) for place in places]
 
 
-@checked
 def errors(fmt: Format, values: list[float], mode: Mode) -> list[float]:
     """(rounded - x) / q for each x, q being the spacing at x; beyond the largest number, saturated.
 

@@ -34,7 +34,6 @@ class Checkpointed(nn.Module):
         return checkpoint(self.module, *args, **kwargs)
 
 
-@checked
 def run(plan: Plan, modules: Sequence[Callable[..., Any]], x: Tensor, *shared: Any) -> Any:
     """What the modules, one a layer of the plan, make of x one after another, run as it says.
 

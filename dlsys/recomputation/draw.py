@@ -31,7 +31,6 @@ SPANS: Mapping[str, Mapping[str, Any]] = {
 UNITS = (("B", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12))
 
 
-@checked
 def draw(plan: Plan, chain: Chain, early_stop: bool = True) -> Figure:
     """Above, what each layer keeps and what backward rebuilds; below, bytes held over a step."""
     figure, (bars, curve) = closed_figure(8, 5.0, 2)

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from dlsys.annotated import checked
-from dlsys.recomputation.counting import flops_of
+from dlsys.meter import Alive, Flops
 from dlsys.recomputation.price import BACKWARD, FORWARD, REBUILD
-from dlsys.tensors import Alive, address
+from dlsys.tensors import address
 
 
 class Instant(NamedTuple):
@@ -81,7 +80,7 @@ def measure(step: Callable[[], Any]) -> Measured:
     watch = _Watch()
     with _watching(watch), watch.flops, saved_tensors_hooks(_same, _same):
         step()
-    flops = watch.flops.by_action
+    flops = watch.by_action
     return Measured(
         tuple(watch.curve),
         dict(watch.forwards),
@@ -101,7 +100,7 @@ class _Watch:
     def __init__(self) -> None:
         self.curve: list[Instant] = []
         self.forwards: Counter[nn.Module] = Counter()
-        self.flops = _Flops(self)
+        self.flops, self.by_action = Flops(self._runs), Counter[str]()
         self._fixed: set[int] = set()
         self._alive = Alive(self._changed)
         self._unpacking = 0
@@ -154,25 +153,11 @@ class _Watch:
         if address(x) not in self._fixed:
             self._alive.see(x)
 
+    def _runs(self, flops: int) -> None:
+        self.by_action[self.action] += flops
+
     def _changed(self) -> None:
-        self.curve.append(Instant(self.action, self.flops.total, self._alive.nbytes))
-
-
-class _Flops(TorchDispatchMode):
-    """FLOPs by what goes on, from torch's own table of them."""
-
-    def __init__(self, watch: _Watch) -> None:
-        super().__init__()
-        self._watch = watch
-        self.by_action: Counter[str] = Counter()
-        self.total = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **kwargs or {})
-        if flops := flops_of(func, args, kwargs or {}, result):
-            self.by_action[self._watch.action] += flops
-            self.total += flops
-        return result
+        self.curve.append(Instant(self.action, self.flops.total, self._alive.now))
 
 
 class _Here(threading.local):

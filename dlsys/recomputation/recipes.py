@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from dlsys.recomputation.counting import storages
 from dlsys.recomputation.graph import Value
 from dlsys.recomputation.states import State
+from dlsys.tensors import address
 
 
 @dataclass(frozen=True)
@@ -73,3 +73,9 @@ class Recipe:
         for call in later:
             call.again({**held, **own})
         return own
+
+
+def storages(result: Any) -> list[Tensor]:
+    """A tensor for each storage of what an operation gave."""
+    tensors = (each for each in tree_leaves(result) if isinstance(each, Tensor))
+    return [*{address(each): each for each in reversed([*tensors])}.values()][::-1]

@@ -8,15 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from dlsys.annotated import checked
 from dlsys.checks import refuse, unknown
-from dlsys.recomputation.counting import storages
+from dlsys.meter import LiveStorages
 from dlsys.recomputation.graph import Graph, Operation
 from dlsys.recomputation.lifetimes import lifetimes
-from dlsys.tensors import Alive, address, of_shape, strided
+from dlsys.tensors import of_shape, strided
 
 
 @dataclass(frozen=True)
@@ -39,28 +37,6 @@ class Execution:
     def peak(self) -> int:
         """The most bytes that were alive at the end of a step."""
         return max(self.during)
-
-
-class LiveStorages(TorchDispatchMode):
-    """Counts, while it is entered, the bytes of every storage that an operation made and somebody
-    still holds; `most` is the most since it was last set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.alive, self.most = Alive(), 0
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Run the operation, and count what it gives."""
-        result = function(*args, **(kwargs or {}))
-        # A view lies in the storage of what it is of, which may be anybody's.
-        given = {address(t) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)}
-        for tensor in storages(result):
-            if address(tensor) not in given:
-                self.alive.see(tensor)
-        self.most = max(self.most, self.alive.nbytes)
-        return result
 
 
 @checked
@@ -88,6 +64,7 @@ def execute(
         if name not in functions:
             raise ValueError(f"functions: {unknown('operation', name, map(str, functions))}")
     with torch.no_grad(), LiveStorages() as live:
+        alive = live.alive
         values = {each.name: _copy(each.name, each.nbytes, inputs) for each in graph.inputs}
         dying: list[list[str]] = [[] for _ in plan.order]
         for value in plan.values:
@@ -95,13 +72,13 @@ def execute(
                 dying[value.last].append(value.name)
         during, after, within = [], [], []
         for step, name in enumerate(plan.order):
-            live.most = 0
+            alive.peak = alive.now
             values |= _outputs(operations[name], functions[name], values)
-            during.append(live.alive.nbytes)
-            within.append(max(live.most, during[-1]))
+            during.append(alive.now)
+            within.append(alive.peak)
             for dead in dying[step]:
                 del values[dead]
-            after.append(live.alive.nbytes)
+            after.append(alive.now)
     return Execution(values, tuple(during), tuple(after), tuple(within))
 
 

@@ -11,9 +11,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from dlsys.recomputation.counting import flops_of, storages
+from dlsys.meter import flops_of
 from dlsys.recomputation.graph import Value
-from dlsys.recomputation.recipes import Call, Part, Recipe
+from dlsys.recomputation.recipes import Call, Part, Recipe, storages
 from dlsys.tensors import address
 
 

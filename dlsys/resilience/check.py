@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlsys.annotated import checked
 from dlsys.resilience.boxes import Box, miscounted, room_at
 from dlsys.resilience.plan import BYTES, Manifest, Region, TensorEntry
 
@@ -12,7 +11,6 @@ MOST_AXES = 16
 """Axes along which a tensor may be cut: the proof takes twice as long for each."""
 
 
-@checked
 def check(manifest: Manifest) -> None:
     """What `Manifest.check` says."""
     entries: dict[str, TensorEntry] = {}

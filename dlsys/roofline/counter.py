@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from dlsys.annotated import checked
+from dlsys.meter import PRODUCTS, flops_of, is_composite
 from dlsys.roofline.plan import (
     GELU_FLOPS,
     NORM_FLOPS,
@@ -94,8 +95,8 @@ class _Counter(TorchDispatchMode):
         kwargs = kwargs or {}
         if function.namespace == "prim":  # asks a tensor where it lies
             return function(*args, **kwargs)
-        if function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
-            with self:  # such as a linear layer where no gradient is wanted
+        if is_composite(function):
+            with self:
                 return function.decompose(*args, **kwargs)
         result = function(*args, **kwargs)
         if function.namespace == "aten":
@@ -107,7 +108,7 @@ class _Counter(TorchDispatchMode):
             self.views += 1
         elif call.nbytes or call.flops:
             packet = call.function.overloadpacket
-            name, product = packet.__name__, packet in _PRODUCTS
+            name, product = packet.__name__, packet in PRODUCTS
             self.operations.append(
                 Operation(name, call.flops, call.read, call.written, product=product)
             )
@@ -158,8 +159,8 @@ class _Call:
         return sum(_own_bytes(x) for x in self.inputs if not _among(x, blind)), written
 
     def _flops(self) -> int:
-        if self.packet in _PRODUCTS:
-            return _PRODUCTS[self.packet](self)
+        if self.packet in PRODUCTS:
+            return flops_of(self.function, self.args, self.kwargs, self.result)
         if self.packet in _EACH:
             each, of = _EACH[self.packet]
             return each * (self.inputs if of == "input" else self.outputs)[0].numel()
@@ -192,48 +193,6 @@ def _own_bytes(x: Tensor) -> int:
     span = 1 + sum((size - 1) * stride for size, stride in sizes)
     return min(own, span) * x.itemsize
 
-
-# -- FLOPs of products ---------------------------------------------------------------------------
-
-
-def _product(call: _Call) -> int:
-    """2 x the elements of the result x the length of the sums."""
-    inner = call.args[-1] if len(call.args) == 2 else call.args[2]
-    return 2 * int(call.result.numel()) * int(inner.shape[-2])
-
-
-def _convolution(call: _Call) -> int:
-    """2 x outputs x weights of a filter; transposed ones have an output for each input."""
-    x, weight, transposed = call.args[0], call.args[1], call.args[6]
-    places = x if transposed else call.result
-    per_place = weight.numel() // (weight.shape[0] if transposed else places.shape[1])
-    return 2 * (x if transposed else places).numel() * per_place
-
-
-def _convolution_backward(call: _Call) -> int:
-    """Forward's FLOPs, for each of the two gradients that are asked for."""
-    gradient, _, weight, mask = call.args[0], call.args[1], call.args[2], call.args[10]
-    return 2 * gradient.numel() * (weight.numel() // weight.shape[0]) * sum(map(bool, mask[:2]))
-
-
-def _attention(products: int, first: int) -> Callable[[_Call], int]:
-    """Products of all pairs of tokens (a causal mask halves what is needed, not this)."""
-
-    def flops(call: _Call) -> int:
-        query, key = call.args[first], call.args[first + 1]
-        return 2 * products * int(query.numel()) * int(key.shape[-2])
-
-    return flops
-
-
-_PRODUCTS: dict[Any, Callable[[_Call], int]] = {
-    **dict.fromkeys((aten.mm, aten.bmm, aten.addmm, aten.baddbmm), _product),
-    aten.convolution: _convolution,
-    aten.convolution_backward: _convolution_backward,
-    # Forward has two products; backward makes the scores again, and has four for the gradients.
-    aten._scaled_dot_product_flash_attention_for_cpu: _attention(2, 0),
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention(5, 1),
-}
 
 # -- FLOPs of the rest: for each element of the first input or output ------------------------------
 

@@ -9,40 +9,23 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import (
-    FlopCounterMode,
-    sdpa_backward_flop_count,
-    sdpa_flop_count,
-)
 
 from dlsys.annotated import checked
 from dlsys.checks import refuse
+from dlsys.meter import Flops
 from dlsys.tensors import address
 
 
 @checked
 def count_flops(call: Callable[[], Any]) -> int:
-    """FLOPs of the products of matrices in `call()`: torch's FlopCounterMode.
+    """FLOPs of the products of matrices in `call()`, as torch's FlopCounterMode has them.
 
     With flash attention on a CPU, which that mode does not know, counted as it counts a GPU's: two
     products forward; five backward, of which the first computes the scores again.
     """
-    aten: Any = torch.ops.aten
-    known = {
-        aten._scaled_dot_product_flash_attention_for_cpu: _flash,
-        aten._scaled_dot_product_flash_attention_for_cpu_backward: _flash_backward,
-    }
-    with FlopCounterMode(display=False, custom_mapping=known) as counter:
+    with Flops() as flops:
         call()
-    return counter.get_total_flops()
-
-
-def _flash(q: Any, k: Any, v: Any, *args: Any, **named: Any) -> int:
-    return sdpa_flop_count(q, k, v)
-
-
-def _flash_backward(out: Any, q: Any, k: Any, v: Any, *args: Any, **named: Any) -> int:
-    return sdpa_backward_flop_count(out, q, k, v)
+    return flops.total
 
 
 class UpdateCount(NamedTuple):

@@ -13,9 +13,10 @@ from dlsys.annotated import checked
 from dlsys.checks import at_least, count, positive, refuse, refuse_what, some, text
 from dlsys.figures import closed_figure, time_unit
 from dlsys.palette import GRID, GROUND, INK, LINES, MUTED
+from dlsys.streams import Span
 from dlsys.training_loop.laws import Extremes
 from dlsys.training_loop.plan import StepPlan
-from dlsys.training_loop.price import Span, price
+from dlsys.training_loop.price import price
 
 # Okabe and Ito's palette; hatches tell the same things apart in grey.
 ACTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -58,14 +59,14 @@ def draw_step(
 
 
 def draw_spans(axes: Axes, spans: Sequence[Span], longest: float) -> None:
-    """Spans as bars, a row for each lane, into `axes`."""
+    """Spans as bars into `axes`, a row for those who load, and one for the device."""
     unit, scale = time_unit(longest)
-    lanes = list(dict.fromkeys(span.lane for span in spans))
-    for span in spans:
-        kind = span.action.split()[0]
-        begin, width = span.start * scale, (span.end - span.start) * scale
+    kinds = [span.action.split()[0] for span in spans]
+    lanes = ["load", "device"] if "load" in kinds else ["device"]
+    for kind, span in zip(kinds, spans, strict=True):
+        begin, width = span.start * scale, span.seconds * scale
         look: dict[str, Any] = {"edgecolor": GROUND, "linewidth": 0.6, **ACTIONS[kind]}
-        axes.barh(lanes.index(span.lane), width, 0.7, begin, **look)
+        axes.barh(lanes.index("load" if kind == "load" else "device"), width, 0.7, begin, **look)
     axes.set_yticks(range(len(lanes)), lanes)
     axes.set_xlim(0, 1.01 * longest * scale)
     axes.set_xlabel(f"time ({unit})")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dlsys.annotated import checked
 from dlsys.checks import at_least, count, some
+from dlsys.streams import Span
 from dlsys.units import Catalogue
 
 if TYPE_CHECKING:
@@ -149,18 +150,9 @@ def model_state_bytes(optimizer: str, spec: TransformerSpec, rank: int = 128) ->
     return state_bytes(optimizer, matrices, rank) + state_bytes(beside, others)
 
 
-class Span(NamedTuple):
-    """What `lane` ("load" or "device") does from `start` to `end`, in seconds."""
-
-    lane: str
-    action: str
-    start: float
-    end: float
-
-
 @dataclass(frozen=True)
 class Price:
-    """A step's spans in order; `seconds` from the first's start to the last's end."""
+    """A step's spans in order: "load ...", by whoever loads, and what the device does."""
 
     spans: Sequence[Span]
 
@@ -173,7 +165,7 @@ class Price:
     def busy(self) -> float:
         """The part of the step in which the device is in a forward or backward pass."""
         names = ("forward", "backward")
-        passes = (s.end - s.start for s in self.spans if s.action.startswith(names))
+        passes = (s.seconds for s in self.spans if s.action.startswith(names))
         return sum(passes) / self.seconds if self.seconds else 1.0
 
 
@@ -208,9 +200,9 @@ def price(
         if action.kind == "forward" and load:
             begin = loaded if prefetch else now
             loaded = begin + load * part
-            spans.append(Span("load", f"load {action.micro_batch}", begin, loaded))
+            spans.append(Span(f"load {action.micro_batch}", begin, loaded))
             now = max(now, loaded)
         if took := seconds.get(action.kind, 0.0) * part:
-            spans.append(Span("device", str(action), now, now + took))
+            spans.append(Span(str(action), now, now + took))
             now += took
     return Price(tuple(spans))

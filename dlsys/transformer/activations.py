@@ -190,7 +190,6 @@ def _present(parts: Mapping[str, int]) -> dict[str, int]:
     return {name: nbytes for name, nbytes in parts.items() if nbytes}
 
 
-@checked
 def undescribed(spec: TransformerSpec) -> list[str]:
     """What the spec's layers have, in words, that `activations` has no bytes for; [] if nothing."""
     odd = {

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dlsys.zero.price import (
         Held,
         Price,
-        Span,
-        Step,
         collective_seconds,
         held,
         overlap,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dlsys.annotated import checked
 from dlsys.zero.plan import (
     BACKWARD,
     FORWARD,
@@ -20,7 +19,6 @@ from dlsys.zero.plan import (
 )
 
 
-@checked
 def check(plan: StepPlan) -> None:
     """What `StepPlan.check` says.
 

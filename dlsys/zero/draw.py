@@ -13,9 +13,10 @@ from dlsys.checks import count, positive, some
 from dlsys.figures import arrow, block, closed_figure, time_unit
 from dlsys.network import Where
 from dlsys.palette import GRID, GROUND, INK, ON_DARK, ON_LIGHT
+from dlsys.streams import Overlap, Span
 from dlsys.units import format_bytes, format_seconds
 from dlsys.zero.plan import BACKWARD, FORWARD, GATHER, REDUCE, StepPlan
-from dlsys.zero.price import Held, Span, Step, overlap
+from dlsys.zero.price import Held, overlap
 
 # Okabe and Ito's palette; hatches tell the same things apart in grey.
 SPANS: Mapping[str, Mapping[str, Any]] = {
@@ -34,7 +35,6 @@ BUCKETS: Mapping[str, Mapping[str, Any]] = {
 NARROW = 0.02  # of the axis: a bar that is shorter has no room for its unit's number
 
 
-@checked
 def draw(
     plan: StepPlan,
     forward: float | Sequence[float] = 1.0,
@@ -54,13 +54,13 @@ def draw(
     return figure
 
 
-def draw_step(axes: Axes, step: Step) -> None:
+def draw_step(axes: Axes, step: Overlap) -> None:
     """Both rows of a step into `axes`."""
     unit, scale = time_unit(step.seconds)
     axes.set_xlim(0, 1.02 * (step.seconds or 1.0) * scale)
     for row, spans in ((1, step.compute), (0, step.network)):
         for kind, style in SPANS.items():
-            _bars(axes, row, [span for span in spans if span.kind == kind], style, scale)
+            _bars(axes, row, [span for span in spans if span.action.kind == kind], style, scale)
     axes.set_yticks([1, 0], ["compute", "network"])
     axes.set_ylim(-0.55, 1.55)
     axes.set_xlabel(f"time ({unit})")
@@ -69,16 +69,18 @@ def draw_step(axes: Axes, step: Step) -> None:
 def _bars(
     axes: Axes, row: int, spans: Sequence[Span], style: Mapping[str, Any], scale: float
 ) -> None:
-    spans = [span for span in spans if span.end > span.start]
+    spans = [span for span in spans if span.seconds]
     if not spans:
         return
-    widths = [(span.end - span.start) * scale for span in spans]
+    widths = [span.seconds * scale for span in spans]
     starts = [span.start * scale for span in spans]
     axes.barh(row, widths, 0.7, starts, edgecolor=GROUND, linewidth=0.4, **style)
     patch = {"facecolor": ON_DARK, "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
     for span, start, width in zip(spans, starts, widths, strict=True):
         if width > NARROW * axes.get_xlim()[1]:
-            number = axes.text(start + width / 2, row, str(span.unit), ha="center", va="center")
+            number = axes.text(
+                start + width / 2, row, str(span.action.unit), ha="center", va="center"
+            )
             number.set(fontsize=8, color=ON_LIGHT, bbox=patch)
 
 
@@ -119,7 +121,7 @@ def draw_bars(axes: Axes, each: Mapping[str, Held], limit: float | None) -> None
     axes.set_axisbelow(True)
 
 
-def draw_choice(rows: Sequence[Any], stage: int, step: Step, memory: float) -> Figure:
+def draw_choice(rows: Sequence[Any], stage: int, step: Overlap, memory: float) -> Figure:
     """An explorer's rows: above, what a device holds at each stage; below, the chosen step.
 
     rows: with `stage` and `held`, one of them of the chosen stage; memory: bytes of a device.

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlsys.exploring import Choices, Explorer, option
 from dlsys.hardware import DEVICES, LINKS, Cluster, Link, dgx_h100
+from dlsys.streams import Overlap
 from dlsys.transformer import CATALOGUE
 from dlsys.units import format_bytes, format_seconds
 from dlsys.zero.plan import StepPlan, Unit, step_plan
-from dlsys.zero.price import Held, Step, held, overlap, sent
+from dlsys.zero.price import Held, held, overlap, sent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,7 +80,7 @@ class Choice(Choices):
             return LINKS[self.link]
         return dgx_h100(self.devices // 8) if self.devices >= 8 else LINKS["nvlink4"]
 
-    def step(self, plan: StepPlan | None = None) -> Step:
+    def step(self, plan: StepPlan | None = None) -> Overlap:
         """Its seconds, with the network beside compute; `plan` is its own, if it is at hand."""
         flops = CATALOGUE[self.model].approximate_training_flops(self.tokens)
         seconds = flops / (UTILIZATION * DEVICES[self.device].rate("bf16"))

@@ -12,7 +12,7 @@ from dlsys.plain_data import plain_data
 
 if TYPE_CHECKING:
     from dlsys.network import Where
-    from dlsys.zero.price import Step
+    from dlsys.streams import Overlap
 
 GATHER, FORWARD, BACKWARD, REDUCE = "gather", "forward", "backward", "reduce"
 FREE_WEIGHTS, FREE_GRADIENTS = "free weights", "free gradients"
@@ -107,7 +107,7 @@ class StepPlan:
             refuse("kind", kind, f"one of {', '.join(map(repr, KINDS))}")
         return sum(action.kind == kind for action in self.actions) // len(self.units)
 
-    def price(self, forward: Any, backward: Any, where: Where, **more: Any) -> Step:
+    def price(self, forward: Any, backward: Any, where: Where, **more: Any) -> Overlap:
         """Seconds of the step with gathers and reductions beside compute; see `price.overlap`."""
         from dlsys.zero.price import overlap
 

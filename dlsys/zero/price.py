@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
 
 from dlsys.annotated import checked
 from dlsys.checks import at_least, count
 from dlsys.collectives import plan_for
 from dlsys.hardware import Cluster, Link
 from dlsys.network import Where
+from dlsys.streams import Overlap, Streams
 from dlsys.zero.plan import (
     BACKWARD,
     FORWARD,
@@ -182,44 +182,6 @@ def _whole(plan: StepPlan, begins: str, ends: str) -> Iterator[int]:
         yield sum(there.values())
 
 
-class Span(NamedTuple):
-    """An action `kind` on `unit` for `micro_batch` kept its stream busy from `start` to `end`."""
-
-    kind: str
-    unit: int
-    micro_batch: int
-    start: float
-    end: float
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step in seconds: what the device computed and what the network carried, in order."""
-
-    compute: tuple[Span, ...]
-    network: tuple[Span, ...]
-
-    @property
-    def compute_seconds(self) -> float:
-        """How long the device is busy."""
-        return sum(span.end - span.start for span in self.compute)
-
-    @property
-    def communication_seconds(self) -> float:
-        """How long the network is busy."""
-        return sum(span.end - span.start for span in self.network)
-
-    @property
-    def seconds(self) -> float:
-        """The step: until both are done."""
-        return max(span.end for span in (*self.compute, *self.network))
-
-    @property
-    def exposed_seconds(self) -> float:
-        """What communication adds to the step."""
-        return self.seconds - self.compute_seconds
-
-
 @checked
 def overlap(
     plan: StepPlan,
@@ -227,7 +189,7 @@ def overlap(
     backward: float | Sequence[float],
     where: Where,
     itemsize: int = 2,
-) -> Step:
+) -> Overlap:
     """Simulate a step: the device does what the plan says in order, the network as it is told.
 
     - forward, backward: seconds of one micro-batch, shared by elements, or a number for each unit.
@@ -236,27 +198,24 @@ def overlap(
     The network takes one collective at a time, in the order of the plan. A pass waits for its
     weights, a freed gradient for its reduction, and the end for all.
     """
-    clock = network = 0.0
-    there, compute, carried = dict[tuple[str, int], float](), list[Span](), list[Span]()
     length = {
         FORWARD: _shared(plan, "forward", forward),
         BACKWARD: _shared(plan, "backward", backward),
     }
     seconds = _Seconds(plan, where, count("itemsize", itemsize))
-    for kind, unit, batch in plan.actions:
+    streams, there = Streams(), dict[tuple[str, int], float]()
+    for action in plan.actions:
+        kind, unit, _ = action
         if kind in (GATHER, REDUCE):
-            start = max(clock, network)
-            network = there[kind, unit] = start + seconds.of(kind, unit)
-            carried.append(Span(kind, unit, batch, start, network))
+            there[kind, unit] = streams.carry(action, seconds.of(kind, unit))
         elif kind in (FORWARD, BACKWARD):
-            start = max(clock, there.get((GATHER, unit), 0.0))
-            clock = start + length[kind][unit]
-            compute.append(Span(kind, unit, batch, start, clock))
+            streams.wait(there.get((GATHER, unit), 0.0))
+            streams.compute(action, streams.now + length[kind][unit])
         elif kind == FREE_GRADIENTS:
-            clock = max(clock, there[REDUCE, unit])
+            streams.wait(there[REDUCE, unit])
         elif kind == WAIT:
-            clock = max(clock, network)
-    return Step(tuple(compute), tuple(carried))
+            streams.wait(streams.free)
+    return streams.overlap()
 
 
 def _shared(plan: StepPlan, name: str, given: float | Sequence[float]) -> list[float]:

@@ -82,7 +82,7 @@ def test_the_timeline_of_the_exercises_is_that_of_the_simulated_buckets() -> Non
     }
     drawn = re.findall(r"(?:backward|network ) \|(.*)", cells["timeline-question"])
     step = overlap([2] * 4, 12, 2, Link("no latency", 0.0, 1.0))
-    for line, spans in zip(drawn, (step.backward, step.network), strict=True):
+    for line, spans in zip(drawn, (step.compute[1:], step.network), strict=True):
         columns = [".."] * 14
         for bucket, start, end in spans:
             columns[int(start) : int(end)] = [f"b{bucket}", *["--"] * int(end - start - 1)]

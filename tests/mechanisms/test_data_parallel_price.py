@@ -30,7 +30,6 @@ from dlsys.data_parallel import (
     Int8,
     LocalSGD,
     NoiseMeter,
-    Overlap,
     PowerSGD,
     Scaling,
     TopK,
@@ -55,7 +54,7 @@ from dlsys.data_parallel import (
 )
 from dlsys.data_parallel.ddp import GradientBucket, all_reduce
 from dlsys.data_parallel.noise import NoiseScale
-from dlsys.data_parallel.price import Span, all_reduce_seconds, equal_buckets
+from dlsys.data_parallel.price import all_reduce_seconds, equal_buckets
 from dlsys.hardware import DEVICES, LINKS, Link, dgx_h100
 from dlsys.memory_wall import gpu_hours
 from dlsys.model import GPT
@@ -273,7 +272,7 @@ def test_a_real_step_takes_as_long_as_its_priced_buckets():
 def test_overlap_by_hand():
     link = Link("one second each", latency=0.0, bandwidth=1.0)
     step = overlap([1, 1, 1, 1], 8.0, 2, link, forward_seconds=4.0)
-    assert step.backward == ((0, 4, 6), (1, 6, 8), (2, 8, 10), (3, 10, 12))
+    assert step.compute == (("forward", 0, 4), (0, 4, 6), (1, 6, 8), (2, 8, 10), (3, 10, 12))
     assert step.network == ((0, 6, 7), (1, 8, 9), (2, 10, 11), (3, 12, 13))
     assert (step.seconds, step.exposed_seconds, step.hidden_fraction) == (13, 1, 0.75)
     assert step.blocking_seconds == 16
@@ -290,7 +289,7 @@ def test_a_plan_of_buckets_is_priced_with_all_that_is_given():
     assert plan.price(2).seconds == 0
     assert [span[1:] for span in plan.price(2, link).network] == [(0, 8), (8, 12)]
     step = plan.price(2, link, 3.0, forward_seconds=1.0)
-    assert [span[1:] for span in step.backward] == [(1, 3), (3, 4)]
+    assert [span[1:] for span in step.compute[1:]] == [(1, 3), (3, 4)]
     assert [span[1:] for span in step.network] == [(3, 11), (11, 15)]
 
 
@@ -392,7 +391,7 @@ def test_two_meanings_of_one_fraction_differ_by_more_than_ten_times_at_256_ranks
 
 def test_the_network_is_the_wall_where_it_takes_longer_than_backward_and_not_as_long():
     for seconds, bound in ((2.0, False), (2.25, True)):
-        step = Overlap(1.0, 2.0, (Span(0, 1.0, 3.0),), (Span(0, 3.0, 3.0 + seconds),))
+        step = overlap([seconds], 2.0, 2, Link("", 0.0, 1.0), forward_seconds=1.0)
         assert Scaling(4, step, 1.0).network_bound == bound
 
 

@@ -25,6 +25,7 @@ from torch.utils.checkpoint import (
 from torch.utils.flop_counter import FlopCounterMode
 
 from dlsys.hardware import DEVICES
+from dlsys.meter import LiveStorages
 from dlsys.model import GPT, Block
 from dlsys.recomputation import (
     Graph,
@@ -42,7 +43,6 @@ from dlsys.recomputation import (
     seconds_per_byte,
     step_graph,
 )
-from dlsys.recomputation.run_lifetimes import LiveStorages
 from dlsys.tensors import storage_bytes
 from dlsys.transformer import CATALOGUE, TransformerSpec
 from dlsys.transformer.activations import activations
@@ -123,7 +123,7 @@ def step(layer: Block, kept: KeepTensors | None) -> tuple[list[torch.Tensor], in
             else:
                 with kept:
                     y = layer(x)
-        left = storages.alive.nbytes - y.untyped_storage().nbytes()
+        left = storages.alive.now - y.untyped_storage().nbytes()
         state = torch.get_rng_state()
         y.float().square().sum().backward()
     gradients = [x.grad, *(parameter.grad for parameter in layer.parameters())]
@@ -399,11 +399,11 @@ def test_what_is_kept_is_let_go_with_the_result_when_backward_never_comes():
             y = layer(x)
         alone = weakref.ref(kept)
         del kept
-        assert storages.alive.nbytes == 2 * y.nbytes
+        assert storages.alive.now == 2 * y.nbytes
         del y
     gc.collect()
     assert alone() is None
-    assert storages.alive.nbytes == 0
+    assert storages.alive.now == 0
 
 
 def tanh_twice(x: torch.Tensor) -> torch.Tensor:

@@ -347,9 +347,6 @@ def test_a_step_is_a_list_of_actions_and_each_takes_its_time_from_the_end_of_the
         names = (*lanes, "reduce", "update")
         assert [span.action for span in cost.spans] == [*names]
         assert [(span.start, span.end) for span in cost.spans] == [*times]
-        assert [span.lane for span in cost.spans] == [
-            "load" if name.startswith("load") else "device" for name in names
-        ]
         assert cost.busy == 4.5 / cost.seconds
     small_first = step_plan([2, 4]).price(1, 2)
     assert [span.end for span in small_first.spans] == [0.5, 1.5, 2.5, 4.5]

@@ -210,7 +210,7 @@ def test_a_step_takes_what_the_same_program_takes_in_virtual_time(
     run = ran(plan, forward, backward, free)
     # Collectives that go on at one time share links there, where the price has them queue.
     queued = sum(after.start == before.end for before, after in pairwise(step.network))
-    longest = max(span.end - span.start for span in step.network)
+    longest = max(span.seconds for span in step.network)
     assert step.seconds == pytest.approx(run.seconds, rel=1e-9, abs=queued * longest)
 
 
@@ -238,7 +238,7 @@ def test_seconds_may_be_given_for_each_unit_or_in_all():
 def test_a_reduction_carries_padding_where_it_leaves_shards(stage, elements):
     kind = "reduce_scatter" if stage else "all_reduce"
     step = step_plan(stage, {"a": 5}, 4).price(1.0, 2.0, LINK, itemsize=4)
-    spans = {span.kind: span.end - span.start for span in step.network}
+    spans = {span.action.kind: span.seconds for span in step.network}
     assert spans["reduce"] == pytest.approx(collective_seconds(kind, 4 * elements, 4, LINK))
 
 

@@ -6,17 +6,16 @@ device, meta included.
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterator
-from functools import cache, partial
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
-from torch.utils.flop_counter import flop_registry
 
 from dlsys.hardware import Device
+from dlsys.meter import Alive, flops_of
+from dlsys.tensors import address
 from dlsys.world.simulated.rank import Rank
 from dlsys.world.span import Span
 
@@ -43,25 +42,14 @@ class Quiet:
         self.depth -= 1
 
 
-@cache
-def flop_formula(packet: Any) -> Callable[..., int] | None:
-    """torch's formula for an operation's FLOPs (torch.utils.flop_counter), None where it has none.
-
-    A product that adds in place (`addmm_`), which torch leaves out, has that of its plain form.
-    """
-    plain = getattr(torch.ops.aten, packet.__name__.removesuffix("_"), None)
-    formula: Callable[..., int] | None = flop_registry.get(packet) or flop_registry.get(plain)
-    return formula
-
-
-class Meter(TorchDispatchMode):
+class Charge(TorchDispatchMode):
     """Advances a rank's clock by max(FLOPs / peak, bytes / bandwidth) for every operation.
 
-    FLOPs are torch's own count (`flop_formula`), at the dense peak of the result's
+    FLOPs are those of products (`meter.flops_of`), at the dense peak of the result's
     format (of FP32 for formats that devices do not list, such as float64, and the slowest listed
     one where the device lacks that); bytes are those of every tensor
     read and written. Views are free, and so is making a tensor that reads none.
-    `peak_bytes` is the most bytes that tensors made by this rank held at once.
+    `alive` are the bytes of tensors that this rank made or has seen.
     """
 
     def __init__(
@@ -71,8 +59,7 @@ class Meter(TorchDispatchMode):
         self._rank, self._device, self._spans = rank, device, spans
         # `quiet`: free, but what it makes is this rank's; `hidden`: not this rank's doing at all.
         self._quiet, self._hidden = quiet, hidden
-        self._alive: dict[int, weakref.ref] = {}
-        self.live_bytes = self.peak_bytes = 0
+        self.alive = Alive()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -83,15 +70,14 @@ class Meter(TorchDispatchMode):
         if self._hidden.depth:
             return result
         results = list(_tensors(result))
-        self._remember(results)
+        for tensor in results:
+            self.alive.see(tensor)
         if self._device is None or self._quiet.depth:
             return result
         operands = list(_tensors((args, kwargs)))
         if not operands or not results or _is_free(results, operands, func):
             return result
-        count = flop_formula(func._overloadpacket)
-        flops = count(*args, **kwargs, out_val=result) if count is not None else 0
-        self._charge(func, flops, results, operands)
+        self._charge(func, flops_of(func, args, kwargs, result), results, operands)
         return result
 
     def _charge(
@@ -108,21 +94,6 @@ class Meter(TorchDispatchMode):
             name = func._overloadpacket.__name__
             self._spans.append(Span(self._rank.number, start, start + seconds, "compute", name))
 
-    def _remember(self, results: list[torch.Tensor]) -> None:
-        for tensor in results:
-            storage = tensor.untyped_storage()
-            key = storage._cdata
-            if key in self._alive:
-                continue
-            nbytes = storage.nbytes()
-            self._alive[key] = weakref.ref(storage, partial(self._forget, key, nbytes))
-            self.live_bytes += nbytes
-            self.peak_bytes = max(self.peak_bytes, self.live_bytes)
-
-    def _forget(self, key: int, nbytes: int, _: object) -> None:
-        if self._alive.pop(key, None) is not None:
-            self.live_bytes -= nbytes
-
 
 def _tensors(tree: Any) -> Iterator[torch.Tensor]:
     return (leaf for leaf in tree_iter(tree) if isinstance(leaf, torch.Tensor))
@@ -135,5 +106,4 @@ def _is_free(results: list[torch.Tensor], operands: list[torch.Tensor], func: An
     name = func._overloadpacket.__name__
     if name.endswith("_like") or name.startswith("new_"):
         return True
-    storage = results[0].untyped_storage()._cdata
-    return any(storage == operand.untyped_storage()._cdata for operand in operands)
+    return any(address(results[0]) == address(operand) for operand in operands)

@@ -17,7 +17,7 @@ from dlsys.world.errors import WorldError, last_frame, line_of, rank_error, text
 from dlsys.world.here import here
 from dlsys.world.run import Run
 from dlsys.world.simulated.communicator import SimulatedCommunicator
-from dlsys.world.simulated.compute import Meter
+from dlsys.world.simulated.compute import Charge
 from dlsys.world.simulated.rank import Rank
 from dlsys.world.simulated.state import SimulatedGroup, State
 from dlsys.world.timeline import timeline_of
@@ -62,14 +62,14 @@ def simulate(
     if device is None and cluster is not None:
         device = cluster.device
     state = State(ranks, cluster or link, seed)
-    meters = _meters(state, device) if device is not None or track_memory else None
+    charges = _charges(state, device) if device is not None or track_memory else None
     threads, thresholds = torch.get_num_threads(), gc.get_threshold()
     torch.set_num_threads(1)  # a rank is a device: no rank borrows the others' cores
     # The records of messages are many small objects that stay; looking through them for garbage
     # every 700 new ones takes as long as the run itself.
     gc.set_threshold(max(10_000, thresholds[0]), *thresholds[1:])
     try:
-        return _run(state, meters, program, args)
+        return _run(state, charges, program, args)
     finally:
         torch.set_num_threads(threads)
         gc.set_threshold(*thresholds)
@@ -95,14 +95,14 @@ def _one_of(name: str, value: Any, kind: type[T], catalogue: Catalogue[T] | None
     return value
 
 
-def _meters(state: State, device: Device | None) -> list[Meter]:
+def _charges(state: State, device: Device | None) -> list[Charge]:
     """What charges each rank for its torch operations, by rank."""
     ranks = state.scheduler.ranks
-    return [Meter(rank, device, state.spans, state.quiet, state.hidden) for rank in ranks]
+    return [Charge(rank, device, state.spans, state.quiet, state.hidden) for rank in ranks]
 
 
 def _run(
-    state: State, meters: list[Meter] | None, program: Callable[..., Any], args: Sequence[Any]
+    state: State, charges: list[Charge] | None, program: Callable[..., Any], args: Sequence[Any]
 ) -> Run:
     """Run the program in every rank and gather what the run gives back."""
     scheduler = state.scheduler
@@ -110,7 +110,7 @@ def _run(
 
     def body(rank: Rank) -> Any:
         comm = here.comm = SimulatedCommunicator(world, rank, rank.number)
-        with nullcontext() if meters is None else meters[rank.number]:
+        with nullcontext() if charges is None else charges[rank.number]:
             result = program(comm, *args)
         check_result(rank.number, result)
         return result
@@ -125,7 +125,7 @@ def _run(
         traffic=state.traffic,
         seconds=max(rank.clock for rank in scheduler.ranks),
         timeline=timeline_of(state.traffic, state.spans),
-        peak_memory=None if meters is None else [meter.peak_bytes for meter in meters],
+        peak_memory=None if charges is None else [each.alive.peak for each in charges],
     )
 
 

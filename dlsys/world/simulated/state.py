@@ -19,7 +19,7 @@ class State:
     """The network, the scheduler and the records of one run.
 
     `quiet` and `hidden` are entered around what the world does itself, so that no rank is charged
-    for it (see `Meter`).
+    for it (see `Charge`).
     """
 
     def __init__(self, ranks: int, where: Link | Cluster | None, seed: int) -> None:
