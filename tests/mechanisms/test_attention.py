@@ -369,7 +369,6 @@ X = torch.ones(1, 2, 8, 4)
         ((X.int(), X.int(), X.int()), "q is of torch.int32"),
         ((X, X, X, False, None, tiling(8, 9)), "tiles is Tiling(queries=8, keys=9"),
         ((X, X, X, True, None, tiling(8, 8)), "tiles have no mask but is_causal is True"),
-        ((X, X, X, "yes"), "is_causal is 'yes'; it must be True or False"),
         ((X, X, X, False, math.nan), "scale is nan"),
     ],
 )

@@ -57,7 +57,6 @@ def run_on(loss_of, micro_batches=(1,), plan=None):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: Technique(3), "name is 3; it must be text."),
         (lambda: Technique("t", 0), f"flops is 0; it must be {ABOVE}."),
         (lambda: Technique("t", 1, 0), f"peak_flops is 0; it must be {ABOVE}."),
         (lambda: Technique("t", 1, 1, 0), f"utilization is 0; it must be {ABOVE}."),
@@ -117,10 +116,6 @@ def run_on(loss_of, micro_batches=(1,), plan=None):
         (lambda: step_plan([1]).price(1, 1, -1), f"update is -1; it must be {NUMBER}."),
         (lambda: step_plan([1]).price(1, 1, 1, -1), f"reduce is -1; it must be {NUMBER}."),
         (lambda: step_plan([1]).price(1, 1, load=-1), f"load is -1; it must be {NUMBER}."),
-        (
-            lambda: step_plan([1]).price(1, 1, prefetch="yes"),
-            "prefetch is 'yes'; it must be True or False.",
-        ),
         (lambda: state_bytes("sgd", []), "shapes is []; it must have at least one."),
         (lambda: state_bytes("sgd", [(2, 0)]), f"shapes: a size is 0; it must be {WHOLE}."),
         (
