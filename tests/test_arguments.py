@@ -55,6 +55,8 @@ from tests.public_api import (
     reason,
 )
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 CALLED = [each for each in public() if reason(each.name) is None]
 WRONG: list[Any] = [
     *(None, True, "4", "", object(), abs, -0.5, 2.0, *PROBES, 10**12, 1e30),
@@ -220,15 +222,6 @@ def in_its_place(each: Public, run: Callable[[Public], Any]) -> Any:
         finally:
             dist.destroy_process_group()
     return run(each)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _on_one_thread() -> Iterator[None]:
-    """So small tensors that threads would wait for each other longer than they compute."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module", autouse=True)
