@@ -83,7 +83,7 @@ def tensors_of(graph: Graph) -> dict[str, torch.Tensor]:
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(graphs(), st.randoms(use_true_random=False))
 def test_storages_alive_in_every_step_are_those_that_the_plan_says(graph, random):
     order = random.choice(list(orders(graph)))

@@ -112,8 +112,9 @@ def test_alone_it_goes_on_with_the_same_bits(tmp_path):
     assert difference(go_on(None, tmp_path), whole(None, tmp_path)) is None
 
 
-@pytest.mark.parametrize("start", [world.simulate, world.launch])
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize(
+    ("start", "ranks"), [(world.simulate, 2), (world.simulate, 3), (world.launch, 3)]
+)
 def test_ranks_go_on_with_the_same_bits(tmp_path, start, ranks):
     never = results(start, ranks, whole, tmp_path)
     results(start, ranks, begin, tmp_path)
@@ -172,7 +173,7 @@ def test_a_save_beside_the_training_changes_no_bit(tmp_path):
     ran = results(world.launch, 2, beside, tmp_path)
     assert [difference(a, b) for a, b in zip(ran, never, strict=True)] == [None] * 2
     # Every checkpoint is of its own step, though tensors changed while it was written.
-    for step in (8, 6, 4, 2):
+    for step in (6, 2):
         rotate_away(tmp_path, step)
         again = results(world.launch, 2, go_on, tmp_path)
         assert [difference(a, b) for a, b in zip(again, never, strict=True)] == [None] * 2
