@@ -973,19 +973,6 @@ def test_every_model_can_be_explored(model, saving):
     )
 
 
-@pytest.mark.parametrize(
-    ("choice", "message"),
-    [
-        ({"model": "lama3-8b"}, "did you mean 'llama3-8b'"),
-        ({"model": "mixtral-8x7b"}, "no model in the explorer"),
-        ({"sequence": 1000}, "tokens a sample"),
-    ],
-)
-def test_what_the_explorer_does_not_have_is_a_sentence(choice, message):
-    with pytest.raises(ValueError, match=message):
-        memory_wall.explore(**choice)
-
-
 # --- the picture of a layer -----------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from dlsys.hardware import DEVICES, LINKS
+from dlsys.hardware import LINKS
 from dlsys.transformer import CATALOGUE
 from dlsys.units import format_bytes, format_seconds
 from dlsys.zero import Unit, draw_held, explore, held, overlap, price, step_plan
@@ -97,9 +97,3 @@ def test_everything_that_can_be_chosen_has_a_row(field):
         assert min(row[1:]) >= 0
         assert row.compute > 0
         assert row.held.at_rest > 0
-
-
-def test_what_the_explorer_does_not_have_is_a_sentence():
-    assert "v100" in DEVICES
-    with pytest.raises(ValueError, match="no device in the explorer 'v100'"):
-        explore(device="v100")
