@@ -613,7 +613,6 @@ RERUNS: dict[str, dict[str, Any]] = {
 ARGUMENTS |= RERUNS
 SAVING = resilience.Cadence(1e3, 10.0)
 FAILING = resilience.simulate_run(SAVING, 1e5, 1e4)
-DISK = resilience.Disk(4, 30.0, 0.1)
 CADENCE: dict[str, dict[str, Any]] = {
     **{
         f"resilience.{name}": {

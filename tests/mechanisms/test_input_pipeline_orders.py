@@ -240,7 +240,6 @@ def test_dealing_evenly_repeats_or_drops_and_says_so_by_its_counts():
 
 
 STATE = {"samples": 10, "batch": 2, "seed": 0, "epoch": 0, "step": 0}
-BUFFERED = ShuffleBuffer(3).state_dict()
 
 
 @pytest.mark.parametrize(

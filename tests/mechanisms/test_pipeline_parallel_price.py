@@ -1,7 +1,6 @@
 """Prices of pipeline schedules: published figures, closed forms, and arguments that are refused."""
 
 import re
-from unittest.mock import Mock
 
 import pytest
 
@@ -27,9 +26,7 @@ from dlsys.pipeline_parallel import (
 )
 from dlsys.pipeline_parallel.price import price
 from dlsys.transformer import TransformerSpec
-from dlsys.world import Communicator
 
-ALONE = Mock(spec=Communicator, rank=0, size=1)
 # Published figures
 
 # Zero Bubble Pipeline Parallelism (arXiv 2401.10241), table 9 as its authors' efficiency.py prints

@@ -10,10 +10,8 @@ import torch
 from dlsys.hardware import DEVICES
 from dlsys.roofline import (
     PROCESSORS,
-    Event,
     PublishedRun,
     Tile,
-    Trace,
     all_reduce,
     choose_tile,
     conv2d,
@@ -37,7 +35,6 @@ from dlsys.transformer import CATALOGUE, TransformerSpec
 
 H100 = DEVICES["h100-sxm"]
 SPEC = TransformerSpec(1, 4, 1, 8, 2)
-TRACE = Trace((Event("x", "kernel", 0.0, 1.0),))
 
 
 @pytest.mark.parametrize(
