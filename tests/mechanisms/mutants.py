@@ -84,7 +84,7 @@ source_paths = ["dlsys"]
 only_mutate = {files}
 pytest_add_cli_args_test_selection = {tests}
 also_copy = {read}
-pytest_add_cli_args = ["-p", "tests.mechanisms.mutants", "-p", "no:cacheprovider"]
+pytest_add_cli_args = ["-p", "tests.mechanisms.mutants", "-p", "no:cacheprovider", "-k", {slug}]
 process_isolation = "forkserver"  # threads of PyTorch do not survive a fork
 timeout_multiplier = 5.0
 timeout_constant = 5.0
@@ -174,7 +174,9 @@ def prepare(slug: str, files: list[str]) -> None:
         (SCRATCH / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, SCRATCH / name)
     tests = [str(path.relative_to(ROOT)) for path in sorted(MECHANISMS.glob(f"test_{slug}*.py"))]
+    tests.append("tests/test_arguments.py")  # of which -k leaves what is of the slug
     given = {"files": files, "tests": tests, "read": [name.partition("/")[0] for name in READ]}
+    given["slug"] = slug
     text = SETTINGS.format(**{name: json.dumps(each) for name, each in given.items()})
     (SCRATCH / "pyproject.toml").write_text(text)
 
