@@ -1,5 +1,5 @@
 """What holds for every run: memory that is not searched in vain, ranks that need no module of tests,
-and a last word on skipped tests."""
+one thread where more would wait, and a last word on skipped tests."""
 
 import gc
 import os
@@ -27,6 +27,18 @@ hypothesis.settings.load_profile("patient")
 
 # What tests import stays; to look for garbage among it takes a part of the time of its import.
 gc.disable()
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """For tensors so small that threads would wait for each other longer than they compute."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
 
 # Packages of Debian and Ubuntu, by what tests say that skip for want of them.
 PACKAGES = {"bubblewrap": "Install bubblewrap", "chromium": "(?i)no chromium"}

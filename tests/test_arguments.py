@@ -2,7 +2,8 @@
 
 Every parameter of every public callable (`tests.public_api`) gets each wrong value in turn, with right
 ones for the others. What its annotation does not allow has to be refused by a ValueError or TypeError
-that calls the parameter by its name; what it allows may give a result, in which all is finite.
+that calls the parameter by its name; what it allows may give a result, in which all is finite. Which
+numbers it may be is in one table, `tests.public_api.REFUSED`.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ from tests.public_api import (
     INSTEAD,
     NOT_CALLED,
     PASSED_ON,
+    PROBES,
+    REFUSED,
     WORDS,
     Public,
     matches,
@@ -52,9 +55,11 @@ from tests.public_api import (
     reason,
 )
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 CALLED = [each for each in public() if reason(each.name) is None]
 WRONG: list[Any] = [
-    *(None, True, "4", "", object(), abs, 1.5, -0.5, -1, 0, 10**12, 1e30),
+    *(None, True, "4", "", object(), abs, -0.5, 2.0, *PROBES, 10**12, 1e30),
     *(math.nan, math.inf, -math.inf, [], {}, [None], [-1], [math.nan]),
 ]
 TENSORS = [
@@ -146,9 +151,20 @@ def infinite(result: Any, depth: int = 4) -> bool:
     return any(infinite(part, depth - 1) for part in inside)
 
 
+def numbers_refused(each: Public, name: str, hint: Any) -> dict[float, bool]:
+    """The numbers that a parameter of numbers has to refuse, and the least ones, which it takes."""
+    kinds = [kind for kind in (int, float) if kind in (hint, *typing.get_args(hint))]
+    if not kinds or not isinstance(each.said.get(name, ""), int | float | None):
+        return {}
+    refused = REFUSED.get(name, (-1,) if float in kinds else (-1, 0))
+    refused = REFUSED.get(f"{each.name}.{name}", refused)
+    return dict.fromkeys((-1, 0), False) | dict.fromkeys(refused, True)
+
+
 def ending(each: Public, name: str, hint: Any, bad: Any) -> str:
     """What is wrong with how a call with one bad argument ends; "" where it ends well."""
     arguments = {**each.arguments(), name: bad}
+    to_refuse = numbers_refused(each, name, hint).get(bad) if type(bad) in (int, float) else None
     try:
         with limits(), contextlib.redirect_stdout(io.StringIO()):
             result = each.call(**arguments)
@@ -157,10 +173,15 @@ def ending(each: Public, name: str, hint: Any, bad: Any) -> str:
     except (ValueError, TypeError) as error:
         spoken = [name, name.replace("_", " "), name.replace("_", "-"), *WORDS.get(name, ())]
         named = any(re.search(rf"(?<![a-z]){re.escape(w)}", str(error), re.I) for w in spoken)
-        return "" if named else f"{type(error).__name__} does not name it: {error}"
+        if not named:
+            return f"{type(error).__name__} does not name it: {error}"
+        shown = not to_refuse or re.search(rf"(?<![\d.]){bad!r}(?!\d)", str(error))
+        if to_refuse is False:
+            return f"is refused: {error}"
+        return "" if shown else f"is refused without being shown: {error}"
     except (Exception, MemoryError) as error:
         return f"{type(error).__name__}: {error}"
-    if not (bad is each.parameters[name].default or admits(hint, bad)):
+    if to_refuse or not (bad is each.parameters[name].default or admits(hint, bad)):
         return f"is taken without a word: {result!r:.80}"
     if type(bad) is str and FREE.isdisjoint((name, f"{each.name}.{name}")):
         return f"is taken, as any text would be: {result!r:.80}"
@@ -204,15 +225,6 @@ def in_its_place(each: Public, run: Callable[[Public], Any]) -> Any:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _on_one_thread() -> Iterator[None]:
-    """So small tensors that threads would wait for each other longer than they compute."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module", autouse=True)
 def _where_files_may_lie(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """For what saves: any text is the name of a file."""
     with contextlib.chdir(tmp_path_factory.mktemp("saved")):
@@ -220,7 +232,9 @@ def _where_files_may_lie(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 
 @pytest.mark.parametrize("each", CALLED, ids=lambda each: each.name)
-def test_a_bad_argument_ends_in_a_sentence_that_names_it(each):
+def test_right_arguments_are_taken_and_a_bad_one_ends_in_a_sentence_that_names_it(each):
+    with contextlib.redirect_stdout(io.StringIO()):
+        in_its_place(each, lambda each: str(each.call(**each.arguments())))
     found = in_its_place(each, faults)
     assert not found, "\n".join(found)
 
@@ -257,12 +271,6 @@ def test_every_entry_of_the_tables_is_of_something_public():
     tables = [(ARGUMENTS, called), (IN_A_WORLD, called), (INSTEAD, called), (NOT_CALLED, every)]
     stale = [p for table, names in tables for p in table if not any(fnmatch(n, p) for n in names)]
     assert not stale, "take them out of tests/public_api.py"
-
-
-@pytest.mark.parametrize("each", CALLED, ids=lambda each: each.name)
-def test_right_arguments_are_taken(each):
-    with contextlib.redirect_stdout(io.StringIO()):
-        in_its_place(each, lambda each: str(each.call(**each.arguments())))
 
 
 LOGITS, TARGETS = torch.ones(2, 4, 16), torch.zeros(2, 4, dtype=torch.long)

@@ -161,7 +161,6 @@ def test_clusters_travel_between_processes_and_serve_as_keys(make):
         (lambda: Link("x", latency=None, bandwidth=1e9), "latency of link x in seconds is None"),
         (lambda: Link("x", latency=0.0, bandwidth="1e9"), "bandwidth of link x .* is '1e9'"),
         (lambda: FREE.seconds(-1), "nbytes is -1"),
-        (lambda: dgx_h100(0), "nodes is 0; it must be a whole number of at least 1"),
         (lambda: Cluster(DEVICES["v100"], 1, 0, FREE, FREE), "devices_per_node is 0"),
         (lambda: Cluster(DEVICES["v100"], 1, 8, FREE, FREE, 16), "16 network cards for 8 devices"),
         (lambda: Cluster("v100", 1, 8, FREE, FREE), r"must be a Device such as DEVICES\["),

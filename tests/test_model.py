@@ -159,15 +159,6 @@ def test_the_loss_is_the_cross_entropy_of_the_logits():
     assert torch.equal(model(tokens, tokens), expected)
 
 
-@pytest.fixture
-def one_thread():
-    # Tensors this small gain nothing from a second thread, and threads wait long on a busy machine.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.mark.usefixtures("one_thread")
 def test_the_small_model_learns_a_repeating_text_in_75_steps():
     model = GPT(SMALL)

@@ -35,6 +35,17 @@ def test_only_survivors_that_nobody_judged_and_entries_that_none_needs_are_left(
     ]
 
 
+def test_a_zip_that_is_strict_no_longer_is_judged_for_all_chapters():
+    was = "- return zip(self.of(one), self.of(then), strict=True)"
+    for now in ("strict=None)", "strict=False)", ")"):
+        lax = Change("timeline.pairs", (was, f"+ return zip(self.of(one), self.of(then), {now}"))
+        assert report(Counter([lax]), []) == []
+    other = Change(
+        "timeline.pairs", (was, "+ return zip(self.of(None), self.of(then), strict=True)")
+    )
+    assert report(Counter([other]), []) == [str(other)]
+
+
 DECORATED = """
 def checked(f):
     return lambda *args: ("checked", f(*args))

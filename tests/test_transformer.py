@@ -524,7 +524,6 @@ def test_a_configuration_that_is_not_supported_says_which_key(change, message):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: TransformerSpec(0, 8, 2, 9, 4), "layers is 0; it must be a whole number"),
         (lambda: TransformerSpec(2, 8.5, 2, 9, 4), "hidden is 8.5"),
         (lambda: TransformerSpec(2, 10, 3, 9, 4), "10 hidden do not divide by 3 heads"),
         (

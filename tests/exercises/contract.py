@@ -8,16 +8,16 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
-from math import isclose
+from math import isclose, isfinite
 from random import Random
 from typing import Any
 
 import nbformat
 import pytest
 
-from dlsys.exercises import WrongAnswer, plain
+from dlsys.exercises import Sealed, WrongAnswer, plain
 from dlsys.exercises.cost import beats, cost_of
-from dlsys.exercises.judge import difference
+from dlsys.exercises.judge import HINT_RTOL, difference
 from dlsys.grading.checks import Check, checks_of, drawn, varied
 from dlsys.notebook.fold import is_folded
 from dlsys.notebook.release import STUB, as_text
@@ -224,9 +224,24 @@ class WrongAnswers:
         message = _said_of(slug, answer, wrong.cell)
         assert wrong.hint in message, message
 
-    def test_a_wrong_answer_rounded_to_two_digits_is_still_refused(self, slug: str) -> None:
-        accepted = dict(round_alike(slug))
-        assert not accepted, "choose other numbers, or ask for a whole number exactly"
+    def test_every_hint_is_said_of_the_wrong_value_that_it_is_for(self, slug: str) -> None:
+        for answer, check, hints in foreseen(slug):
+            right, before = value_of(check, slug), list[tuple[Any, str]]()
+            rtol = HINT_RTOL if isinstance(check.expected, Sealed) else check.rtol
+            for wrong, value, text in hints:
+                said = f"{answer}, {check.expression}: {value!r}, {text}"
+                near = check.rtol < HINT_RTOL  # a hint may be for what is right, and rounded
+                if isinstance(wrong, Sealed):
+                    assert wrong.equals(value, HINT_RTOL) or wrong.rounds_to(value), said
+                assert near or difference(value, right, rtol, check.atol), said
+                first = [t for v, t in before if not difference(value, v, HINT_RTOL)]
+                assert first in ([], [text]), f"{said} {first[0]} is said"
+                before.append((value, text))
+
+    def test_a_wrong_value_rounded_to_two_digits_is_still_refused(self, slug: str) -> None:
+        known = getattr(module(slug), "ROUNDED", [])
+        accepted = list(round_alike(slug))
+        assert accepted == known, "choose other numbers, or ask for a whole number exactly"
 
     def test_a_right_answer_that_is_not_the_solutions_is_accepted(self, slug: str) -> None:
         for answer, several in right_answers(slug).items():
@@ -292,46 +307,42 @@ def hidden_draws(slug: str) -> list[tuple[str, Check, list[Check]]]:
     ]
 
 
-def round_alike(slug: str) -> Iterator[tuple[str, str]]:
-    """The answers of which a wrong number is accepted once it is rounded, with what it was."""
-    sources = {cell.id: cell.source for cell in code_cells(load("solutions", slug))}
-    for answer, entries in bank(slug).items():
-        checks, seen = checks_of(sources[f"{answer}-test"]), set[tuple[str, float]]()
-        for wrong in entries:
-            for name, value in numbers_given(wrong.cell(sources[answer])):
-                own = [check for check in checks if check.expression == name]
-                short, right = type(value)(float(f"{value:.1e}")), solved(slug).get(name)
-                far = type(right) in (int, float) and not isclose(short, right, rel_tol=0.1)
-                if far or short == value or (name, value) in seen:  # seals take time to compare
-                    continue
-                seen.add((name, value))
-                if own and _is_accepted(short, own) and not _is_accepted(value, own):
-                    yield f"{slug} {name}", f"{value:,} ({wrong.misconception}) as {short:,}"
+def foreseen(slug: str) -> Iterator[tuple[str, Check, list[tuple[Any, Any, str]]]]:
+    """Each check whose hints are for certain wrong values: of each its key, the value, and the text.
+
+    A sealed key hides its value, so the bank has it: `SEALED`, by question and expression, or `...`
+    where nobody knows it.
+    """
+    sealed = getattr(module(slug), "SEALED", {}).items()
+    given = {(a, name): iter(values) for a, each in sealed for name, values in each.items()}
+    for cell in code_cells(load("solutions", slug)):
+        answer = cell.id.removesuffix("-test")
+        for check in checks_of(cell.source) if cell.is_test else ():
+            if check.hint and not isinstance(check.hint, str):
+                pairs = check.hint.items() if isinstance(check.hint, dict) else check.hint
+                values = given.get((answer, check.expression), iter(()))
+                hints = [
+                    (wrong, next(values) if isinstance(wrong, Sealed) else plain(wrong), text)
+                    for wrong, text in pairs
+                    if wrong is not None
+                ]
+                yield answer, check, [hint for hint in hints if hint[1] is not ...]
+    assert not [(*name, value) for name, values in given.items() for value in values]
 
 
-def numbers_given(source: str) -> Iterator[tuple[str, float]]:
-    """The names that are set to a number, or to a calculation with written numbers alone."""
-    written = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)
-    for node in ast.walk(ast.parse(source)):
-        for target, value in _pairs(node) if isinstance(node, ast.Assign) else ():
-            if isinstance(target, ast.Name) and all(
-                isinstance(x, written) for x in ast.walk(value)
-            ):
-                number = eval(ast.unparse(value))
-                if type(number) in (int, float):
-                    yield target.id, number
+def round_alike(slug: str) -> Iterator[tuple[str, float]]:
+    """The wrong numbers that hints are for, and that are accepted once they are rounded.
 
-
-def _pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
-    """What is assigned to what: `a, b = 1, 2` are two assignments."""
-    target, value = node.targets[0], node.value
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        return list(zip(target.elts, value.elts, strict=True))
-    return [(target, value)]
-
-
-def _is_accepted(value: float, checks: list[Check]) -> bool:
-    return not any(difference(value, check.expected, check.rtol, check.atol) for check in checks)
+    A whole number may be what a wrong one rounds to: then it is the rounding that the hint asks for.
+    """
+    for _, check, hints in foreseen(slug):
+        right = value_of(check, slug)
+        for _, value, _ in hints if type(right) is float else ():
+            if type(value) in (int, float) and isfinite(value):
+                short = type(value)(float(f"{value:.1e}"))
+                near = isclose(short, right, rel_tol=0.1)  # seals take time to compare
+                if near and short != value and not difference(short, check.expected, check.rtol):
+                    yield check.expression, value
 
 
 def questions_with_a_best(slug: str) -> list[tuple[str, Check]]:

@@ -120,5 +120,5 @@ def test_the_number_of_micro_batches_is_the_best_one_of_a_batch_four_times_as_la
         (sequences, 60),
         (4 * sequences, solved("pipeline_parallel")["micro_batches"]),
     ):
-        numbers = {*range(10, 400, 26), *range(best - 5, best + 6)}
+        numbers = {*range(10, 400, 78), *range(best - 3, best + 4)}
         assert min(numbers, key=lambda m: step(batch, m, fixed)) == best

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -18,20 +17,6 @@ from tests.grading.attacks import EMPTY, Attack, points
 from tests.grading.boxes import needed
 
 RIGHT_BESIDE = 3
-MOST = 20  # of a question's wrong answers; with BANKS=whole in the environment, all of them
-
-
-def in_boxes(slug: str) -> dict[str, list[Wrong]]:
-    """The wrong answers to each question that go through the boxes, evenly from a long bank.
-
-    Its own file tries every one of them against the same checks, without the boxes.
-    """
-    if os.environ.get("BANKS") == "whole":
-        return bank(slug)
-    return {
-        q: [wrong[i * len(wrong) // MOST] for i in range(MOST)] if len(wrong) > MOST else wrong
-        for q, wrong in bank(slug).items()
-    }
 
 
 def wrong_notebooks(slug: str) -> list[Attack]:
@@ -40,7 +25,7 @@ def wrong_notebooks(slug: str) -> list[Attack]:
     A question that has no more of them is answered rightly in three, and then left empty: it would
     be run again for nothing.
     """
-    several = in_boxes(slug)
+    several = bank(slug)
     return [
         replace(
             each,

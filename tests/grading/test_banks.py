@@ -6,12 +6,11 @@ import pytest
 
 from dlsys.grading.result import GRADED, Result
 from tests.exercises.notebooks import slugs
-from tests.exercises.wrong_answers import right_answers
+from tests.exercises.wrong_answers import bank, right_answers
 from tests.grading.attacks import BLANK, EMPTY, SOLVED, Attack, points
 from tests.grading.graded import (
     assert_that_wrong_answers_alone_cost_points,
     graded,
-    in_boxes,
     right_notebooks,
     wrong_notebooks,
 )
@@ -66,4 +65,4 @@ def test_a_wrong_answer_has_less_than_full_marks(slug: str, results: Results) ->
     for attack in notebooks:
         assert_that_wrong_answers_alone_cost_points(attack, results[slug, attack.name])
     tried = sum(source != EMPTY for attack in notebooks for source in attack.answers.values())
-    assert tried == sum(map(len, in_boxes(slug).values()))
+    assert tried == sum(map(len, bank(slug).values()))

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import subprocess
-import sys
-
 import pytest
 
 from dlsys.input_pipeline import (
@@ -36,14 +32,6 @@ def test_a_row_is_what_the_stage_could_do_alone_and_how_it_spent_its_time():
         assert 0 <= row.busy + row.starved + row.blocked <= 1 + 1e-9
 
 
-@pytest.mark.parametrize("field", Choice.options())
-def test_everything_that_can_be_chosen_has_rows_and_words(field):
-    for value in Choice.options()[field][1]:
-        choice = dataclasses.replace(Choice(), **{field: value})
-        assert len(choice.rows()) == 4
-        assert choice.price().bottleneck in choice.summary()
-
-
 def test_the_explorer_says_in_words_what_it_draws():
     choice = Choice(workers=2, prefetch=4)
     words, price, timeline = choice.summary(), choice.price(), choice.timeline()
@@ -62,16 +50,6 @@ def test_clips_are_stopped_by_the_storage_and_text_by_nothing_but_the_step():
     text = Choice(sample="text, 2,048 tokens", transform=0.05)
     assert text.price().bottleneck == "step"
     assert text.price().utilization == 1
-
-
-def test_the_explorer_needs_the_standard_library_alone():
-    program = (
-        "import sys; from dlsys.input_pipeline import explore\n"
-        "explore().choice.summary()\n"
-        "print(sorted({'torch', 'numpy', 'matplotlib'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_the_explorer_draws_workers_above_and_shares_below():

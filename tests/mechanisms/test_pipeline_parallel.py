@@ -151,7 +151,8 @@ def assert_equal_one_device(plan, spec, results, steps=2):
 @pytest.mark.parametrize(
     ("schedule", "p"),
     [
-        *itertools.product(SCHEDULES, [3, 4]),
+        *itertools.product(SCHEDULES, [4]),
+        *itertools.product(["1f1b", "interleaved", "zero bubble", "zero bubble V"], [3]),
         # Two neighbours that are one, and one rank: what sends most, and what goes back and forth.
         *itertools.product(["interleaved", "zero bubble V"], [1, 2]),
     ],
@@ -213,7 +214,7 @@ def test_means_of_micro_batches_with_unequal_tokens_are_not_the_mean_of_the_batc
     assert abs(sum(means) / 6 - model(tokens, targets).item()) > 1e-4
 
 
-@pytest.mark.parametrize(("p", "m", "v"), [(4, 10, 2), (4, 3, 2), (3, 5, 2), (2, 7, 3), (4, 11, 2)])
+@pytest.mark.parametrize(("p", "m", "v"), [(4, 10, 2), (4, 3, 2), (2, 7, 3)])
 def test_an_uneven_interleaved_pipeline_is_gradient_accumulation_too(p, m, v):
     plan = interleaved(p, m, v)
     results = world.simulate(pipelined, p, args=(plan, LLAMA, 1, None, m)).results

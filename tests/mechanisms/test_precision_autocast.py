@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -26,17 +25,10 @@ from dlsys.precision import (
 )
 from dlsys.transformer import TransformerSpec
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SPEC = TransformerSpec(layers=1, hidden=16, heads=2, vocab=32, sequence=8)
 TOKENS = torch.randint(32, (2, 8), generator=torch.Generator().manual_seed(0))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _on_one_thread() -> Iterator[None]:
-    """So small tensors that threads would wait for each other longer than they compute."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class Types(TorchFunctionMode):

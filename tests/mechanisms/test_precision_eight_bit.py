@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from copy import deepcopy
 from io import BytesIO
 
@@ -16,17 +15,10 @@ from dlsys.precision import Adam8bit, dynamic_tree, signal_to_noise
 from dlsys.precision.eight_bit_adam import BLOCK, _read, _write
 from dlsys.transformer import TransformerSpec
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SPEC = TransformerSpec(layers=1, hidden=32, heads=2, vocab=128, sequence=16)
 TEXT = torch.tensor(list(b"Every rank holds a part, and all of them the whole. " * 3)[:144])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _on_one_thread() -> Iterator[None]:
-    """So small tensors that threads would wait for each other longer than they compute."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def rows(seed: int, *shape: int) -> torch.Tensor:

@@ -26,18 +26,11 @@ from dlsys.precision import (
 )
 from dlsys.transformer import TransformerSpec
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SPEC = TransformerSpec(layers=1, hidden=32, heads=4, vocab=128, sequence=16)
 LICENSE = (Path(__file__).parents[2] / "LICENSE").read_bytes()
 ROWS = torch.tensor(list(LICENSE[: 640 * 17])).view(-1, 17).clamp(max=127)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _on_one_thread() -> Iterator[None]:
-    """So small tensors that threads would wait for each other longer than they compute."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def reading(model: GPT, steps: int, share: float = 1.0) -> Iterator[torch.Tensor]:

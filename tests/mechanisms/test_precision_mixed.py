@@ -14,17 +14,10 @@ from torch.optim import SGD, AdamW
 
 from dlsys.precision import BF16, FP16, FP32, Format, LossScaler, MixedPrecision, round_to, train
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 OPTIONS = {AdamW: {"lr": 0.01}, SGD: {"lr": 0.1, "momentum": 0.9}}
 OURS = Format(5, 3, name="E5M3")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _on_one_thread() -> Iterator[None]:
-    """So small tensors that threads would wait for each other longer than they compute."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class Net(nn.Module):

@@ -89,8 +89,7 @@ def on_tensor_axis(plan: Plan, sequence_parallel: bool, dropout: float = 0.0) ->
     return world.simulate(program, 2)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.2])
-@pytest.mark.parametrize("sequence_parallel", [False, True])
+@pytest.mark.parametrize(("sequence_parallel", "dropout"), [(False, 0.2), (True, 0.0), (True, 0.2)])
 def test_ranks_of_a_tensor_axis_get_the_bits_of_their_plain_step(sequence_parallel, dropout):
     plain = on_tensor_axis(keep_all(LAYERS), sequence_parallel, dropout).results
     for plan in (every_layer(LAYERS), segments(LAYERS, 2), selective(LAYERS)):
@@ -282,8 +281,7 @@ def sent(comm) -> Counter[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("shards", [False, True])
-@pytest.mark.parametrize("sequence_parallel", [False, True])
+@pytest.mark.parametrize(("sequence_parallel", "shards"), [(False, False), (True, True)])
 def test_on_three_axes_at_once_gradients_stay_and_the_tensor_axis_alone_sends_more(
     sequence_parallel, shards
 ):

@@ -144,11 +144,6 @@ def test_the_explorer_says_in_words_what_it_draws():
     assert explore(**SMALL, budget=2, policy="square root").choice == choice
 
 
-def test_what_no_option_has_is_refused():
-    with pytest.raises(ValueError, match="no run again in the explorer 'all'"):
-        explore(policy="all")
-
-
 def test_the_explorer_draws_every_policy_and_the_chosen_step():
     choice = Choice(**SMALL, policy="every layer")
     bars, curve = choice.figure().axes

@@ -96,7 +96,7 @@ STATES = st.recursive(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(STATES)
 def test_any_state_comes_back_to_the_bit(tmp_path_factory, state):
     root = tmp_path_factory.getbasetemp() / "any"

@@ -397,7 +397,6 @@ SAVING = Cadence(100, 1)
         (lambda: Weibull(1e3, 0.01), r"shape is 0.01; it must be from 0\.1 to 100"),
         (lambda: Spares(-1, 1), "count is -1"),
         (lambda: Spares(1, -1), "repair_seconds is -1"),
-        (lambda: Stragglers(1e3, 0.9, 1), "slowdown is 0.9; it must be a finite number of at"),
         (lambda: Corruption(0, 1), "mtbf_seconds is 0"),
         (lambda: Maintenance(10, 10), "lasts_seconds is 10; it must be less than every_seconds"),
     ],

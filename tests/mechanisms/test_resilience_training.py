@@ -111,8 +111,9 @@ def test_alone_it_goes_on_with_the_same_bits(tmp_path):
     assert difference(go_on(None, tmp_path), whole(None, tmp_path)) is None
 
 
-@pytest.mark.parametrize("start", [world.simulate, world.launch])
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize(
+    ("start", "ranks"), [(world.simulate, 2), (world.simulate, 3), (world.launch, 3)]
+)
 def test_ranks_go_on_with_the_same_bits(tmp_path, start, ranks):
     never = results(start, ranks, whole, tmp_path)
     results(start, ranks, begin, tmp_path)
@@ -154,7 +155,7 @@ def test_a_save_beside_the_training_changes_no_bit(tmp_path):
     ran = results(world.launch, 2, beside, tmp_path)
     assert [difference(a, b) for a, b in zip(ran, never, strict=True)] == [None] * 2
     # Every checkpoint is of its own step, though tensors changed while it was written.
-    for step in (8, 6, 4, 2):
+    for step in (6, 2):
         rotate_away(tmp_path, step)
         again = results(world.launch, 2, go_on, tmp_path)
         assert [difference(a, b) for a, b in zip(again, never, strict=True)] == [None] * 2
@@ -416,8 +417,6 @@ def some(**other):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: SampleOrder(0, 1), "samples is 0; it must be a whole number of at least 1"),
-        (lambda: SampleOrder(4, 1.5), "batch is 1.5; it must be a whole number"),
         (lambda: share(torch.arange(12), 0, 5), "12 does not divide by 5 ranks: take one of 10"),
         (lambda: share(torch.arange(3), 0, 5), "3 does not divide by 5 ranks: take one of 5"),
         (lambda: some(optimizer=torch.nn.Linear(1, 1)).optimizer, "methods zero_grad, step, state"),
@@ -426,7 +425,6 @@ def some(**other):
         (lambda: some(loss=lambda m, rows: m.weight.data.sum()).advance(), "one number that"),
         (lambda: some(loss=lambda m, rows: rows[:, None] * m.weight).advance(), "one number that"),
         (lambda: some().train(3, save=4), "save is 4; it must be a function of a state and a step"),
-        (lambda: some().train(3, every=0), "every is 0; it must be a whole number of at least 1"),
         (
             lambda: SampleOrder(9, 4).load_state_dict(SampleOrder(8, 4).state_dict()),
             "among 8 samples, and here are 9: go on with the data",

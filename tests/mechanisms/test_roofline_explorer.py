@@ -20,7 +20,6 @@ from dlsys.roofline import (
     draw_waterfall,
     draw_waves,
     elementwise,
-    explore,
     layer_operations,
     matmul,
     measure,
@@ -59,11 +58,6 @@ def test_attention_in_the_explorer_is_that_of_a_layer():
     core = [o for o in layer_operations(spec, 1) if o.name in ("scores", "softmax", "weighted sum")]
     assert row.flops == sum(o.flops for o in core)
     assert row.nbytes == sum(o.nbytes for o in core)
-
-
-def test_what_no_option_has_is_refused():
-    with pytest.raises(ValueError, match="There is no operation in the explorer 'magic'"):
-        explore(operation="magic")
 
 
 def test_the_figure_marks_the_chosen_size():

@@ -18,17 +18,11 @@ from dlsys.scaling_laws.sweep import BLOCK, HELD_OUT, KINDS, SEQUENCE, STEP
 from dlsys.scaling_laws.tiny import batches, learning_rates, rate, windows
 from tests.contents import ROOT
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SWEEP = tiny_sweep()
 SHORT = Run(2, 16, 4 * STEP, 0.02, 4 * STEP)
 BAND = 0.002  # nats: another order of additions changes 0.00001, another seed 0.02
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def quickest(kind, **wanted):

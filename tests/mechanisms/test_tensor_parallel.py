@@ -33,6 +33,8 @@ from dlsys.tensor_parallel.weights import gathered
 from dlsys.transformer import CATALOGUE, TransformerSpec
 from tests.contents import ROOT
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 PLAIN = TransformerSpec(layers=2, hidden=16, heads=4, vocab=33, sequence=8)
 LLAMA = TransformerSpec(
     layers=2, hidden=16, heads=4, vocab=32, sequence=8, kv_heads=2, gated=True, ffn_hidden=24,
@@ -46,15 +48,6 @@ SPECS = {
     "no biases, no positions": dataclasses.replace(PLAIN, bias=False, positions="none"),
 }
 H100S = Cluster(DEVICES["h100-sxm"], 1, 4, LINKS["nvlink4"], LINKS["infiniband-ndr"])
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    # Tensors this small gain nothing from a second thread, and threads wait long on a busy machine.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def text(spec, batch=2):

@@ -154,10 +154,3 @@ def test_it_stands_still_in_a_page_and_has_a_control_for_each_choice():
     by_label = {control.description: control for control in controls.children}
     by_label["Ranks"].value = 2
     assert exploring.choice == Choice(sequence=1024, ranks=2)
-
-
-def test_what_it_does_not_have_is_a_sentence():
-    with pytest.raises(ValueError, match="did you mean 'llama3-8b'"):
-        tensor_parallel.explore(model="lama3-8b")
-    with pytest.raises(ValueError, match="ranks in the explorer"):
-        tensor_parallel.explore(ranks=3)

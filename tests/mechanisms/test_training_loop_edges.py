@@ -9,11 +9,8 @@ from torch import nn
 from dlsys.training_loop import (
     SGD,
     Action,
-    Adafactor,
     AdamW,
-    GaLore,
     IronLaw,
-    RMSprop,
     StepPlan,
     Technique,
     clip_or_refuse,
@@ -27,7 +24,6 @@ from dlsys.training_loop import (
     linear_rule,
     micro_batch_sizes,
     run_step,
-    square_root_rule,
     state_bytes,
     step_decay,
     step_plan,
@@ -42,7 +38,7 @@ from dlsys.training_loop import (
 NUMBER, ABOVE = "a finite number of at least 0", "a finite number above zero"
 KINDS = "zero, forward, backward, reduce, clip, update, rate"
 PLACE, ELSE = "actions: micro_batch is", " for a pass, and -1 for all else"
-WHOLE, STEPS = "a whole number of at least 1", "a whole number of at least 0"
+WHOLE = "a whole number of at least 1"
 
 TWICE = StepPlan((4,), (*step_plan([4]).actions[:3], Action("backward", 0, 1.0)))
 LOSS = "loss_of(micro_batch) is"
@@ -57,13 +53,6 @@ def run_on(loss_of, micro_batches=(1,), plan=None):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: Technique(3), "name is 3; it must be text."),
-        (lambda: Technique("t", 0), f"flops is 0; it must be {ABOVE}."),
-        (lambda: Technique("t", 1, 0), f"peak_flops is 0; it must be {ABOVE}."),
-        (lambda: Technique("t", 1, 1, 0), f"utilization is 0; it must be {ABOVE}."),
-        (lambda: IronLaw(0, 1, 1), f"flops is 0; it must be {ABOVE}."),
-        (lambda: IronLaw(1, 0, 1), f"peak_flops is 0; it must be {ABOVE}."),
-        (lambda: IronLaw(1, 1, 0), f"utilization is 0; it must be {ABOVE}."),
         (
             lambda: IronLaw(1, 1, 1.5),
             "utilization is 1.5; it must be at most 1: no device does more than its peak.",
@@ -105,21 +94,9 @@ def run_on(loss_of, micro_batches=(1,), plan=None):
         ),
         (lambda: step_plan([]), "tokens is []; it must have at least one."),
         (lambda: step_plan([0]), f"tokens is 0; it must be {WHOLE}."),
-        (lambda: step_plan([1], 0), f"ranks is 0; it must be {WHOLE}."),
-        (lambda: micro_batch_sizes(0, 1), f"batch is 0; it must be {WHOLE}."),
-        (lambda: micro_batch_sizes(1, 0), f"micro_batch is 0; it must be {WHOLE}."),
         (
             lambda: micro_batch_sizes(2 * 10**6 + 1, 2),
             "micro_batch is 2; it must be large enough for at most a million micro-batches.",
-        ),
-        (lambda: step_plan([1]).price(-1, 1), f"forward is -1; it must be {NUMBER}."),
-        (lambda: step_plan([1]).price(1, -1), f"backward is -1; it must be {NUMBER}."),
-        (lambda: step_plan([1]).price(1, 1, -1), f"update is -1; it must be {NUMBER}."),
-        (lambda: step_plan([1]).price(1, 1, 1, -1), f"reduce is -1; it must be {NUMBER}."),
-        (lambda: step_plan([1]).price(1, 1, load=-1), f"load is -1; it must be {NUMBER}."),
-        (
-            lambda: step_plan([1]).price(1, 1, prefetch="yes"),
-            "prefetch is 'yes'; it must be True or False.",
         ),
         (lambda: state_bytes("sgd", []), "shapes is []; it must have at least one."),
         (lambda: state_bytes("sgd", [(2, 0)]), f"shapes: a size is 0; it must be {WHOLE}."),
@@ -128,17 +105,11 @@ def run_on(loss_of, micro_batches=(1,), plan=None):
             "shapes: a size is 1000000000000001; it must be at most 1,000,000,000,000,000.",
         ),
         (lambda: state_bytes("galore", [(2, 2)], 0), f"rank is 0; it must be {WHOLE}."),
-        (lambda: update_tokens(-1, 1, 1), f"bytes_per_parameter is -1; it must be {NUMBER}."),
-        (lambda: update_tokens(1, 0, 1), f"peak_flops is 0; it must be {ABOVE}."),
-        (lambda: update_tokens(1, 1, 0), f"memory_bandwidth is 0; it must be {ABOVE}."),
-        (lambda: update_tokens(1, 1, 1, 0), f"utilization is 0; it must be {ABOVE}."),
         (lambda: update_tokens(1, 1, 1, 1.5), "utilization is 1.5; it must be at most 1."),
         (
             lambda: update_tokens(1, 1e300, 1e-300),
             f"The tokens, by bytes_per_parameter, is inf; it must be {NUMBER}.",
         ),
-        (lambda: update_share(0, 1), f"tokens is 0; it must be {ABOVE}."),
-        (lambda: update_share(1, -1), f"as_tokens is -1; it must be {NUMBER}."),
         (lambda: fit_extremes([], []), "batches is []; it must have at least one."),
         (lambda: fit_extremes([0, 1], [2, 1]), f"batches is 0; it must be {ABOVE}."),
         (lambda: fit_extremes([1, 2], [0, 1]), f"steps is 0; it must be {ABOVE}."),
@@ -154,43 +125,17 @@ def run_on(loss_of, micro_batches=(1,), plan=None):
             lambda: fit_extremes([1, 2], [1, 2]),
             "steps is [1, 2]; it must be fewer at larger batches, but less than in proportion.",
         ),
-        (lambda: useful_micro_batches(0, 1), f"critical_batch is 0; it must be {ABOVE}."),
-        (lambda: useful_micro_batches(1, 0), f"micro_batch is 0; it must be {ABOVE}."),
         (
             lambda: useful_micro_batches(1e300, 1e-300),
             f"The number, by critical_batch, is inf; it must be {NUMBER}.",
         ),
-        (lambda: warm_up(-1, 2), f"step is -1; it must be {STEPS}."),
-        (lambda: warm_up(0, -1), f"steps is -1; it must be {STEPS}."),
-        (lambda: warm_up(0, 2, -1), f"peak is -1; it must be {NUMBER}."),
-        (lambda: cosine(-1, 2), f"step is -1; it must be {STEPS}."),
-        (lambda: cosine(0, 0), f"steps is 0; it must be {WHOLE}."),
-        (lambda: cosine(0, 2, -1), f"peak is -1; it must be {NUMBER}."),
-        (lambda: cosine(0, 2, 1, -1), f"least is -1; it must be {NUMBER}."),
-        (lambda: linear(-1, 2), f"step is -1; it must be {STEPS}."),
-        (lambda: linear(0, 0), f"steps is 0; it must be {WHOLE}."),
-        (lambda: linear(0, 2, -1), f"peak is -1; it must be {NUMBER}."),
-        (lambda: linear(0, 2, 1, -1), f"least is -1; it must be {NUMBER}."),
-        (lambda: exponential(-1, 0.5), f"step is -1; it must be {STEPS}."),
         (lambda: exponential(0, 1.5), "decay is 1.5; it must be a fraction, from 0 to 1."),
-        (lambda: exponential(0, 0.5, -1), f"peak is -1; it must be {NUMBER}."),
-        (lambda: step_decay(-1, 2), f"step is -1; it must be {STEPS}."),
-        (lambda: step_decay(0, 0), f"every is 0; it must be {WHOLE}."),
         (lambda: step_decay(0, 1, 1.5), "decay is 1.5; it must be a fraction, from 0 to 1."),
-        (lambda: step_decay(0, 1, 0.5, -1), f"peak is -1; it must be {NUMBER}."),
-        (lambda: warm_up_cosine(-1, 9, 3), f"step is -1; it must be {STEPS}."),
-        (lambda: warm_up_cosine(0, 0, 0), f"steps is 0; it must be {WHOLE}."),
-        (lambda: warm_up_cosine(0, 9, -1), f"warm_up_steps is -1; it must be {STEPS}."),
         (lambda: warm_up_cosine(0, 9, 9), "warm_up_steps is 9; it must be less than steps, 9."),
-        (lambda: warm_up_stable_decay(-1, 9, 3, 3), f"step is -1; it must be {STEPS}."),
-        (lambda: warm_up_stable_decay(0, 9, 3, 0), f"decay_steps is 0; it must be {WHOLE}."),
         (
             lambda: warm_up_stable_decay(0, 9, 3, 7),
             "decay_steps is 7; it must be at most 6, what warm-up leaves.",
         ),
-        (lambda: linear_rule(-1, 1, 1), f"rate is -1; it must be {NUMBER}."),
-        (lambda: linear_rule(1, 0, 1), f"batch is 0; it must be {ABOVE}."),
-        (lambda: square_root_rule(1, 1, 0), f"base_batch is 0; it must be {ABOVE}."),
         (
             lambda: linear_rule(1e300, 1e300, 1),
             f"The rate, by batch, is inf; it must be {NUMBER}.",
@@ -222,7 +167,6 @@ def run_on(loss_of, micro_batches=(1,), plan=None):
             f"{LOSS} of shape (2,) and torch.float32{ONE}",
         ),
         (lambda: run_on(lambda x: torch.ones(())), f"{LOSS} of shape () and torch.float32{ONE}"),
-        (lambda: clip_or_refuse([], 0), f"max_norm is 0; it must be {ABOVE}."),
         (
             lambda: clip_or_refuse(torch.ones(()), 1),
             "parameters is tensor(1.); it must be a sequence, of a Tensor each.",
@@ -234,25 +178,9 @@ def test_what_cannot_be_is_refused_in_a_sentence_that_names_it(call, said):
         call()
 
 
-SETTINGS = {
-    "lr": (lambda p, x: SGD(p, x), NUMBER),
-    "weight_decay": (lambda p, x: AdamW(p, weight_decay=x), NUMBER),
-    "eps": (lambda p, x: AdamW(p, eps=x), NUMBER),
-    "scale": (lambda p, x: GaLore(p, scale=x), NUMBER),
-    "threshold": (lambda p, x: Adafactor(p, threshold=x), ABOVE),
-    "rank": (lambda p, x: GaLore(p, rank=x), WHOLE),
-    "every": (lambda p, x: GaLore(p, every=x), WHOLE),
-    "momentum": (lambda p, x: SGD(p, momentum=x), NUMBER),
-    "decay": (lambda p, x: RMSprop(p, decay=x), NUMBER),
-    "betas": (lambda p, x: AdamW(p, betas=(0.9, x)), NUMBER),
-}
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_a_setting_below_what_it_can_be_is_refused_by_its_name(name):
-    make, allowed = SETTINGS[name]
-    with pytest.raises(ValueError, match=f"^{name} is -1; it must be {allowed}.$"):
-        make([nn.Parameter(torch.ones(2, 2))], -1)
+def test_a_beta_below_0_is_refused():
+    with pytest.raises(ValueError, match=f"^betas is -1; it must be {NUMBER}.$"):
+        AdamW([nn.Parameter(torch.ones(2, 2))], betas=(0.9, -1))
 
 
 def test_a_schedule_of_which_nothing_is_said_goes_between_one_and_nothing():

@@ -82,11 +82,11 @@ def test_every_rank_gets_a_sequence_of_arguments(run, args):
 
 
 @both
-@pytest.mark.parametrize("seed", ["a", None, -1, 1.5, True, 2**63, float("nan")])
-def test_a_seed_that_is_no_whole_number_of_torchs_is_refused(run, seed):
-    allowed = r"(a whole number of at least 0|at most 9,223,372,036,854,775,807)\."
-    with pytest.raises(ValueError, match=rf"seed is .*; it must be {allowed}"):
-        run(nothing, 1, seed=seed)
+def test_a_seed_that_is_too_large_for_torch_is_refused(run):
+    with pytest.raises(
+        ValueError, match=r"seed is .*; it must be at most 9,223,372,036,854,775,807"
+    ):
+        run(nothing, 1, seed=2**63)
 
 
 @both
@@ -142,14 +142,6 @@ def test_what_cannot_be_sent_to_another_process_is_named():
         world.launch(lambda comm: lock, 1)
 
 
-@pytest.mark.parametrize(
-    "timeout", ["3", None, 0, -1.0, float("inf"), float("nan"), True, [1], -(10**400)]
-)
-def test_a_time_limit_is_a_finite_number_of_seconds(timeout):
-    with pytest.raises(ValueError, match=r"timeout is .*; it must be a finite number above zero"):
-        world.launch(nothing, 1, timeout=timeout)
-
-
 def test_a_time_limit_of_ages_is_none():
     assert world.launch(nothing, 1, timeout=1e300).results == [None]
 
@@ -158,12 +150,6 @@ def test_a_time_limit_of_ages_is_none():
 def test_a_time_limit_beyond_every_float_is_refused(timeout):
     with pytest.raises(ValueError, match=r"timeout is .*; it must be at most 1\.8e\+308"):
         world.launch(nothing, 1, timeout=timeout)
-
-
-@pytest.mark.parametrize("threads", [0, "2", 1.5])
-def test_threads_are_counted_in_whole_numbers(threads):
-    with pytest.raises(ValueError, match=r"threads is .* whole number of at least 1"):
-        world.launch(nothing, 1, threads=threads)
 
 
 @pytest.mark.parametrize(

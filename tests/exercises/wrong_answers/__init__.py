@@ -5,6 +5,7 @@ cell `ring-bytes` is the test cell `ring-bytes-test`.
 """
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import dedent
 from typing import Any
@@ -44,6 +45,16 @@ def in_place_of_solution(source: str, answer: str) -> str:
 def in_place_of(find: str, *wrong: tuple[str, str, str]) -> list[Wrong]:
     """Wrong answers that differ from the solution in one text: misconception, source and hint."""
     return [Wrong(misconception, source, hint, find) for misconception, source, hint in wrong]
+
+
+def one_wrong(
+    form: str, right: Sequence[object], place: int, *wrong: tuple[str, object, str]
+) -> list[Wrong]:
+    """Answers that are right but for the one in this place: misconception, what came, and hint."""
+    return [
+        Wrong(name, form.format(*right[:place], came, *right[place + 1 :]), hint)
+        for name, came, hint in wrong
+    ]
 
 
 # What several right answers share. An all-reduce without a ring: in two rounds each rank sends a

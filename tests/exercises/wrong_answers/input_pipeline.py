@@ -1,6 +1,6 @@
 """Wrong answers to the exercises of input_pipeline."""
 
-from tests.exercises.wrong_answers import Wrong, in_place_of
+from tests.exercises.wrong_answers import Wrong, in_place_of, one_wrong
 
 FEED = (
     "clips_per_second = {}\ntimes_storage = {}\ntimes_both = {}\nworkers = {}\nmemory_gb = {}\n"
@@ -10,7 +10,6 @@ RIGHT_FEED = ["250", "1.07", "1.16", "14", "3.31", "1660", "32"]
 ALIKE = 'sources = {{"A": {}, "B": {}, "C": {}, "D": {}, "E": {}}}'
 SOURCES = 'sources = {"A": 1, "B": 3, "C": 4, "D": 2, "E": 6}'
 FAULTS = 'faults = {"A": 1, "B": 2, "C": 3, "D": 4}'
-NEVER = "never = 8 * 4 * 256 + 20_000 - 1"
 SEED = 'return f"{seed} {epoch} {batch}"'
 ASK_AND_STEP = """            ask(k + workers * prefetch)
             step(batch)"""
@@ -33,15 +32,6 @@ JOINED = """            if out and (out[-1], token) == best:
 ORDER = "order = sorted(range(len(lengths)), key=lambda n: -lengths[n])"
 
 
-def one_of(place: int, *wrong: tuple[str, object, str]) -> list[Wrong]:
-    """Answers to the first question with another value in this place: misconception, value, hint."""
-    right = RIGHT_FEED
-    return [
-        Wrong(name, FEED.format(*right[:place], value, *right[place + 1 :]), hint)
-        for name, value, hint in wrong
-    ]
-
-
 def sources(name: str, hint: str, *found: int) -> Wrong:
     """Another source for one of the programs."""
     return Wrong(name, ALIKE.format(*found), hint, SOURCES)
@@ -54,79 +44,17 @@ def design(name: str, hint: str, *choices: object) -> Wrong:
 
 BANK = {
     "feed": [
-        *one_of(
+        *one_wrong(FEED, RIGHT_FEED, 
             0,
             ("the step", "290.9", "So many the step could take"),
-            ("decoding", "267", "So many twelve workers decode"),
-            ("one worker", "22.2", "So many one worker decodes"),
-            ("megabytes", "450", "How many clips are these"),
-            ("batches", "7.81", "how many clips has one"),
-            ("the link", "332", "So many cross the link"),
-            ("one after the other", "70.4", "one thing after the other"),
-            ("one after the other, no link", "89.4", "one thing after the other"),
-            ("one after the other, one worker", "18", "with one worker"),
-            ("one after the other, one worker, no link", "19.1", "with one worker"),
             ("a sum", "800", "Take each stage alone"),
         ),
-        *one_of(
-            1,
-            ("twice", "2", "as fast as its slowest stage"),
-            ("the step", "1.164", "As if the step were next"),
-            ("nothing", "1", "reading was the slowest"),
-            ("clips", "266.7", "How many times as many"),
-        ),
-        *one_of(
-            2,
-            ("twice", "2", "There is a third one"),
-            ("storage alone", "1.067", "without the workers"),
-            ("clips", "291", "How many times as many"),
-        ),
-        *one_of(
+        *one_wrong(FEED, RIGHT_FEED, 
             3,
-            ("rounded down", "13", "How often do so many"),
-            ("the quotient", "13.09", "Workers come whole"),
-            ("for storage", "12", "storage apart"),
-            ("of one clip", "0.409", "A batch has 32"),
-            ("upside down", "0.0764", "Upside down"),
-            ("one", "1", "Upside down, or for one clip"),
             ("cores", "16", "how long"),
         ),
-        *one_of(
-            4,
-            ("ahead alone", "3.237", "One more is being transferred"),
-            ("bytes", "0.8285", "They are floats of four"),
-            ("no places", "1.156", "what are the places for"),
-            ("places of one worker", "0.308", "So many places has one worker"),
-            ("those in hand twice", "4.393", "has begun"),
-            ("a place more for each", "4.32", "has begun"),
-            ("one clip", "0.1036", "It has 32"),
-            ("as stored", "2.4768", "as they lie in storage"),
-            ("GiB", "3.086", "in GiB"),
-            ("MB", "3314", "in MB"),
-        ),
-        *one_of(
-            5,
-            ("decoding alone", "1440", "What is before it"),
-            ("no link", "1568", "not where the step is"),
-            ("no reading", "1536", "What is before them"),
-            ("workers share", "344.3", "Do they share one"),
-            ("workers share, no link", "248", "Do they share one"),
-            ("fourteen share", "327.2", "Do they share one"),
-            ("fourteen share, no link", "230.9", "Do they share one"),
-            ("one clip", "269.3", "one after the other"),
-            ("its end", "1774", "Then the first step ends"),
-            ("seconds", "1.664", "not in seconds"),
-            ("the step", "110", "What has the first batch behind it"),
-        ),
-        *one_of(
+        *one_wrong(FEED, RIGHT_FEED, 
             6,
-            ("one too few", "31", "Too few, by a little"),
-            ("one too many", "33", "More than are needed"),
-            ("lengths", "34", "So many lengths"),
-            ("a fraction", "31.3", "Batches come whole"),
-            ("a fraction of lengths", "33.3", "How many are whole"),
-            ("as if nothing varied", "1", "Without variation"),
-            ("double buffering", "2", "a quarter of the time"),
             ("a guess", "16", "at least 0.97"),
         ),
     ],
@@ -135,38 +63,17 @@ BANK = {
             ASK_AND_STEP,
             ("a place is free after the step",
              "            step(batch)\n            ask(k + workers * prefetch)", "when is a place free"),
-            ("nothing is asked for again", "            step(batch)", "has to be told to its worker"),
-        ),
-        *in_place_of(
-            "ask(workers * prefetch)\n    while",
-            ("all at once", "ask(batches)\n    while", "Nothing holds the worker back"),
-            ("nothing at first", "while", "ask for the first batches"),
         ),
         *in_place_of(
             "while asked < min(limit, batches):",
-            ("one place too many", "while asked < min(limit + 1, batches):", "Two are ahead"),
             ("two places at most", "while asked < min(limit - workers * max(0, prefetch - 2), batches):",
              "Four are ahead, two for each worker"),
             ("one place for each", "while asked < min(limit - workers * (prefetch - 1), batches):",
              "Three are ahead, one for each worker"),
-            ("places in all", "while asked < min(limit - (workers - 1) * prefetch, batches):",
-             "Two are ahead in all"),
-            ("one at a time", "while asked < min(limit - workers * prefetch + 1, batches):",
-             "ask several workers"),
         ),
         *in_place_of(
             "except ValueError:\n                batch = torch.full((2,), torch.nan)",
             ("nobody catches it", "except KeyError:\n                batch = None", "ends its worker"),
-            ("the worker ends", "except ValueError:\n                break",
-             "also after an error"),
-            ("nothing is sent", "except ValueError:\n                continue", "Rank 0 waits for what nobody will do"),
-        ),
-        *in_place_of(
-            "batch = fetch(k)", ("fetched twice", "batch = fetch(k) + 0 * fetch(k)", "fetched twice")
-        ),
-        *in_place_of(
-            "handles.append(comm.isend(batch, 0))",
-            ("a worker waits at once", "comm.isend(batch, 0).wait()", "does a worker wait for a handle"),
         ),
         *in_place_of(
             "handles.append(comm.isend(torch.tensor([float(number)]), rank))",
@@ -175,98 +82,17 @@ BANK = {
         ),
         *in_place_of(
             "return failed",
-            ("nothing is returned", "return None", "returns the number of the batch"),
             ("True", "return failed and True", "a number is expected"),
             ("0 for None", "return failed or None", "0 is its number"),
         ),
         *in_place_of(
             FAILED,
             ("the last error", FAILED + "\n        elif batch.isnan().any():\n            failed = k - 1", "at another one"),
-            ("at once", "failed = k - 1\n            break", "Rank 0 is done, and others still wait"),
-            ("the next one", "failed = k", "counted from 0"),
         ),
-        *in_place_of(
-            "        if failed is None:\n" + ASK_AND_STEP,
-            ("training goes on without it",
-             "        ask(k + workers * prefetch)\n        if failed != k - 1:\n            step(batch)",
-             "goes on without it"),
-            ("all is fetched after the error",
-             "        ask(k + workers * prefetch)\n        if failed is None:\n            step(batch)",
-             "fetched, for nobody"),
-            ("on what came after", "        if failed is None:\n            ask(k + workers * prefetch)\n"
-             "        if failed != k - 1:\n            step(batch)", "thrown away"),
-        ),
-        *in_place_of(
-            "    for rank in range(1, comm.size):\n        tell(rank, -1)  # it is over\n",
-            ("nobody is told", "", "Rank 0 is done, and others still wait"),
-            ("one is told", "    tell(1, -1)\n", "Rank 0 is done, and others still wait"),
-            ("those with batches are told",
-             "    for rank in range(1, 1 + min(workers, batches)):\n        tell(rank, -1)\n",
-             "Rank 0 is done, and others still wait"),
-        ),
-        *in_place_of(
-            "        for handle in handles:\n            handle.wait()\n        return None",
-            ("a worker does not wait", "        return None", "wait()"),
-        ),
-        *in_place_of(
-            "        tell(rank, -1)  # it is over\n    for handle in handles:\n        handle.wait()",
-            ("rank 0 does not wait", "        tell(rank, -1)", "wait()"),
-        ),
-        *in_place_of(
-            "tell(1 + asked % workers, asked)",
-            ("one worker for all", "tell(1, asked)", "Rank 0 waits for what nobody will do"),
-            ("another worker", "tell(comm.size - 1 - asked % workers, asked)", "received from"),
-        ),
-        Wrong(
-            "one after the other",
-            """
-            workers = comm.size - 1
-            if comm.rank > 0:
-                for k in range(comm.rank - 1, batches, workers):
-                    comm.send(fetch(k), 0)
-                return None
-            for k in range(batches):
-                step(comm.recv(torch.empty(2), 1 + k % workers))
-            """,
-            "Three are ahead, one for each worker",
-        ),
-        Wrong(
-            "rank 0 fetches",
-            """
-            for k in range(batches):
-                if comm.rank == 0:
-                    step(fetch(k))
-            """,
-            "Who fetches here",
-        ),
-        Wrong("nothing", "return None", "Nothing is fetched"),
     ],
     "alike": [
         sources("A by worker", "four generators", 2, 3, 4, 2, 6),
-        sources("A by batch", "its own crops", 5, 3, 4, 2, 6),
-        sources("B anew", "in three quarters", 1, 2, 4, 2, 6),
-        sources("B hashed", "would come again", 1, 4, 4, 2, 6),
-        sources("B a copy", "a quarter of the crops", 1, 1, 4, 2, 6),
-        sources("C by batch", "knows something of the workers", 1, 3, 5, 2, 6),
-        sources("D a sum", "another one in the second epoch", 1, 3, 4, 3, 6),
-        sources("D hashed", "Here all do", 1, 3, 4, 4, 6),
         sources("E hashed", "Who reads what", 1, 3, 4, 2, 4),
-        *in_place_of(
-            "crops_of_16 = ceil(1000 / 16)",
-            ("a mean", "crops_of_16 = 62.5", "one batch more"),
-            ("rounded down", "crops_of_16 = 62", "one batch more"),
-            ("those alike", "crops_of_16 = 16", "So many workers draw the same"),
-            ("as many as batches", "crops_of_16 = 1000", "So many there should be"),
-            ("one", "crops_of_16 = 1", "goes on from batch to batch"),
-        ),
-        *in_place_of(
-            "generators = 7 + 9 + 1",
-            ("all", "generators = 80", "So many seeds there are"),
-            ("counted from 1", "generators = 18", "counted from 0"),
-            ("a difference", "generators = 16", "both counted"),
-            ("workers", "generators = 8", "in one epoch"),
-            ("epochs", "generators = 10", "So many epochs"),
-        ),
         *in_place_of(
             SEED,
             ("one seed", "return seed", "One seed for all"),
@@ -274,21 +100,8 @@ BANK = {
             ("no epoch", "return f'{seed} {batch}'", "seeds of the first one"),
             ("a sum", "return seed + epoch + batch", "A sum makes batch 1"),
             ("who makes it, too", "return f'{seed} {epoch} {batch} {worker}'", "cannot be repeated elsewhere"),
-            ("how many there are, too", "return f'{seed} {epoch} {batch} {workers}'",
-             "cannot be repeated elsewhere"),
-            ("worker and epoch", "return f'{seed} {epoch} {worker}'", "a seed for each epoch"),
             ("no seed", "return f'{epoch} {batch}'", "Two runs with different"),
             ("nothing between", "return f'{seed} {epoch}{batch}'", "without anything between"),
-            ("a sum of products", "return 10_000 * seed + 100 * epoch + batch", "unambiguous"),
-            ("a longer sum of products", "return 10**9 * seed + 10**6 * epoch + batch", "meet somewhere"),
-            ("the epoch", "return f'{seed} {epoch}'", "All batches of an epoch"),
-            ("few bits", "return hash((seed, epoch, batch)) % 2**16", "few bits"),
-            ("thousands", "return seed * 10**6 + epoch * 1000 + batch", "meet somewhere"),
-            ("for these numbers", "return (seed * 12 + epoch) * 112 + batch", "meet somewhere"),
-            ("bits side by side", "return seed << 20 | epoch << 10 | batch", "meet somewhere"),
-            ("the batch of the run", "return f'{seed} {batch + epoch * 120}'", "meet somewhere"),
-            ("nothing between seed and epoch", "return f'{seed}{epoch} {batch}'", "epoch 11 of seed 1"),
-            ("by chance", "return __import__('os').urandom(8).hex()", "never be repeated"),
         ),
     ],
     "deal": [
@@ -303,73 +116,33 @@ BANK = {
             ("rank 0 alone", "mine = list(range(rank, samples, ranks))\n    if rank:\n        return []", "Only rank 0 reads"),
             ("an error", "mine = list(range(rank, samples, ranks))\n    if samples < batch:\n        several.x",
              "raises UnboundLocalError in line"),
-            ("filled up with what is not there", "mine = list(range(rank, ceil(samples / ranks) * ranks, ranks))",
-             "no samples 25 and 26"),
-            ("the rest is dropped",
-             "mine = list(range(rank, samples // ranks * ranks, ranks)); number = ceil(samples // ranks / batch)",
-             "The last sample is dropped"),
-            ("whole batches", "mine = list(range(rank * number * batch, (rank + 1) * number * batch))",
-             "go on beyond"),
         ),
         *in_place_of(
             NUMBER,
-            ("own batches", "number = ceil(len(range(rank, samples, ranks)) / batch)", "wait for them for ever"),
-            ("dropped batches", "number = samples // (ranks * batch)", "The last sample is dropped"),
             ("one more", "number = samples // (ranks * batch) + 1", "no third one"),
-            ("single samples", "number, batch = ceil(samples / ranks), 1", "Batches of one sample"),
-            ("one batch", "number, batch = 1, samples", "at most `batch`"),
         ),
         *in_place_of(
             "return several[worker::workers]",
             ("each worker all", "return several", "worker and workers are not used"),
             ("the first worker all", "return several if worker == 0 else []", "Two workers for each rank"),
-            ("consecutive", "share = ceil(number / workers)\n    return several[worker * share : (worker + 1) * share]",
-             "every so-manyth"),
-            ("consecutive, as evenly as can be",
-             "cuts = [-(-number * j // workers) for j in (worker, worker + 1)]\n    return several[cuts[0] : cuts[1]]",
-             "follow on each other"),
-            ("empty ones left out", "return [b for b in several[worker::workers] if b]", "wait for them for ever"),
         ),
     ],
     "resume": [
         Wrong("A the buffer", FAULTS.replace('"A": 1', '"A": 2'), "999 that the buffer holds", FAULTS),
-        Wrong("A the place", FAULTS.replace('"A": 1', '"A": 4'), "some would be trained on twice", FAULTS),
-        Wrong("B what was made", FAULTS.replace('"B": 2', '"B": 1'), "which are 600", FAULTS),
-        Wrong("B draws", FAULTS.replace('"B": 2', '"B": 3'), "in which order", FAULTS),
-        Wrong("C the buffer", FAULTS.replace('"C": 3', '"C": 2'), "would be lost", FAULTS),
-        Wrong("C the place", FAULTS.replace('"C": 3', '"C": 4'), "some come twice", FAULTS),
-        Wrong("D the buffer", FAULTS.replace('"D": 4', '"D": 2'), "none come twice", FAULTS),
-        *in_place_of(
-            NEVER,
-            ("a full buffer", "never = 28192", "One too many"),
-            ("batches alone", "never = 8192", "what the buffer holds"),
-            ("the buffer alone", "never = 20_000", "the batches made ahead"),
-            ("rounded", "never = 28200", "every digit"),
-            ("one for each worker", "never = 8 * 256 + 19_999", "It has four places"),
-            ("batches for samples", "never = 20_031", "How many samples has a batch"),
-        ),
         *in_place_of(
             STATE,
             ("the buffer is not in it", 'return rows, {"read": read, "held": [], "drawn": drawn}',
              "29 samples are lost each time"),
-            ("draws are not in it", 'return rows, {"read": read, "held": held, "drawn": 0}', "drawn at the same places"),
-            ("where the batch is", 'return rows, {"read": state["read"] + batch, "held": held, "drawn": drawn}',
-             "The buffer has read more"),
         ),
         *in_place_of(
             'held, rows = list(state["held"]), []',
             ("changed in place", 'held, rows = state["held"], []', "make a new one"),
-            ("a new buffer", "held, rows = [], []", "What the state holds is not used"),
         ),
         *in_place_of(
             DRAWN,
             ("the first", "rows.append(held.pop(0))", "Nothing is shuffled"),
-            ("no seed", "rows.append(held.pop(place(0, drawn, len(held))))", "`seed` is not used"),
             ("its own random numbers", "rows.append(held.pop(Random(f'own {seed} {drawn}').randrange(len(held))))",
              "in another order than asked for"),
-            ("a swap in the place of a shift",
-             "at = place(seed, drawn, len(held))\n        held[at], held[-1] = held[-1], held[at]\n"
-             "        rows.append(held.pop())", "to stay in order"),
             ("draws of this batch", "rows.append(held.pop(place(seed, len(rows), len(held))))", "draws at the same places"),
         ),
         *in_place_of(
@@ -384,24 +157,10 @@ BANK = {
     while len(rows) < batch:
 """, "filled up once for a batch"),
         ),
-        *in_place_of("held.append(read)", ("in front", "held.insert(0, read)", "Append them at the end")),
-        *in_place_of(
-            '    return rows, {"read"',
-            ("a short batch is none", '    if len(rows) < batch:\n        rows = []\n    return rows, {"read"',
-             "a last one that is smaller"),
-        ),
-        *in_place_of(
-            "if not held:",
-            ("the buffer never runs empty", "if len(held) < size:", "runs empty"),
-        ),
         *in_place_of(
             "return states[trained]",
             ("what was made", "return states[made]", "made and not trained on"),
-            ("the last", "return states[-1]", "made and not trained on"),
             ("the first", "return states[0]", "begins anew"),
-            ("one too early", "return states[trained - 1]", "states[i]"),
-            ("one too late", "return states[min(trained + 1, made)]", "states[i]"),
-            ("as many as are ahead", "return states[made - trained]", "begins anew"),
         ),
     ],
     "merge": [
@@ -412,15 +171,8 @@ BANK = {
              "as pairs may overlap"),
         ),
         *in_place_of(
-            "for pair in zip(tokens, tokens[1:]):",
-            ("each pair once a word", "for pair in set(zip(tokens, tokens[1:])):", "as pairs may overlap"),
-            ("every second one", "for pair in zip(tokens[::2], tokens[1::2]):", "as pairs may overlap"),
-        ),
-        *in_place_of(
             BEST,
             ("the largest", "best = max(counts, key=lambda pair: (counts[pair], pair))", "not the largest"),
-            ("the first found", "best = max(counts, key=counts.get)", "not the first"),
-            ("the smallest of all", "best = min(counts)", "smallest pair of all"),
         ),
         *in_place_of(
             JOINED,
@@ -432,17 +184,11 @@ BANK = {
                 out[i - 1 : i + 1] = [new]
                 i -= 1
             i -= 1""", "Join from the left"),
-            ("overlapping",
-             """            out.append(token)
-        out = [new if pair == best else pair[0] for pair in zip(out, out[1:] + [None])
-               ] if len(out) > 1 else out""", "one token takes the place of both"),
             ("the first place",
              """            if out and (out[-1], token) == best and new not in out:
                 out[-1] = new
             else:
                 out.append(token)""", "several times"),
-            ("removed", """            if not out or (out[-1], token) != best:
-                out.append(token)""", "where is the new token"),
         ),
         *in_place_of(
             "    if not counts:\n        return None, words\n",
@@ -453,21 +199,10 @@ BANK = {
         *in_place_of(
             "joined.append((out, times))",
             ("always 256", "joined.append(([256 if token == new else token for token in out], times))", "300 here"),
-            ("a dictionary",
-             "joined.append((out, times))\n    several = Counter()\n    for tokens, times in joined:\n"
-             "        several[tuple(tokens)] += times\n    joined = [*several.items()]", "became one"),
-            ("a dictionary of the last",
-             "joined.append((out, times))\n    joined = [*{tuple(tokens): n for tokens, n in joined}.items()]", "is lost"),
-            ("in place", "joined.append((out, times)); tokens[:] = out", "changes the words"),
         ),
         *in_place_of(
             "file_gb = 4.0 / 2.9 * 4  # two bytes tell 65,536 words apart",
             ("two bytes", "file_gb = 2.76", "65,536 words"),
-            ("one byte", "file_gb = 1.38", "256 words"),
-            ("a token a byte", "file_gb = 16", "every byte were a token"),
-            ("more tokens", "file_gb = 46.4", "fewer tokens than bytes"),
-            ("three bytes", "file_gb = 4.14", "Three bytes would do"),
-            ("the text", "file_gb = 4", "That is the text"),
         ),
     ],
     "pack": [
@@ -484,13 +219,7 @@ BANK = {
         ),
         *in_place_of(
             "if lengths[number] <= room:",
-            ("never full", "if lengths[number] < room:", "up to the last place"),
             ("any room", "if room > 0:", "room for all of the document"),
-            ("only the last row", "if lengths[number] <= room and i == len(left) - 1:", "no row is closed"),
-        ),
-        *in_place_of(
-            "                left[i] -= lengths[number]\n",
-            ("room is not counted", "", "already taken off"),
         ),
         *in_place_of(
             "                break\n",
@@ -515,33 +244,59 @@ BANK = {
         *in_place_of(
             "padding_alone = 100 * (1 - used / (60 * SEQUENCE))",
             ("a fraction", "padding_alone = 1 - used / (60 * SEQUENCE)", "not a fraction"),
-            ("what is filled", "padding_alone = 100 * used / (60 * SEQUENCE)", "How much is padding"),
-            ("packed", "padding_alone = 6.4", "So it is packed"),
-        ),
-        *in_place_of(
-            "padding_packed = 100 * (1 - used / (31 * SEQUENCE))  # len(packed(...)) rows",
-            ("thirty rows", "padding_packed = 3.29", "in 30 rows"),
-            ("as they come", "padding_packed = 9.34", "in 32 rows"),
-            ("alone", "padding_packed = 51.6", "with a row for each"),
         ),
     ],
     "design": [
         design("too slow", "Fewer than 11,500", "resized", 1.0, 64, 1, "bytes", 20_000),
-        design("no margin", "Fewer than 11,500", "resized", 1.0, 80, 1, "bytes", 20_000),
         design("too large", "More than 5 GB", "resized", 1.0, 96, 2, "bytes", 20_000),
-        design("floats", "More than 5 GB", "resized", 1.0, 160, 2, "floats", 20_000),
         design("a short buffer", "a larger buffer", "resized", 1.0, 128, 1, "bytes", 5_000),
         design("faster storage", "is reading the slowest stage", "resized", 2.0, 128, 1, "bytes", 20_000),
         design("fastest storage", "is reading the slowest stage", "resized", 4.0, 128, 1, "bytes", 20_000),
         Wrong("memory", LEAST + 'loosened = "memory"', "does cost less"),
         Wrong("another word", LEAST + 'loosened = "storage"', 'Write "memory"'),
-        Wrong("saved by memory", LEAST + "saved = 4", "save. The other one saves more"),
-        Wrong("what it costs then", LEAST + "saved = 17", "How many fewer"),
-        Wrong("both", LEAST + "saved = 10", "added up"),
-        Wrong("slower storage", LEAST + "saved = 2", "not the only thing"),
-        Wrong("twice as fast", LEAST + "faster = 100", "Is it the slowest stage"),
         Wrong("a little", LEAST + "faster = 0.75", "what is simulated"),
     ],
+}  # fmt: skip
+
+# The wrong values that the sealed hints of a check are for, in their order; ... is one that
+# nobody has found.
+SEALED = {
+    "feed": {
+        "clips_per_second": [332, 291, 267, 22.2, 450, 7.81, ..., 19.1, 18, 89.4, 70.4],
+        "times_storage": [2, 1.16, 1, 267],
+        "times_both": [2, 1.07, 291],
+        "workers": [13, 13.1, 12, 1, 0.409, 0.0764],
+        "memory_gb": [3.24, 0.829, ..., 1.16, 1.08, 0.308, 4.32, 4.39, 0.104, 2.48, 3.09, 3314],
+        "first_ms": [1536, 1568, 1440, 248, 344, 231, 327, 269, 1774, 110, 1.66],
+        "ahead": [31, 33, 34, 33.3, 32.3, 31.3, 1, 2],
+    },
+    "alike": {
+        "of_runs(sources)[0]": [2, 3, 4, 5, 6],
+        "of_runs(sources)[1]": [1, 2, 4, 5, 6],
+        "of_runs(sources)[2]": [5, 1, 2, 3, 6],
+        "of_runs(sources)[3]": [1, 3, 4, 5, 6],
+        "crops_of_16": [62.5, 62, 16, 1000, ..., 1],
+        "generators": [80, 18, 16, 8, 10],
+    },
+    "resume": {
+        "numbers_of(faults)[0]": [2, 3, 4],
+        "numbers_of(faults)[1]": [1, 3, 4],
+        "numbers_of(faults)[2]": [1, 2, 4],
+        "numbers_of(faults)[3]": [1, 2, 3],
+        "never": [28192, 8192, ..., 20000, 28200, ..., ..., ..., 22047, 20031, ...],
+    },
+    "merge": {
+        "file_gb": [2.76, 1.38, 11, 4.14, 46.4, 11.6, 16, 4, 5.52e9],
+    },
+    "pack": {
+        "padding_alone": [0.516, 48.4, 6.4],
+        "padding_packed": [0.0641, ..., 3.29, 9.34, 51.6],
+    },
+    "design": {
+        "in_small_letters(loosened)": ['memory'],
+        "saved": [4, 17, 19, 2, 10],
+        "faster": [100, 2.5],
+    },
 }  # fmt: skip
 
 # What is built otherwise than asked for: what came, its source, words of what is said, and what of
