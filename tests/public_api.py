@@ -1114,9 +1114,9 @@ NOT_CALLED = {
     ),
     **dict.fromkeys(
         (
-            *("exploring.*", "figures.*", "lazy.*", "network.*", "plain_data.*", "reducer.*"),
+            *("exploring.*", "figures.*", "lazy.*", "network.*", "plain_data.*"),
             *("svg.*", "zero.ShardedOptimizer.add_param_group"),
-            *("zero.ShardedOptimizer.load_state_dict"),
+            *("zero.ShardedOptimizer.load_state_dict", "reducer.*"),
             *("meter.*", "streams.*"),
             *("notebook.fold.*", "notebook.release.*"),
             *("data_parallel.GradientBucket*", "data_parallel.all_reduce"),
@@ -1250,12 +1250,12 @@ parameters peak_flops rate ratio shape skew small small_batch span step_seconds 
 timeout tokens_per_parameter tokens_per_second value weight attention.check_fits.nbytes
 attention.matmul_cost.tile attention.online_attention.tile attention.tiled_matmul.tile
 collectives.node_boundary.nbytes data_parallel.BatchTradeoff.samples.batch
-data_parallel.BatchTradeoff.steps.batch data_parallel.LowRank.rank
+data_parallel.BatchTradeoff.steps.batch data_parallel.PowerSGD.rank
 data_parallel.NoiseMeter.estimate.batch data_parallel.draw_bucket_tradeoff.best
 hardware.Device.memory memory_wall.check_energy.seconds memory_wall.devices_needed.device_memory
 memory_wall.largest_model.device_memory memory_wall.should_scale.tokens
-memory_wall.utilization.seconds precision.Adam8bit.eps precision.AdaptedLinear.rank
-precision.adapt_linears.rank precision.adapter_parameters.rank
+memory_wall.utilization.seconds precision.Adam8bit.eps precision.LoRALinear.rank
+precision.add_lora.rank precision.lora_parameters.rank
 recomputation.micro_batch_overhead.seconds recomputation.optimal.budget
 resilience.Maintenance.every_seconds resilience.asynchronous_pays.write_seconds
 resilience.best_cadence.stall resilience.best_share.stall resilience.devices_at_waste.write_seconds

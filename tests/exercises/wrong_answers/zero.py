@@ -423,7 +423,7 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
 }  # fmt: skip
 
 # The programs that are asked for, by question.
-PROGRAMS = {"step": "sharded_step", "keep": "keep", "clip": "clipped"}
+PROGRAMS = {"step": "sharded_step", "unit": "pass_forward", "clip": "clipped"}
 
 # A reduce-scatter and a gather in which everybody sends to everybody at one time.
 DIRECT_STEP = (
