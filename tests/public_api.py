@@ -295,7 +295,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "collectives.best": {"ranks": 4},
     "collectives.crossovers": {"ranks": 4, "largest": 2.0**20},
     "collectives.draw_crossovers": {"ranks": 4, "sizes": (1e2, 1e4)},
-    "collectives.draw_node_boundary": {"sizes": (1e4, 1e6)},
     "data_parallel.BatchTradeoff": {"least_steps": 1e3, "least_samples": 1e6},
     "data_parallel.PowerSGD": {"rank": 1},
     "data_parallel.TopK": {"fraction": 0.1},
@@ -306,7 +305,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "data_parallel.buckets": {"sizes": {"a": 8, "b": 16}},
     "data_parallel.b*_bucket*": {"bucket_bytes": [1e30, 1e29]},
     "data_parallel.bucket_tradeoff": {"bucket_bytes": [1e30, 1e29]},
-    "data_parallel.draw_batch_tradeoff": {"tradeoff": data_parallel.BatchTradeoff(1e3, 1e6)},
     "data_parallel.draw_bucket_tradeoff": {"steps": {8.0: STEP}},
     "data_parallel.draw_compression": {"curves": {"all": ([1.0, 2.0], [3.0, 2.0])}},
     "data_parallel.draw_scaling": {
@@ -319,7 +317,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "large_square": 1.0,
     },
     "data_parallel.overlap": {"plan_or_sizes": [8.0, 16.0]},
-    "data_parallel.slowest_of": {"times": [1.0, 2.0]},
     "data_parallel.*_scaling": {"ranks": [1, 2, 4]},
     "exercises.amounts": {"cost": {"bytes": 8, "messages": 2}},
     "exercises.cost_line": {"cost": {"bytes": 8, "messages": 2}},

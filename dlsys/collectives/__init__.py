@@ -6,7 +6,7 @@ from dlsys import lazy
 
 if TYPE_CHECKING:
     from dlsys.collectives.choose import best, candidates, crossovers, node_boundary, plan_for
-    from dlsys.collectives.draw import draw_crossovers, draw_node_boundary
+    from dlsys.collectives.draw import draw_crossovers
     from dlsys.collectives.explorer import explore
     from dlsys.collectives.halving import (
         doubling_all_gather,

@@ -15,9 +15,9 @@ from matplotlib.patches import FancyArrowPatch
 from matplotlib.path import Path
 
 from dlsys.annotated import checked
-from dlsys.checks import positive, some
+from dlsys.checks import positive
 from dlsys.collectives.check import states
-from dlsys.collectives.choose import _among, candidates, crossovers
+from dlsys.collectives.choose import _among, crossovers
 from dlsys.collectives.plan import REDUCING, Plan, Transfer
 from dlsys.figures import closed_figure
 from dlsys.hardware import Cluster, Link
@@ -204,30 +204,6 @@ def draw_crossovers(
     _log_log(axes, "buffer (bytes)", "time (s)")
     axes.legend()
     axes.set_title(f"{kind.replace('_', '-')} among {next(iter(plans.values())).ranks} ranks")
-    return figure
-
-
-@checked
-def draw_node_boundary(
-    kind: str,
-    clusters: Sequence[Cluster],
-    sizes: tuple[float, float] = (1e4, 1e11),
-) -> Figure:
-    """Bus bandwidth of the chooser's best plan over message size, a line for each cluster."""
-    some("clusters", clusters)
-    xs = _spread(*sizes)
-    figure, (axes,) = closed_figure(7, 4)
-    for cluster, (color, style, _) in zip(clusters, LINES * len(clusters), strict=False):
-        plans: Any = candidates(kind, cluster).values()
-        ys = [max(plan.price(x, cluster).busbw for plan in plans) / 1e9 for x in xs]
-        name = f"{cluster.nodes} node{'s' * (cluster.nodes > 1)} of {cluster.devices_per_node}"
-        axes.plot(xs, ys, color=color, linestyle=style, label=name)
-    axes.set_xscale("log")
-    axes.set_xlabel("buffer (bytes)")
-    axes.set_ylabel("bus bandwidth (GB/s)")
-    axes.set_ylim(bottom=0)
-    axes.grid(color=GRID)
-    axes.legend()
     return figure
 
 

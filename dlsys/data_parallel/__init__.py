@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from dlsys.data_parallel.compression import Int8, PowerSGD, TopK
     from dlsys.data_parallel.ddp import DataParallel, GradientBucket, Hook, all_reduce
     from dlsys.data_parallel.draw import (
-        draw_batch_tradeoff,
         draw_bucket_tradeoff,
         draw_compression,
         draw_overlap,
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
         Scaling,
         amdahl_speedup,
         constant_fraction_speedup,
-        slowest_of,
-        straggler_seconds,
         strong_scaling,
         weak_scaling,
     )
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
     from dlsys.data_parallel.price import (
         accumulation_steps,
         all_reduce_seconds,
-        best_bucket_bytes,
         bucket_tradeoff,
         overlap,
         step_bytes,

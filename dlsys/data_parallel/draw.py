@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from dlsys.annotated import checked
 from dlsys.checks import refuse, some
 from dlsys.data_parallel.laws import Scaling
-from dlsys.data_parallel.noise import BatchTradeoff
 from dlsys.data_parallel.picture import (
     BACKWARD,
     EXPOSED,
@@ -218,30 +217,5 @@ def draw_compression(
     axes.set_xlabel(f"sent by a rank so far ({unit})")
     axes.set_ylabel(label)
     axes.grid(color=GRID)
-    axes.legend(fontsize="small")
-    return figure
-
-
-@checked
-def draw_batch_tradeoff(tradeoff: BatchTradeoff) -> Figure:
-    """Samples over steps to one loss, for all batch sizes; the critical batch is marked."""
-    figure, (axes,) = closed_figure(6.5, 4)
-    b = tradeoff.critical_batch
-    batches = [b * 2 ** (i / 4) for i in range(-20, 21)]
-    xs, ys = [tradeoff.steps(x) for x in batches], [tradeoff.samples(x) for x in batches]
-    axes.plot(xs, ys, color="#0072B2")
-    named = [(2.0**i * b, "o") for i in (-4, -2, 2, 4)] + [(b, "s")]
-    for batch, marker in named:
-        axes.plot(tradeoff.steps(batch), tradeoff.samples(batch), marker, color="#0072B2")
-        size = f"{batch:,.0f}" if batch >= 100 else f"{batch:.3g}"
-        text = f"B = {size}" + (" (critical)" if batch == b else "")
-        where = (tradeoff.steps(batch), tradeoff.samples(batch))
-        axes.annotate(text, where, xytext=(7, 4), textcoords="offset points", fontsize="small")
-    axes.axvline(tradeoff.least_steps, linestyle="--", label="fewest steps", **LEVEL)
-    axes.axhline(tradeoff.least_samples, linestyle=":", label="fewest samples", **LEVEL)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("optimizer steps (time)")
-    axes.set_ylabel("samples (cost)")
     axes.legend(fontsize="small")
     return figure

@@ -5,7 +5,6 @@ Speedups are against one rank; `r` is always said with what it is a fraction of.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,6 @@ from dlsys.data_parallel.price import equal_buckets, overlap
 from dlsys.network import Where
 from dlsys.streams import Overlap
 
-_EULER = 0.57721566490153286  # the limit of 1 + 1/2 + ... + 1/n - log n
 BACKWARD = 2 / 3
 """Backward's part of compute: it does two matrix products where forward does one."""
 
@@ -126,38 +124,3 @@ def _scaled(
     backward = BACKWARD * seconds
     step = overlap(sizes, backward, n, place, algorithm, seconds - backward)
     return Scaling(n, step, alone / step.seconds)
-
-
-def straggler_seconds(ranks: int, base_seconds: float, delay_seconds: float) -> float:
-    """Expected seconds until the slowest of n ranks is done: base + delay (1 + 1/2 + ... + 1/n).
-
-    Each rank takes `base_seconds` and on top a delay of its own, exponentially distributed with
-    mean `delay_seconds`. One rank's mean is base + delay; the maximum grows like delay x ln n.
-    """
-    at_least("base_seconds", base_seconds, 0)
-    at_least("delay_seconds", delay_seconds, 0)
-    return base_seconds + delay_seconds * _harmonic(count("ranks", ranks))
-
-
-def _harmonic(n: int) -> float:
-    """1 + 1/2 + ... + 1/n; beyond a thousand by Euler and Maclaurin's formula, to the last bits."""
-    if n <= 1000:
-        return math.fsum(1 / k for k in range(1, n + 1))
-    return math.fsum((math.log(n), _EULER, 1 / (2 * n), -1 / (12 * n**2), 1 / (120 * n**4)))
-
-
-@checked
-def slowest_of(ranks: int, times: Sequence[float]) -> float:
-    """Expected seconds of the slowest of n ranks, each of whose times is drawn from `times`.
-
-    times: seconds that steps of ONE rank were measured to take, in any order, of any distribution.
-    With m of them in ascending order: the sum of t_k ((k/m)^n - ((k-1)/m)^n).
-    """
-    n, m = count("ranks", ranks), len(times)
-    if not m:
-        raise ValueError("No times: give the seconds of at least one measured step.")
-    for seconds in times:
-        at_least("A time in seconds", seconds, 0)
-    return math.fsum(
-        t * ((k / m) ** n - ((k - 1) / m) ** n) for k, t in enumerate(sorted(times), start=1)
-    )

@@ -152,25 +152,6 @@ def bucket_tradeoff(
     }
 
 
-@checked
-def best_bucket_bytes(
-    gradients: float | Mapping[str, int],
-    backward_seconds: float,
-    ranks: int,
-    where: Where,
-    algorithm: str = "ring",
-    bucket_bytes: Sequence[float] | None = None,
-) -> float:
-    """The bucket size of `bucket_tradeoff` with the shortest step; the largest of equals.
-
-    With k equal buckets on a network that never rests, the step is B/k + k a + S/w: the first
-    bucket's wait and k latencies, a minimum at k = sqrt(B/a). With one that does rest it is
-    B + a + S/(k w): the more buckets the better, until the network has no rest.
-    """
-    steps = bucket_tradeoff(gradients, backward_seconds, ranks, where, algorithm, bucket_bytes)
-    return min(steps, key=lambda most: steps[most].seconds)
-
-
 def equal_buckets(nbytes: float, bucket_bytes: float) -> list[float]:
     """`nbytes` in the fewest equal buckets of at most `bucket_bytes`."""
     at_least("nbytes", nbytes, 0)

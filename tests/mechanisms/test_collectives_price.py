@@ -20,7 +20,6 @@ from dlsys.collectives import (
     candidates,
     crossovers,
     draw_crossovers,
-    draw_node_boundary,
     halving_doubling_all_reduce,
     hierarchical_all_reduce,
     naive_all_reduce,
@@ -560,13 +559,10 @@ def test_choosing_needs_to_know_how_many_ranks():
         plan_for("all_reduce", 4, "rings")
 
 
-def test_the_figures_of_the_chooser_have_a_line_for_each_algorithm_and_cluster():
+def test_the_figures_of_the_chooser_have_a_line_for_each_algorithm():
     figure = draw_crossovers("all_reduce", LINKS["nvlink4"], 6)
     (axes,) = figure.axes
     names = [text.get_text() for text in axes.get_legend().get_texts()]
     assert names == ["ring", "tree", "halving-doubling", "recursive-doubling"]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("buffer (bytes)", "time (s)")
-    figure = draw_node_boundary("all_reduce", [dgx_h100(1), dgx_h100(2)])
-    names = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert names == ["1 node of 8", "2 nodes of 8"]

@@ -43,12 +43,6 @@ def step(size, share, backward_seconds, forward_seconds, ranks):
     )
 
 
-def best(gradients, backward_seconds, ranks, bucket_bytes):
-    return dp.best_bucket_bytes(
-        gradients, backward_seconds, ranks, LINK, bucket_bytes=[bucket_bytes]
-    )
-
-
 CASES = [
     *cases_of(
         "buckets",
@@ -82,14 +76,6 @@ CASES = [
     *cases_of(
         "all_reduce_seconds", partial(all_reduce_seconds, where=LINK), nbytes=BYTES, ranks=RANKS
     ),
-    *cases_of(
-        "best_bucket_bytes",
-        best,
-        gradients=(8.0, ABOVE_ZERO, "The bytes of all gradients"),
-        bucket_bytes=BUCKET_BYTES,
-        backward_seconds=SECONDS,
-        ranks=RANKS,
-    ),
     *cases_of("equal_buckets", equal_buckets, nbytes=BYTES, bucket_bytes=BUCKET_BYTES),
     *(
         case
@@ -108,19 +94,6 @@ CASES = [
         for function in (dp.amdahl_speedup, dp.constant_fraction_speedup)
         for kind in (AT_LEAST_0, AT_MOST_1)
         for case in cases_of(function.__name__, function, ranks=RANKS, r=(0.5, kind))
-    ),
-    *cases_of(
-        "straggler_seconds",
-        dp.straggler_seconds,
-        ranks=RANKS,
-        base_seconds=SECONDS,
-        delay_seconds=SECONDS,
-    ),
-    *cases_of(
-        "slowest_of",
-        lambda ranks, time: dp.slowest_of(ranks, [1.0, time]),
-        ranks=RANKS,
-        time=(*SECONDS, "A time in seconds"),
     ),
     *cases_of(
         "noise_scale",
@@ -198,8 +171,6 @@ def test_a_seed_is_a_whole_number():
 
 
 def test_where_nothing_was_measured_there_is_a_sentence():
-    with pytest.raises(ValueError, match=r"^No times: give the seconds of .* step\.$"):
-        dp.slowest_of(2, [])
     with pytest.raises(ValueError, match=r"^No step was measured: .* DataParallel's hook\.$"):
         dp.NoiseMeter().estimate(Communicator(), 1)
     with pytest.raises(ValueError, match="shows in the difference between two sizes: the large"):
