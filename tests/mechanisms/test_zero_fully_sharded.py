@@ -626,6 +626,16 @@ def test_frozen_parameters_are_gathered_and_not_reduced():
     assert world.simulate(program, 2).results == [4 * 6 * (6 * 2 + 2)] * 2
 
 
+def test_frozen_units_that_backward_has_left_are_freed():
+    def program(comm):
+        model = FullyShardedDataParallel(layers(*[3] * 9).requires_grad_(False), comm)
+        model(torch.ones(1, 3, requires_grad=True)).sum().backward()
+        return model.held().gathered
+
+    # The one in backward, and the one that is asked for ahead: 12 elements each.
+    assert world.simulate(program, 2).results == [2 * 12 * 4] * 2
+
+
 def test_parameters_may_be_frozen_and_thawed_later():
     def program(comm):
         net = nn.Sequential(*(Half() for _ in range(2)))
