@@ -306,6 +306,17 @@ def test_whole_gradients_are_freed_while_backward_goes_on():
     assert run.traffic.count("reduce_scatter", rank=0) == 3  # the first optimizer has let go
 
 
+def test_buckets_of_groups_that_go_through_the_model_side_by_side_are_filled_in_turn():
+    def program(comm):
+        net = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
+        parts = [[(n, p) for n, p in net.named_parameters() if kind in n] for kind in ("w", "b")]
+        groups = [{"params": parts[0]}, {"params": parts[1], "weight_decay": 0.0}]
+        optimizer = ShardedOptimizer(groups, AdamW, comm, stage=2, bucket_bytes=16)
+        return [name[0] for bucket in optimizer.buckets for name in bucket.names]
+
+    assert world.simulate(program, 2).results == [["2", "2", "1", "1", "0", "0"]] * 2
+
+
 def test_what_is_reduced_under_backward_shortens_the_step():
     link = Link("slow", latency=1e-9, bandwidth=1e11)
 
