@@ -97,6 +97,7 @@ for rank, (root, rest) in enumerate(world.launch(native, ranks=4).results):
         [60 + 4 * rank],
         [rank, 10 + rank, 20 + rank, 30 + rank],
     ]
+sourced(10, 50, by="reddi2026")
 in_node, _, card, across = (low / most for most, low, _ in found.values())
 assert min(in_node, card, across) >= 4 / 5
 peak = sizes[4295][1]

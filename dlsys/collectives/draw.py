@@ -112,7 +112,7 @@ def draw_panel(axes: Axes, plan: Plan, panel: Panel) -> None:
         text = "" if sparse and panel.transfers and not new else _contents(mask, n)
         if text and chunks <= 20 and n <= 16:
             dark = ON_DARK if share > 0.65 else ON_LIGHT
-            size = min(9.0, 27 / max(3, len(text)))
+            size = min(9.0, 27 / max(3, len(text) - text.count(",") / 2))  # a comma is narrow
             named = axes.text(rank, chunk, text, ha="center", va="center", color=dark, zorder=3)
             named.set(fontsize=size, in_layout=False)  # measuring every text takes seconds
     axes.add_collection(
@@ -167,7 +167,7 @@ def _way(t: Transfer, n: int) -> Path:
 
 
 def _contents(mask: int, n: int) -> str:
-    """Whose contributions: all, their ranks run together, or how many where that is too long."""
+    """Whose contributions: all, their ranks, or how many where that is too long."""
     if not mask:
         return ""
     ranks = [r for r in range(n) if mask >> r & 1]
@@ -175,7 +175,7 @@ def _contents(mask: int, n: int) -> str:
         return "all"
     if len(ranks) == 1:
         return str(ranks[0])
-    return "".join(map(str, ranks)) if n <= 10 and len(ranks) <= 6 else f"{len(ranks)} of {n}"
+    return ",".join(map(str, ranks)) if n <= 10 and len(ranks) <= 6 else f"{len(ranks)} of {n}"
 
 
 @checked
@@ -202,7 +202,7 @@ def draw_crossovers(
     for size, _ in crossovers(kind, link_or_cluster, ranks, plans, sizes[1])[1:]:
         axes.axvline(size, color=MUTED, linewidth=0.8)
     _log_log(axes, "buffer (bytes)", "time (s)")
-    axes.legend()
+    axes.legend(fontsize="large")
     axes.set_title(f"{kind.replace('_', '-')} among {next(iter(plans.values())).ranks} ranks")
     return figure
 
@@ -213,7 +213,7 @@ def draw_choice(rows: Sequence[Any], shown: Any, rounds: Sequence[tuple[float, f
     rows: with `algorithm`, `nbytes` and `seconds`; `shown` is one such, and is marked.
     rounds: bytes that each round of it carries, (inside nodes, between them).
     """
-    figure = Figure(figsize=(10, 4), layout="constrained")
+    figure = Figure(figsize=(9, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     names = dict.fromkeys(row.algorithm for row in rows)
     for name, (color, style, marker) in zip(names, LINES, strict=False):
@@ -222,15 +222,17 @@ def draw_choice(rows: Sequence[Any], shown: Any, rounds: Sequence[tuple[float, f
         left.plot(xs, [row.seconds for row in mine], marker=marker, label=name, markersize=4, **how)
     left.plot([shown.nbytes], [shown.seconds], "o", color=INK, fillstyle="none", markersize=11)
     _log_log(left, "buffer (bytes)", "time (s)")
-    left.legend(fontsize="small")
+    left.legend()
     inside, between = ([part[i] / 1e9 for part in rounds] for i in range(2))
     at = range(1, len(rounds) + 1)
     right.bar(at, inside, color=LINES[0][0], label="inside nodes")
     right.bar(at, between, bottom=inside, color=LINES[1][0], label="between nodes")
-    right.set(xlabel=f"round of {shown.algorithm}", ylabel="bytes of all ranks (GB)")
+    right.set_xlabel(f"round of {shown.algorithm}", fontsize="large")
+    right.set_ylabel("bytes of all ranks (GB)", fontsize="large")
+    right.tick_params(labelsize="large")
     right.xaxis.get_major_locator().set_params(integer=True)
     right.set_ylim(top=1.3 * right.dataLim.ymax)  # room for the legend
-    right.legend(fontsize="small", ncols=2, loc="upper center")
+    right.legend(ncols=2, loc="upper center")
     return figure
 
 
@@ -244,6 +246,7 @@ def _spread(low: float, high: float) -> list[float]:
 def _log_log(axes: Axes, x: str, y: str) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
+    axes.set_xlabel(x, fontsize="large")
+    axes.set_ylabel(y, fontsize="large")
+    axes.tick_params(labelsize="large")
     axes.grid(color=GRID)

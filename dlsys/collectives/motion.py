@@ -150,7 +150,8 @@ class Stage:
         count = min(len(self.states), MOST_STILLS)
         every = max(1, count - 1)
         shown = [self.states[round(i * (len(self.states) - 1) / every)] for i in range(count)]
-        wide, high = self.n * 38 + self.margin + 20, self.plan.chunks * ROW + 48
+        margin = self.margin + 32  # for what the rows and columns are
+        wide, high = self.n * 38 + margin + 16, self.plan.chunks * ROW + 48
         scale, columns = max(
             (min(self.width / wide / k, (self.height - 30) / high / math.ceil(count / k), 1), k)
             for k in range(1, count + 1)
@@ -158,13 +159,14 @@ class Stage:
         for index, state in enumerate(shown):
             x, y = index % columns * wide * scale, index // columns * high * scale
             yield f'<g transform="translate({x:.4g},{y:.4g}) scale({scale:.3g})">'
-            yield _text("h", self.margin, 16, state.title)
-            yield from (_text("m", self.margin + 38 * r + 17, 34, f"{r}") for r in range(self.n))
+            yield _text("h", margin, 16, state.title)
+            yield _text("m", margin / 2, 34, "rank")
+            yield from (_text("m", margin + 38 * r + 17, 34, f"{r}") for r in range(self.n))
             for chunk in range(self.plan.chunks):
                 top = 40 + chunk * ROW
-                yield _text("m", self.margin / 2, top + 13, self.name(chunk))
+                yield _text("m", margin / 2, top + 13, f"chunk {self.name(chunk)}")
                 for rank in range(self.n):
-                    left, mask = self.margin + 38 * rank, state.held[rank].get(chunk, 0)
+                    left, mask = margin + 38 * rank, state.held[rank].get(chunk, 0)
                     new = any(t.dst == rank and t.first <= chunk < t.stop for t in state.transfers)
                     yield _path(self.looks(mask), _box(left, top, 34))
                     yield _text(self.looks(mask), left + 17, top + 13, self.whose(mask))
@@ -173,11 +175,11 @@ class Stage:
         yield from self.key({"has just arrived": "n"})
 
     def whose(self, mask: int) -> str:
-        """Whose contributions, where there is room for a few digits; otherwise how many."""
-        ranks = "".join(str(r) for r in range(self.n) if mask >> r & 1)
+        """Whose contributions, where there is room for a few; otherwise how many."""
+        ranks = [str(r) for r in range(self.n) if mask >> r & 1]
         if len(ranks) == self.slots > 1:
             return "all"
-        return ranks if len(ranks) <= 4 else f"{len(ranks)}/{self.n}"
+        return ",".join(ranks) if len(ranks) <= 3 else f"{len(ranks)}/{self.n}"
 
     def key(self, more: dict[str, str]) -> Iterator[str]:
         """What the colors mean, and frames or arrows: their words and kinds are in `more`."""

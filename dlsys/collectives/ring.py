@@ -17,18 +17,18 @@ def pass_on(comm, chunk: Tensor) -> Tensor:
 
 
 def reduce_scatter(comm, x: Tensor) -> Tensor:
-    """Add up all ranks' x (n * k,). Return this rank's chunk (k,)."""
+    """Add up all ranks' x (n * length,). Return this rank's chunk (length,)."""
     n = comm.size
     chunks = list(x.view(n, -1))
     for k in range(n - 1):
-        sent = (comm.rank - 1 - k) % n  # has just been added to
-        came = (comm.rank - 2 - k) % n
+        sent = (comm.rank - 1 - k) % n  # in round k chunk c is at rank c+1+k
+        came = (comm.rank - 2 - k) % n  # what the left neighbor sends
         chunks[came] = chunks[came] + pass_on(comm, chunks[sent])
     return chunks[comm.rank]
 
 
 def all_gather(comm, part: Tensor) -> Tensor:
-    """Return the parts (k,) of all ranks, one after the other."""
+    """Return the parts (length,) of all ranks, one after the other."""
     n = comm.size
     parts = {comm.rank: part}
     for k in range(n - 1):
@@ -39,5 +39,5 @@ def all_gather(comm, part: Tensor) -> Tensor:
 
 
 def all_reduce(comm, x: Tensor) -> Tensor:
-    """Return the sum of all ranks' x (n * k,), on every rank."""
+    """Return the sum of all ranks' x (n * length,), on every rank."""
     return all_gather(comm, reduce_scatter(comm, x))

@@ -30,14 +30,14 @@ NOTHING: Blocks = ((0, 0, 1, 1, "nothing"),)
 CASES = (
     (ROWS, WHOLE, ROWS, "nothing", "each row has all it needs", ROWS),
     (COLUMNS, WHOLE, NOTHING, "all-gather of A", "a row of C needs all columns", WHOLE),
-    (COLUMNS, ROWS, ADDENDS, "all-reduce of C", "each has an addend of all of C", WHOLE),
-    (ROWS, COLUMNS, CORNERS, "all-gather of B", "nobody has two of the corners", ROWS),
+    (COLUMNS, ROWS, ADDENDS, "all-reduce of C", "each has an addend of C", WHOLE),
+    (ROWS, COLUMNS, CORNERS, "all-gather of B", "a row of C needs all of B", ROWS),
 )
 
 
 def draw_products() -> Figure:
     """The four cases of a product of matrices that two ranks have cut, and what each must send."""
-    figure, (axes,) = closed_figure(8, 4.2)
+    figure, (axes,) = closed_figure(7.6, 4.1)
     heads = {0.5: "A", 2.2: "B", 4.575: "C before sending", 7.5: "sent", 9.6: "C after"}
     for x, words in heads.items():
         axes.text(x, 0, words, ha="center", weight="bold")
@@ -52,7 +52,9 @@ def draw_products() -> Figure:
         for x, sign in signs.items():
             axes.text(x, y + 0.5, sign, ha="center", va="center")
         arrow(axes, (6.0, y + 0.5), (8.85, y + 0.5), sent)
-        axes.text(7.4, y + 0.4, why, ha="center", va="top", fontsize="small", color=MUTED)
+        axes.text(7.4, y + 0.4, why, ha="center", va="top", color=MUTED)
+    for text in axes.texts:
+        text.set_fontsize("medium")
     axes.set(xlim=(-0.6, 10.3), ylim=(-5.15, 0.4), aspect="equal")
     axes.set_axis_off()
     return figure
