@@ -1,9 +1,9 @@
 """Where the numbers of zero_more.md come from. Each part runs where its section ends."""
 
 from dlsys.memory_wall import model_state
-from dlsys.notebook.vouch import given, sourced
+from dlsys.notebook.vouch import given, says, sourced
 from dlsys.pipeline_parallel import message_bytes
-from dlsys.zero import held, sent, tokens_to_offload
+from dlsys.zero import held, sent, tokens_to_hide, tokens_to_offload
 
 # %% What changes around it
 
@@ -49,3 +49,8 @@ assert round(CATALOGUE["llama3-405b"].parameters() / 1e9) in (405, 406)
 
 assert model_state(1).total == 16
 given(5)  # of PCIe
+fabric = LINKS["nvlink4"].bandwidth
+says("asks for 385 tokens", round(tokens_to_hide(rate, fabric, 8) / 2))
+says("forward pass of 769 tokens", round(tokens_to_hide(rate, fabric, 8)))
+total = [sent(step_plan(stage, blocks, 8)) for stage in (0, 3)]
+says("total of 1.5 times", total[1] / total[0])

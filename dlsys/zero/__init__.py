@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
-    from dlsys.zero.draw import draw_gather, draw_held, draw_shards, draw_update
+    from dlsys.zero.draw import draw_borrow, draw_gather, draw_held, draw_shards, draw_update
     from dlsys.zero.explorer import explore
     from dlsys.zero.flat import Flat, Piece, flat
     from dlsys.zero.fully_sharded import FullyShardedDataParallel

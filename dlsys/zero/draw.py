@@ -7,31 +7,36 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from dlsys.annotated import checked
-from dlsys.checks import count, positive, some
+from dlsys.checks import count, positive, refuse, some
 from dlsys.figures import arrow, block, closed_figure, time_unit
 from dlsys.network import Where
-from dlsys.palette import GRID, GROUND, INK, ON_DARK, ON_LIGHT
+from dlsys.palette import GRID, GROUND, INK, MUTED, ON_DARK, ON_LIGHT
 from dlsys.streams import Overlap, Span
 from dlsys.units import format_bytes, format_seconds
 from dlsys.zero.plan import BACKWARD, FORWARD, GATHER, REDUCE, StepPlan
 from dlsys.zero.price import Held, overlap
 
-# Okabe and Ito's palette; hatches tell the same things apart in grey.
+# One color for weights, gradients and optimizer's state in all pictures, after Okabe and Ito; what
+# is whole only for a moment is lighter and hatched, and what computes is grey.
+GATHERED: Mapping[str, Any] = {"facecolor": "#56B4E9", "hatch": "///"}
+UNREDUCED: Mapping[str, Any] = {"facecolor": "#E6B8D0", "hatch": "\\\\\\"}
 SPANS: Mapping[str, Mapping[str, Any]] = {
-    FORWARD: {"facecolor": "#56B4E9", "label": "forward"},
-    BACKWARD: {"facecolor": "#0072B2", "label": "backward"},
-    GATHER: {"facecolor": "#E69F00", "hatch": "///", "label": "gather of weights"},
-    REDUCE: {"facecolor": "#CC79A7", "hatch": "...", "label": "reduction of gradients"},
+    FORWARD: {"facecolor": "#BDBDBD", "label": "forward"},
+    BACKWARD: {"facecolor": "#868686", "label": "backward"},
+    GATHER: {**GATHERED, "label": "gather of weights"},
+    REDUCE: {**UNREDUCED, "label": "reduction of gradients"},
 }
 BUCKETS: Mapping[str, Mapping[str, Any]] = {
     "weights": {"facecolor": "#0072B2", "label": "weights"},
     "gradients": {"facecolor": "#CC79A7", "label": "gradients"},
     "optimizer": {"facecolor": "#009E73", "label": "optimizer's state"},
-    "gathered": {"facecolor": "#56B4E9", "hatch": "///", "label": "gathered weights, at most"},
-    "unreduced": {"facecolor": "#E69F00", "hatch": "...", "label": "whole gradients, at most"},
+    "gathered": {**GATHERED, "label": "gathered weights, at most"},
+    "unreduced": {**UNREDUCED, "label": "whole gradients, at most"},
 }
+BYTES = "bytes on a device (GB, 10⁹ bytes)"
 NARROW = 0.02  # of the axis: a bar that is shorter has no room for its unit's number
 
 
@@ -85,17 +90,28 @@ def _bars(
 
 
 @checked
-def draw_held(each: Mapping[str, Held], limit: float | None = None) -> Figure:
+def draw_held(
+    each: Mapping[str, Held], limit: float | None = None, zoom: Sequence[str] = ()
+) -> Figure:
     """A bar for each named `Held`: what a device holds at rest, and at most beside it in a step.
 
-    limit: bytes of the device's memory, drawn as a line.
+    limit: bytes of the device's memory, drawn as a line; zoom: names of bars that are too short to
+    see their parts, drawn below once more. Raises ValueError for a name that has no bar.
     """
     some("each", each)
     if limit is not None:
         positive("limit", limit)
-    figure, (axes,) = closed_figure(7, 1.4 + 0.42 * len(each))
-    draw_bars(axes, each, limit)
-    figure.legend(loc="outside upper center", ncols=3, fontsize="small")
+    for name in zoom:
+        if name not in each:
+            refuse("zoom", name, f"names of {', '.join(map(repr, each))}")
+    below = {name: each[name] for name in zoom}
+    panels = [each, below] if below else [each]
+    figure, axes = closed_figure(7, 1.4 + 0.42 * len(each) + 0.55 * len(below), len(panels))
+    for one, bars, line in zip(axes, panels, (limit, None), strict=False):
+        draw_bars(one, bars, line)
+        one.set_xlabel("")
+    axes[-1].set_xlabel(BYTES)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
 
 
@@ -107,7 +123,10 @@ def draw_bars(axes: Axes, each: Mapping[str, Held], limit: float | None) -> None
         axes.barh(range(len(each)), sizes, 0.7, ends, edgecolor=GROUND, linewidth=0.6, **style)
         ends = [end + size for end, size in zip(ends, sizes, strict=True)]
     for row, (end, held) in enumerate(zip(ends, each.values(), strict=True)):
-        total = format_bytes(held.at_rest + held.gathered + held.unreduced)
+        most = held.at_rest + held.gathered + held.unreduced
+        total = format_bytes(held.at_rest)
+        if most > held.at_rest:
+            total += f", at most {format_bytes(most)}"
         named = axes.annotate(total, (end, row), (4, 0), textcoords="offset points", va="center")
         named.set(fontsize="small", color=INK)
         named.set_bbox({"facecolor": GROUND, "edgecolor": "none", "pad": 0.5})  # over the limit
@@ -115,22 +134,28 @@ def draw_bars(axes: Axes, each: Mapping[str, Held], limit: float | None) -> None
         axes.axvline(limit / 1e9, color=INK, linestyle=":", label="the device's memory")
     axes.set_yticks(range(len(each)), list(each))
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.18 * max([*ends, 1e-9]))
-    axes.set_xlabel("bytes on a device (GB, 10⁹ bytes)")
+    longest = max(each.values(), key=lambda held: held.at_rest)
+    room = 1.45 if longest.gathered + longest.unreduced else 1.18  # for the label of the longest
+    axes.set_xlim(0, room * max([*ends, 1e-9]))
+    axes.set_xlabel(BYTES)
     axes.grid(axis="x", color=GRID)
     axes.set_axisbelow(True)
 
 
-def draw_choice(rows: Sequence[Any], stage: int, step: Overlap, memory: float) -> Figure:
+def draw_choice(
+    rows: Sequence[Any], stage: int, step: Overlap, memory: float, title: str
+) -> Figure:
     """An explorer's rows: above, what a device holds at each stage; below, the chosen step.
 
-    rows: with `stage` and `held`, one of them of the chosen stage; memory: bytes of a device.
+    rows: with `stage` and `held`, one of them of the chosen stage; memory: bytes of a device;
+    title: of the step.
     """
     figure, (bars, spans) = closed_figure(9, 5.2, 2)
     names = {row.stage: f"stage {row.stage}" for row in rows} | {stage: f"▸ stage {stage}"}
     draw_bars(bars, {names[row.stage]: row.held for row in rows}, memory)
     bars.legend(fontsize="small", loc="lower right")
     draw_step(spans, step)
+    spans.set_title(title, fontsize="medium", loc="left")
     spans.legend(fontsize="small", loc="upper right", ncols=4)
     spans.set_ylim(-0.55, 2.3)
     return figure
@@ -138,7 +163,8 @@ def draw_choice(rows: Sequence[Any], stage: int, step: Overlap, memory: float) -
 
 # What a rank has of a part, in the pictures below; words beside the blocks say the same.
 PARTS = {bucket: style["facecolor"] for bucket, style in BUCKETS.items()}
-PARTS |= {"own": "#F3D6E6", "by card": "#E69F00", "by NVLink": "#B4DDF4", "": "none"}
+PARTS |= {"own": PARTS["unreduced"], "by card": "#E69F00", "by NVLink": PARTS["gathered"]}
+PARTS[""] = "none"
 STAGES = {"stage 0": "data parallelism", "stage 1": "cuts the optimizer"}
 STAGES |= {"stage 2": "and the gradients", "stage 3": "and the weights"}
 
@@ -184,6 +210,34 @@ def draw_update() -> Figure:
             how = {"color": "#D55E00", "lw": 3} if step == "update" else {}
             arrow(axes, (8 * place + 4.4, top - 2), (8 * place + 7.6, top - 2), step, **how)
     axes.set(xlim=(-0.5, 28.5), ylim=(-11.8, 1.8), aspect="equal")
+    axes.set_axis_off()
+    return figure
+
+
+def draw_borrow() -> Figure:
+    """What one rank of four has of three units while it goes through them under stage 3."""
+    figure, (axes,) = closed_figure(9, 3.2)
+    passes = [("forward", unit) for unit in range(3)] + [("backward", unit) for unit in (2, 1, 0)]
+    reduced: set[int] = set()
+    for place, (name, now) in enumerate([*passes, ("the update", -1)]):
+        left = 5.4 * place
+        for unit in range(3):
+            whole = "gathered" if unit == now else ""
+            beside = "unreduced" if name == "backward" and unit == now else ""
+            weights = _own("weights", 4, rest=whole)[1]
+            gradients = [beside] * 4 if beside else _own("gradients", 4)[1]
+            has_gradients = beside or unit in reduced
+            for down, row in ((0, weights), (1, gradients if has_gradients else [])):
+                _parts(axes, left, -2.7 * unit - 1.05 * down, [row])
+        reduced |= {now} if name == "backward" else set()
+        axes.text(left + 2, 0.35, f"{name}\nunit {now}" if now >= 0 else name, ha="center")
+    for unit in range(3):
+        axes.text(-0.5, -2.7 * unit - 1, f"unit {unit}", ha="right", va="center")
+    kinds = ("weights", "gathered", "gradients", "unreduced")
+    handles = [Patch(facecolor=PARTS[kind], edgecolor=MUTED) for kind in kinds]
+    words = ["its own weights", "borrowed weights", "its own sums of gradients"]
+    figure.legend(handles, [*words, "whole gradients"], loc="outside lower center", ncols=4)
+    axes.set(xlim=(-3, 37), ylim=(-7.6, 1.9), aspect="equal")
     axes.set_axis_off()
     return figure
 

@@ -21,6 +21,8 @@ STAGES = (0, 1, 2, 3)
 NODES = "nodes of 8, NVLink and InfiniBand"
 UTILIZATION = 0.4
 """The part of its peak that a device achieves."""
+MOST_DRAWN = 6
+"""Units of a step that is drawn: more would be stripes."""
 
 
 class Row(NamedTuple):
@@ -81,10 +83,12 @@ class Choice(Choices):
         return dgx_h100(self.devices // 8) if self.devices >= 8 else LINKS["nvlink4"]
 
     def step(self, plan: StepPlan | None = None) -> Overlap:
-        """Its seconds, with the network beside compute; `plan` is its own, if it is at hand."""
-        flops = CATALOGUE[self.model].approximate_training_flops(self.tokens)
+        """Its seconds, with the network beside compute; `plan` is its own, or with fewer units."""
+        plan, spec = plan or self.plan(), CATALOGUE[self.model]
+        share = plan.elements / spec.parameters()
+        flops = share * spec.approximate_training_flops(self.tokens)
         seconds = flops / (UTILIZATION * DEVICES[self.device].rate("bf16"))
-        return overlap(plan or self.plan(), seconds / 3, 2 * seconds / 3, self.where())
+        return overlap(plan, seconds / 3, 2 * seconds / 3, self.where())
 
     def row(self) -> Row:
         """The row of this very choice."""
@@ -126,10 +130,15 @@ class Choice(Choices):
         return self.link if self.link == NODES else LINKS[self.link].name
 
     def figure(self) -> Figure:
-        """Above, what a device holds at each stage; below, the chosen step."""
+        """Above, what a device holds at each stage; below, the chosen step with its first units."""
         from dlsys.zero.draw import draw_choice
 
-        return draw_choice(self.rows(), self.stage, self.step(), DEVICES[self.device].memory)
+        units = self.plan().units
+        few, reshard = units[:MOST_DRAWN], self.reshard != "keep"
+        step = self.step(step_plan(self.stage, few, self.devices, reshard=reshard))
+        title = f"the step with {len(few)} of {len(units)} units"
+        memory = DEVICES[self.device].memory
+        return draw_choice(self.rows(), self.stage, step, memory, title)
 
 
 def explore(**choice: Any) -> Explorer:

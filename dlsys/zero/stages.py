@@ -87,16 +87,16 @@ class Borrow(torch.autograd.Function):
         """Gather again, go through the unit again, reduce its gradients."""
         shard, x = ctx.saved_tensors
         weights = whole(ctx.comm, ctx.unit, shard)
-        x = x.detach().requires_grad_()
+        x = x.detach().requires_grad_(x.is_floating_point())
         with torch.enable_grad():
             y = functional_call(ctx.unit, weights, (x,))
-        *gradients, dx = torch.autograd.grad(y, [*weights.values(), x], dy)
-        whole_gradient = flat(gradients, ctx.comm.size)
-        mine = ctx.comm.reduce_scatter(whole_gradient, "mean")
-        return None, None, mine, dx
+        y.backward(dy)  # fills the .grad of the weights and of x
+        gradients = flat([w.grad for w in weights.values()], ctx.comm.size)
+        mine = ctx.comm.reduce_scatter(gradients, "mean")
+        return None, None, mine, x.grad
 
 
-def whole(comm, unit: nn.Module, shard: Tensor) -> dict[str, Tensor]:
+def whole(comm, unit: nn.Module, shard: Tensor) -> dict:
     """Gather a unit's weights, by name."""
     named = dict(unit.named_parameters())
     weights = [torch.empty(p.shape) for p in named.values()]

@@ -31,7 +31,7 @@ PLAIN = """
     billion parameters; billion token; card carries; cut matrices; data parallel; data sheets; drift apart; dropout masks;
     first line; first rank; first stage; first step; flash attention; forward bar; gantt chart; gpt small; held back;
     hundred times; large buffer; larger batch; line chart; logarithmic axis; loss falls; matrix products; new token; new weights;
-    random numbers; rank adds; ranks run; ranks wait; real processes; simulated ranks; small gpt; small messages; square root;
+    random numbers; rank adds; ranks run; ranks wait; real processes; small gpt; small messages; square root;
     tensor parallel; thousand times; training run; trillion tokens; true gradient; twenty tokens
 """
 # The same of pairs that hold a function word, in names: `share_of_step`.

@@ -13,6 +13,7 @@ from dlsys.transformer import CATALOGUE
 from dlsys.units import format_bytes, format_seconds
 from dlsys.zero import (
     Unit,
+    draw_borrow,
     draw_gather,
     draw_held,
     draw_update,
@@ -23,7 +24,7 @@ from dlsys.zero import (
     step_plan,
 )
 from dlsys.zero.draw import PARTS
-from dlsys.zero.explorer import STAGES, Choice
+from dlsys.zero.explorer import MOST_DRAWN, STAGES, Choice
 
 UNITS = [Unit("ends", 3000, outer=True), Unit("a", 4000), Unit("b", 4000)]
 
@@ -79,8 +80,12 @@ def test_the_explorer_draws_every_stage_and_the_chosen_step():
         ]
         whole = row.held.at_rest + row.gathered + row.unreduced
         assert max(ends) == pytest.approx(whole / 1e9)
+    few = step_plan(1, choice.plan().units[:MOST_DRAWN], 8)
     end = max(bar.get_x() + bar.get_width() for bar in spans.patches)
-    assert end == pytest.approx(1e3 * rows[1].seconds)  # in ms
+    assert end == pytest.approx(1e3 * choice.step(few).seconds)  # in ms
+    assert spans.get_title(loc="left") == "the step with 6 of 49 units"
+    whole, part = choice.step().compute_seconds, choice.step(few).compute_seconds
+    assert part / whole == pytest.approx(few.elements / choice.plan().elements)
 
 
 def test_a_picture_of_a_step_has_a_bar_for_each_pass_and_each_collective():
@@ -99,6 +104,12 @@ def test_a_picture_of_memory_has_the_bytes_and_the_limit():
     texts = [text.get_text().strip() for text in axes.texts]
     assert texts[0] == format_bytes(16 * 11_000)
     assert axes.lines[0].get_xdata()[0] == 80
+    most = each["stage 3"].at_rest + each["stage 3"].gathered + each["stage 3"].unreduced
+    assert texts[3] == f"{format_bytes(each['stage 3'].at_rest)}, at most {format_bytes(most)}"
+    (_, near) = draw_held(each, 80e9, zoom=["stage 3"]).axes
+    assert [label.get_text() for label in near.get_yticklabels()] == ["stage 3"]
+    with pytest.raises(ValueError, match="zoom is 'stage 4'"):
+        draw_held(each, zoom=["stage 4"])
     with pytest.raises(ValueError, match="it must have at least one"):
         draw_held({})
 
@@ -117,6 +128,15 @@ def test_in_stage_1_the_update_comes_between_the_collectives_of_data_parallelism
     steps = [word for word in words if word in ("reduce-scatter", "all-gather", "update")]
     assert steps[:3] == ["reduce-scatter", "all-gather", "update"]
     assert steps[3:] == ["reduce-scatter", "update", "all-gather"]
+
+
+def test_a_rank_borrows_one_unit_in_each_pass_and_keeps_its_shards():
+    colors = Counter(to_hex(patch.get_facecolor()) for patch in draw_borrow().axes[0].patches)
+    passes, units, ranks = 6, 3, 4
+    assert colors[PARTS["gathered"].lower()] == passes * (ranks - 1)
+    assert colors[PARTS["weights"].lower()] == (passes + 1) * units
+    assert colors[PARTS["unreduced"].lower()] == units * ranks
+    assert colors[PARTS["gradients"].lower()] == 1 + 2 + 3  # after each reduction its own part
 
 
 def test_of_a_gather_on_two_levels_cards_and_nvlink_bring_the_shares_that_the_law_has():

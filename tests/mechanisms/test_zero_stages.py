@@ -121,3 +121,23 @@ def test_each_stage_keeps_less_than_the_one_before(ranks):
     assert found[3] == (part, part, 2 * part)
     assert [kept[2] for kept in found.values()] == [2 * part] * 3
     assert found[2][1] == part
+
+
+def test_a_unit_that_reads_token_numbers_gets_a_gradient_and_hands_none_back():
+    def made():
+        torch.manual_seed(0)
+        return [nn.Embedding(7, 4), nn.Linear(4, 3)]
+
+    tokens = torch.tensor([[0, 3, 5], [6, 3, 1]])
+
+    def gradients(comm):
+        model = Stage3(made(), comm)
+        model(tokens.chunk(comm.size)[comm.rank]).square().mean().backward()
+        return [shard.grad for shard in model.shards]
+
+    found = world.simulate(gradients, 2).results
+    alone = nn.Sequential(*made())
+    alone(tokens).square().mean().backward()
+    for unit, parts in zip(alone, zip(*found, strict=True), strict=True):
+        whole = torch.cat([p.grad.reshape(-1) for p in unit.parameters()])
+        torch.testing.assert_close(torch.cat(parts)[: len(whole)], whole)
