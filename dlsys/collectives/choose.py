@@ -203,10 +203,12 @@ def node_boundary(nbytes: float = 16e9, small: float = 8) -> list[Boundary]:
     - predicted_latency: the best plan for `small` bytes, from link latencies alone, which are those
       of NCCL's quickest protocol; measured ones grow faster with the nodes, as real hops cost more.
 
-    Across nodes the measured bandwidth lies between the two predictions. Inside, it exceeds NVLink's 450 GB/s each way, which
-    no plan can in which only ranks add: there the switches add (in-network reduction), each rank
-    sends its buffer once, and busbw, which is algbw times 2(n-1)/n by definition, is bounded by
-    787.5 GB/s. Raises ValueError for sizes that are not above zero.
+    Across nodes the measured bandwidth lies between the two predictions. Inside, it exceeds
+    NVLink's 450 GB/s each way, which no plan can in which only ranks add: there the switches add
+    (in-network reduction), each rank sends its buffer once, and busbw, which is algbw times
+    2(n-1)/n by definition, is bounded by 787.5 GB/s.
+
+    Raises ValueError for sizes that are not above zero.
     """
     positive("nbytes", nbytes)
     positive("small", small)
