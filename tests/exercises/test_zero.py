@@ -105,9 +105,9 @@ def test_the_two_passes_are_those_of_the_stage_that_the_page_shows() -> None:
 
     def mine(comm: Communicator) -> list[torch.Tensor]:
         own, shard = (t.chunk(comm.size)[comm.rank] for t in (x, whole))
-        y, kept = answers["pass_forward"](comm, answers["unit"], shard, own)
+        y, kept = answers["pass_forward"](comm, shard, own)
         each = dy.chunk(comm.size)[comm.rank]
-        return [y, *answers["pass_backward"](comm, answers["unit"], kept, each)]
+        return [y, *answers["pass_backward"](comm, kept, each)]
 
     one, other = (world.simulate(program, 4) for program in (theirs, mine))
     for right, came in zip(one.results, other.results, strict=True):

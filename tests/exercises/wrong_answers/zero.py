@@ -13,7 +13,7 @@ BETWEEN = '''return unit(weights, x), [shard, x]
     ### END SOLUTION
 
 
-def pass_backward(comm, unit, kept, dy) -> tuple:
+def pass_backward(comm, kept, dy) -> tuple:
     """The gradient of the shard, and that of the input."""
     ### BEGIN SOLUTION
     shard, x = kept
@@ -178,16 +178,6 @@ BANK = {
         ),
         *in_place_of(
             "return unit(weights, x), [shard, x]",
-            (
-                "a view of the whole weights",
-                "return unit(weights, x), [weights.chunk(comm.size)[comm.rank], x]",
-                "keeps all of it alive",
-            ),
-            (
-                "autograd keeps the whole weights",
-                "return unit(weights.requires_grad_(), x), [shard, x]",
-                "has a graph",
-            ),
             (
                 "the output in the place of the input",
                 "y = unit(weights, x)\n    return y, [shard, y]",
