@@ -133,9 +133,12 @@ class Unit:
 
         `.data` makes an alias with a history of its own, which may leave an autograd function.
         """
-        whole = self.gather()
+        return (weight.data for weight in self.cut(self.gather()))
+
+    def cut(self, whole: Tensor) -> Iterator[Tensor]:
+        """Each parameter in a flat tensor (padded,), with its shape."""
         for begin, shape in zip(self.layout.begins, self.shapes, strict=True):
-            yield whole[begin : begin + shape.numel()].view(shape).data
+            yield whole[begin : begin + shape.numel()].view(shape)
 
     def free(self) -> None:
         """Give whole weights up; what is on its way is waited for, as handles have to be."""

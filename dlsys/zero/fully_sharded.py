@@ -158,9 +158,8 @@ class FullyShardedDataParallel(nn.Module):
         """
         found = {slot.name: slot.parameter.detach() for slot in self._replicated}
         for unit in self._engine.units:
-            whole, begins = self.comm.all_gather(unit.shard), unit.layout.begins
-            for name, begin, shape in zip(unit.names, begins, unit.shapes, strict=True):
-                found[name] = whole[begin : begin + shape.numel()].view(shape)
+            weights = unit.cut(self.comm.all_gather(unit.shard))
+            found |= zip(unit.names, weights, strict=True)
         return {name: found[name] for name, _ in self.module.named_parameters()}
 
     @checked

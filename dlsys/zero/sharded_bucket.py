@@ -37,6 +37,9 @@ class ShardedBucket(Bucket):
         layout = Dealt if whole_tensors else Flat
         self.layout = layout(sizes, comm.size)
         self.pieces = self.layout.pieces(comm.rank)
+        # Once: a layout works them out anew, and every gradient of every step asks for them.
+        self._begins, self._padded = self.layout.begins, self.layout.padded
+        self._is_padded = self._padded > self.layout.elements
         self.weights = self._new()
         for place, parameter in enumerate(parameters):
             view = self._view(self.weights, place)
@@ -53,11 +56,11 @@ class ShardedBucket(Bucket):
         self._handle: Handle | None = None
 
     def _new(self) -> Tensor:
-        like, is_padded = self.parameters[0].detach(), self.layout.padded > self.layout.elements
-        return (like.new_zeros if is_padded else like.new_empty)(self.layout.padded)
+        like = self.parameters[0].detach()
+        return (like.new_zeros if self._is_padded else like.new_empty)(self._padded)
 
     def _view(self, flat: Tensor, place: int) -> Tensor:
-        parameter, begin = self.parameters[place], self.layout.begins[place]
+        parameter, begin = self.parameters[place], self._begins[place]
         return flat[begin : begin + parameter.numel()].view(parameter.shape)
 
     def mine(self, flat: Tensor) -> list[Tensor]:

@@ -259,9 +259,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         return Held(
             weights=storage_bytes(parameters),
             gradients=storage_bytes([*(p.grad for p in parameters), *self._gradients()]),
-            optimizer=storage_bytes(
-                [*copies, *(v for v in state if torch.is_tensor(v) and v.dim())]
-            ),
+            optimizer=storage_bytes([*copies, *state]),
             gathered=0,
             unreduced=0,
         )
