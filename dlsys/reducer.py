@@ -145,6 +145,12 @@ def _like(flat: Tensor, parameter: Tensor) -> Tensor:
     return flat.as_strided(parameter.shape, torch.empty_like(parameter, device="meta").stride())
 
 
+def has_gradient(was_used: bool, mean: Tensor) -> bool:
+    """Whether a rank that has a part of a mean gives it to the optimizer: unless it did not use the
+    parameter, and no other rank gave more than zeros, which the part alone can tell."""
+    return was_used or mean.is_meta or bool(mean.any())
+
+
 class Reducer:
     """Sends buckets in their order as backward fills them, and ends with the last.
 

@@ -18,6 +18,7 @@ from torch.autograd import Variable
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_iter, tree_map_only
 
+from dlsys.reducer import has_gradient
 from dlsys.world import Communicator, Handle
 from dlsys.zero.flat import flat
 from dlsys.zero.membership import Slot
@@ -186,9 +187,8 @@ class Unit:
         mean = mean.to(self.shard.dtype)
         for parameter, piece, was_used in zip(self.parameters, self.pieces, used, strict=True):
             mine = mean[piece.place : piece.place + piece.elements]
-            if not parameter.requires_grad or not (was_used or mine.is_meta or mine.any()):
-                continue
-            parameter.grad = mine if parameter.grad is None else parameter.grad.add_(mine)
+            if parameter.requires_grad and has_gradient(was_used, mine):
+                parameter.grad = mine if parameter.grad is None else parameter.grad.add_(mine)
 
 
 class Engine:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from dlsys.reducer import Bucket
+from dlsys.reducer import Bucket, has_gradient
 from dlsys.tensors import address
 from dlsys.world import Communicator, Handle
 from dlsys.zero.dealt import Dealt
@@ -107,8 +107,7 @@ class ShardedBucket(Bucket):
         if self.is_used_up:
             self.forget_gradients()
         for place, mine in enumerate(self.cut(mean)):
-            used = place in self.used or mine.is_meta or mine.any()
-            if used and self.parameters[place].requires_grad:
+            if self.parameters[place].requires_grad and has_gradient(place in self.used, mine):
                 before = self.gradients[place]
                 self.gradients[place] = mine if before is None else before.add_(mine)
 
