@@ -58,6 +58,7 @@ mystnb:
 ---
 import os
 assert not os.listdir(), "a reader's folder has no files of ours"
+assert get_ipython().kernel.parent.transport == "ipc", "a port may be taken meanwhile"
 for word in ("one", "line"):
     print(word, end=" ", flush=True)
 from matplotlib import pyplot

@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
+import zmq
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from jupyter_cache.cache.main import JupyterCacheBase
@@ -217,7 +218,15 @@ async def _execute(
 
     In an empty folder, as whoever downloads the chapter runs it: what needs a file beside it fails.
     """
-    kernel = AsyncKernelManager(kernel_name=chapter.notebook.metadata.kernelspec.name)
+    folder = TemporaryDirectory()
+    work = Path(folder.name, "work")
+    work.mkdir()
+    # Files as sockets, where a path as long as theirs may be one: a port that is free when it is
+    # chosen may be taken by whatever else this machine runs before the kernel binds it.
+    place = str(Path(folder.name, "kernel"))
+    short = len(os.fsencode(place)) + len("-1") <= zmq.IPC_PATH_MAX_LEN
+    sockets = {"transport": "ipc", "ip": place} if short else {}
+    kernel = AsyncKernelManager(kernel_name=chapter.notebook.metadata.kernelspec.name, **sockets)
     # Times in the metadata of cells would change the key; pieces of one line are joined to a line.
     # A page shows what stands in a widget's place, so it carries no widget's state.
     off = dict.fromkeys(("record_timing", "store_widget_state"), False)
@@ -228,9 +237,8 @@ async def _execute(
     # come out the same on machines with more cores or fewer.
     variables = {**environment, "OMP_NUM_THREADS": "1"}
     start = time.perf_counter()
-    folder = TemporaryDirectory()
     try:
-        await client.async_execute(cwd=folder.name, env=variables)
+        await client.async_execute(cwd=str(work), env=variables)
         seconds = time.perf_counter() - start
         return {"execution_seconds": seconds, "cpu_seconds": _cpu_seconds(kernel)}
     finally:
