@@ -1,10 +1,14 @@
 """Where the numbers of collectives.md come from. Each part runs where its section ends."""
 
+import math
+
 from dlsys.collectives import (
     halving_doubling_all_reduce,
     hierarchical_all_reduce,
     naive_all_reduce,
+    recursive_doubling_all_reduce,
     ring_all_reduce,
+    tree_all_reduce,
 )
 from dlsys.collectives.choose import crossovers
 from dlsys.hardware import LINKS, dgx_h100
@@ -19,6 +23,7 @@ leader, fast = (plan(8).price(S, nvlink) for plan in (naive_all_reduce, ring_all
 given(14)  # GB of gradient
 says("450 GB/s", nvlink.bandwidth)
 says("436 ms", leader.seconds)
+assert abs(leader.seconds - 14 * 14 / 450) < 1e-4  # its latencies
 says("54.5 ms", fast.seconds)
 
 # %% The ring
@@ -47,6 +52,19 @@ given(1, 2, 3, 10, 20, 30, 100, 200, 300)
 
 says("48 ranks pays 94 latencies", 48, len(ring_all_reduce(48).rounds))
 says("2.7 µs", ndr.latency)
+latencies = 94 * ndr.latency
+says("254 µs", latencies)
+assert round((ring_all_reduce(48).price(1e3, ndr).seconds - latencies) * 1e6, 2) == 0.04
+for n in (4, 16, 64):  # the table of plans
+    doubled, deep = 2 * (n - 1) / n, math.log2(n)
+    costs = {
+        ring_all_reduce: (2 * (n - 1), doubled),
+        tree_all_reduce: (2 * deep, deep),
+        recursive_doubling_all_reduce: (deep, deep),
+        halving_doubling_all_reduce: (2 * deep, doubled),
+    }
+    for plan, cost in costs.items():
+        assert (len(plan(n).rounds), plan(n).price(64e6, ndr).bytes_per_rank / 64e6) == cost
 says("50 GB/s", ndr.bandwidth)
 handed_over = halving_doubling_all_reduce(48).rounds[0]
 assert 48 - 2 * len(handed_over) == 16

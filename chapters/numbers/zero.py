@@ -4,16 +4,16 @@ from dataclasses import replace
 
 from dlsys.hardware import LINKS, dgx_a100, dgx_h100
 from dlsys.memory_wall import model_state
-from dlsys.notebook.vouch import given, says
+from dlsys.notebook.vouch import given, says, sourced
 from dlsys.transformer import CATALOGUE
 from dlsys.zero import collective_seconds, step_plan
 
 # %% Sharded data parallelism (ZeRO, FSDP)
 
 given(7.5e9)
+says("takes 16", model_state(1).total)
 says("120 GB", model_state(7.5e9).total)
 says("80 GB", dgx_h100(1).device.memory)
-given(16, 32)
 
 # %% Stage 1: update your own part
 
@@ -21,10 +21,12 @@ given(5, 2)
 
 # %% What a device holds
 
-says("16 bytes", model_state(1).total)
-says("12 bytes", model_state(1).optimizer)
-on_16 = held(step_plan(1, layers, 16)).at_rest / 1e9
-says("120 GB to 35.6", stages["stage 0"].at_rest / 1e9, on_16)
+parts = model_state(1)
+says("Of the 16 bytes", parts.total)
+assert (parts.weights, parts.gradients, parts.optimizer) == (2, 2, 12)
+for stage, law in enumerate((16, 4 + 12 / 16, 2 + 14 / 16, 1)):
+    assert held(step_plan(stage, layers, 16)).at_rest == law * sum(layers.values())
+says("35.6 GB", held(step_plan(1, layers, 16)).at_rest)
 rest = [round(h.at_rest / 1e9, 1) for h in stages.values()]
 assert rest == [120, 31.4, 16.6, 1.9]
 most = [h.at_rest + h.gathered + h.unreduced for h in stages.values()]
@@ -39,10 +41,23 @@ assert gigabytes[3] == 1.5 * gigabytes[1]
 
 # %% When it hides
 
+given(40)
+h100, here = dgx_h100(1).device.rate("bf16"), LINKS["nvlink4"].bandwidth
+says("200 MB", 2 * 100e6)
+says("450 GB/s", here)
+assert round(1e3 * 7 / 8 * 200e6 / here, 2) == 0.39
+says("989 TFLOP/s", h100)
+assert round(2e8 / (0.40 * h100) * 1e6, 1) == 0.5
+says("770 tokens", round(tokens_to_hide(1), -1))
 assert 1700 < tokens_to_hide(10**9) < 1850
 given(1800)
 reached, cards = 0.40 * dgx_h100(1).device.rate("bf16"), 8 * dgx_h100(2).inter.bandwidth
 says("some 990 tokens", round(reached / cards, -1))
+sourced(175e9, 2048, 44, by="narayanan2021")
+sourced(173, by="zhao2023")
+a100 = dgx_a100(192)
+asked = 7 / 8 / a100.intra.bandwidth + 191 / 192 / 8 / a100.inter.bandwidth
+says("some 1,200 tokens", round(153e12 * asked, -2))  # at the rate of zero_more
 fitted = 16e9  # of zero_more
 assert 12 < 8 * dgx_a100(2).inter.bandwidth / fitted < 13 and dgx_a100(1).devices_per_node == 8
 link, deep = replace(LINKS["nvlink4"], latency=0), {f"layer {i}": 2 * 10**8 for i in range(32)}

@@ -23,6 +23,11 @@ KINDS = {
     "c10d::_allgather_base_": "all_gather",
     "c10d::_reduce_scatter_base_": "reduce_scatter",
     "_c10d_functional::all_reduce": "all_reduce",
+    # Of objects, as a checkpoint's plan.
+    "c10d::allgather_": "objects",
+    "c10d::gather_": "objects",
+    "c10d::scatter_": "objects",
+    "c10d::broadcast_": "objects",
 }
 SEND_NOTHING = {"_c10d_functional::_wrap_tensor_autograd", "_c10d_functional::wait_tensor"}
 

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 import torch
+from torch.distributed.checkpoint import FileSystemReader
 
 from dlsys.collectives import plan_for
 from dlsys.zero import price, sent, step_plan
@@ -28,16 +29,18 @@ def program(page: str, name: str) -> str:
 RANKS = 2
 
 
-def run(folder, page: str, name: str) -> tuple[list[str], list[tuple[str, int, int]]]:
-    """What the program prints on two processes, and the collectives that both call."""
+def run(
+    folder, page: str, name: str, ranks: int = RANKS
+) -> tuple[list[str], list[tuple[str, int, int]]]:
+    """What the program prints on its processes, and the collectives that all of them call."""
     (folder / name).write_text(program(page, name))
-    options = ["--nproc-per-node", f"{RANKS}", counting.__file__, name]
+    options = ["--nproc-per-node", f"{ranks}", counting.__file__, name]
     ended, errors = torchrun.ended(folder, run=torchrun.begin(folder, "run", options))
     status, lines = ended["run"]
     assert status == 0, errors
     assert "Warning" not in errors, errors
-    one, other = (json.loads((folder / f"counted-{r}.json").read_text()) for r in range(RANKS))
-    assert one == other
+    one, *others = [json.loads((folder / f"counted-{r}.json").read_text()) for r in range(ranks)]
+    assert others == [one] * (ranks - 1)
     return lines, [tuple(each) for each in one]
 
 
@@ -87,3 +90,20 @@ def test_two_processes_shard_and_train_what_one_device_trains(tmp_path):
     lengths, loss_bytes = 4 * len([*model.parameters()]), 4
     summed = [whole for kind, _, whole in counted if kind == "all_reduce"]
     assert summed == [lengths] * steps + [loss_bytes]
+
+
+def test_copies_of_sharded_weights_gather_in_bf16_and_add_up_shards_in_fp32(tmp_path):
+    [line], counted = run(tmp_path, "zero_more", "copies.py", ranks=4)
+    assert line == "(32, 64) torch.float32"
+    assert f"prints `{line}`" in (ROOT / "chapters" / "zero_more.md").read_text("utf-8")
+    units, each = 4, 64 * 64 + 64
+    expected = {
+        ("all_gather", 2 * each // 2, 2 * each): 2 * units,  # of BF16
+        ("reduce_scatter", 4 * each // 2, 4 * each): units,
+        ("all_reduce", 4 * each // 2, 4 * each // 2): units,  # of this rank's part, among copies
+    }
+    assert Counter(call for call in counted if call[0] != "objects") == expected
+    saved = FileSystemReader(tmp_path / "saved").read_metadata().state_dict_metadata
+    sizes = [part.size.numel() for part in saved.values() if hasattr(part, "size")]
+    steps = 2 * units  # a number for each weight and each bias
+    assert sum(sizes) == 3 * units * each + steps
