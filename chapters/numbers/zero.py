@@ -51,8 +51,6 @@ assert round(2e8 / (0.40 * h100) * 1e6, 1) == 0.5
 says("770 tokens", round(tokens_to_hide(1), -1))
 assert 1700 < tokens_to_hide(10**9) < 1850
 given(1800)
-reached, cards = 0.40 * dgx_h100(1).device.rate("bf16"), 8 * dgx_h100(2).inter.bandwidth
-says("some 990 tokens", round(reached / cards, -1))
 sourced(175e9, 2048, 44, by="narayanan2021")
 sourced(173, by="zhao2023")
 a100 = dgx_a100(192)
