@@ -23,6 +23,7 @@ def reduce_scatter(comm, x: Tensor) -> Tensor:
     for k in range(n - 1):
         sent = (comm.rank - 1 - k) % n  # in round k chunk c is at rank c+1+k
         came = (comm.rank - 2 - k) % n  # what the left neighbor sends
+        # Not +=, which would change the caller's x.
         chunks[came] = chunks[came] + pass_on(comm, chunks[sent])
     return chunks[comm.rank]
 
