@@ -55,33 +55,37 @@ def test_torchrun_begins_again_with_the_bits_of_a_run_that_was_never_killed(tmp_
 
 def test_a_node_that_is_left_alone_goes_on_with_fewer_ranks(tmp_path, never_killed):
     """Two agents that find each other by a file, of one rank each; one is killed with its rank."""
-    # Nobody who lives is silent for ten minutes; who comes later than the last call begins alone, and
-    # again as often as that happens.
-    patient = "keep_alive_interval=1,keep_alive_max_attempt=600,last_call_timeout=2"
+    # Nobody who lives is silent for ten minutes, and who comes early waits as long for the other.
+    patient = "keep_alive_interval=1,keep_alive_max_attempt=600,last_call_timeout=600"
     options = ["--nnodes", "1:2", "--nproc-per-node", "1", "--rdzv-id", "run"]
     options += ["--rdzv-backend", "c10d", "--rdzv-endpoint", str(tmp_path / "meeting")]
-    options += ["--rdzv-conf", f"store_type=file,{patient}", "--max-restarts", "1000"]
+    options += ["--rdzv-conf", f"store_type=file,{patient}", "--max-restarts", "9"]
     agents = {name: begin(tmp_path, name, options, "node") for name in ("one", "other")}
-    ended = connection.wait([agent.sentinel for agent in agents.values()], 300)
     # By sentinels: who has just closed them may count as alive still.
-    silence(tmp_path / "meeting", [a.pid for a in agents.values() if a.sentinel in ended])
+    ended = connection.wait([agent.sentinel for agent in agents.values()], 300)
+    dead = [agent.pid for agent in agents.values() if agent.sentinel in ended]
+    alive = [agent.sentinel for agent in agents.values() if agent.sentinel not in ended]
+    for _ in range(3000):
+        if connection.wait(alive, 0.1):
+            break
+        leave_alone(tmp_path / "meeting", dead)
     said, errors = torchrun.ended(tmp_path, **agents)
     lines = [f"a node dies after step {KILLED}"], [f"ranks: 1, steps: {SAVED} to {STEPS}"]
     assert sorted(said.values()) == [(-9, lines[0]), (0, lines[1])], errors
     begun_again(tmp_path, ranks=1, never=never_killed)
 
 
-def silence(meeting, processes):
-    """Have these agents' last signs of life be of long ago, so that nobody waits for another one."""
+def leave_alone(meeting, dead):
+    """Have these agents' last signs of life, and the last call to join, be of long ago, so that who
+    is left waits for nobody."""
     backend = C10dRendezvousBackend(FileStore(str(meeting)), "run")
-    done = False
-    while not done:  # others write, too
-        written, token = backend.get_state()
-        state = pickle.loads(written)
-        for node in state.last_heartbeats:
-            if node.pid in processes:
-                state.last_heartbeats[node] = datetime.min.replace(tzinfo=UTC)
-        _, _, done = backend.set_state(pickle.dumps(state), token)
+    long_ago = datetime.min.replace(tzinfo=UTC)
+    written, token = backend.get_state()
+    state = pickle.loads(written)
+    state.last_heartbeats |= {n: long_ago for n in state.last_heartbeats if n.pid in dead}
+    state.deadline = state.deadline and long_ago
+    if pickle.dumps(state) != written:
+        backend.set_state(pickle.dumps(state), token)  # or not, if others write: then the next time
 
 
 def begun_again(folder, ranks, never):
