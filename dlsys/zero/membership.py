@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import torch
 from torch import nn
 
 from dlsys.checks import refuse
@@ -25,13 +24,8 @@ class Slot(NamedTuple):
     """
 
     name: str
-    owners: tuple[tuple[nn.Module, str], ...]
+    owners: list[tuple[nn.Module, str]]
     parameter: nn.Parameter
-
-    @property
-    def shape(self) -> torch.Size:
-        """Of the whole parameter."""
-        return self.parameter.shape
 
 
 class Membership(NamedTuple):
@@ -47,28 +41,37 @@ def membership(module: nn.Module, chosen: Chosen) -> Membership:
     Raises ValueError for a unit that is never called, in which nothing would be gathered.
     """
     units = _units(module, chosen)
+    slots: dict[nn.Parameter, Slot] = {}
     around: dict[nn.Parameter, list[nn.Module]] = {}  # units that hold every place of it
-    owners: dict[nn.Parameter, dict[tuple[int, str], tuple[nn.Module, str]]] = {}
-    names: dict[nn.Parameter, str] = {}
-    for path, owner in module.named_modules(remove_duplicate=False):
+    for path, owner, chain in _walk(module, "", []):
         for leaf, p in owner._parameters.items():
             if p is None:
                 continue
             if hasattr(p, "is_shard"):
                 raise ValueError(
-                    f"module has {path!r} in a FullyShardedDataParallel already: wrap the whole "
-                    "module, once."
+                    f"module has {path[:-1]!r} in a FullyShardedDataParallel already: wrap the "
+                    "whole module, once."
                 )
-            chain = [unit for unit in _chain(module, path) if unit in units]
-            around[p] = [unit for unit in around.get(p, chain) if unit in chain]
-            owners.setdefault(p, {})[id(owner), leaf] = owner, leaf
-            names.setdefault(p, f"{path}.{leaf}".lstrip("."))
-    found = Membership([(name, unit, []) for unit, name in units.items()], [])
-    slots = {unit: slots for _, unit, slots in found.units}
-    for p, name in names.items():
-        slot = Slot(name, tuple(owners[p].values()), p)
-        (slots[around[p][-1]] if around[p] else found.replicated).append(slot)
-    return Membership([each for each in found.units if each[2]], found.replicated)
+            inside = [each for each in chain if each in units]
+            around[p] = [unit for unit in around.get(p, inside) if unit in inside]
+            slot = slots.setdefault(p, Slot(path + leaf, [], p))
+            if (owner, leaf) not in slot.owners:  # a module may stand in two places
+                slot.owners.append((owner, leaf))
+    members: dict[nn.Module, list[Slot]] = {unit: [] for unit in units}
+    replicated: list[Slot] = []
+    for p, slot in slots.items():
+        (members[around[p][-1]] if around[p] else replicated).append(slot)
+    return Membership([(units[unit], unit, s) for unit, s in members.items() if s], replicated)
+
+
+def _walk(
+    module: nn.Module, path: str, around: list[nn.Module]
+) -> Iterator[tuple[str, nn.Module, list[nn.Module]]]:
+    """Every place that a module stands in: its path, the module, and the chain down to it."""
+    chain = [*around, module]
+    yield path, module, chain
+    for name, child in module.named_children():
+        yield from _walk(child, f"{path}{name}.", chain)
 
 
 def _units(module: nn.Module, chosen: Chosen) -> dict[nn.Module, str]:
@@ -96,11 +99,3 @@ def _predicate(chosen: object) -> Callable[[nn.Module], bool]:
     if isinstance(chosen, type) or not callable(chosen):
         refuse("units", chosen, "module types such as [Block], a function of a module, or None")
     return lambda module: bool(chosen(module))
-
-
-def _chain(module: nn.Module, path: str) -> list[nn.Module]:
-    """The modules from the outermost to the one at `path`."""
-    steps = [module]
-    for name in filter(None, path.split(".")):
-        steps.append(steps[-1].get_submodule(name))
-    return steps

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import weakref
 from dataclasses import replace
 from itertools import pairwise
 
@@ -428,9 +427,9 @@ def test_what_autograd_keeps_are_places_not_weights():
     def program(comm):
         model = FullyShardedDataParallel(layers(6, 6, 6, 6, 6), comm)
         out = model(torch.ones(1, 6))
-        assert not model._engine.whole
+        assert not model._engine.gathered.units
         out.sum().backward()
-        assert not model._engine.whole
+        assert not model._engine.gathered.units
         assert not any("weight" in vars(m) for m in model.modules())
 
     world.simulate(program, 2)
@@ -447,7 +446,7 @@ def test_generation_gathers_and_frees_and_keeps_nothing(without):
             before = sent(comm)
             logits = model(tokens)
             assert sent(comm) - before == 2 * SPEC.parameters()
-        assert not model._engine.whole
+        assert not model._engine.gathered.units
         assert not logits.requires_grad
         model.train()
         model(tokens, targets).backward()
@@ -499,7 +498,7 @@ def test_checkpointing_changes_no_gradient_and_reduces_once(where, units):
         if isinstance(model, FullyShardedDataParallel):
             calls = [c.kind for c in model.comm.traffic.calls if c.rank == model.comm.rank]
             assert calls.count("reduce_scatter") == len(model.units)
-            assert not model._engine.whole
+            assert not model._engine.gathered.units
 
     both(
         lambda: Recomputed(where),
@@ -585,7 +584,7 @@ def test_after_a_pass_that_raised_the_next_step_is_right(where):
         net[2].where = None
         model.zero_grad()
         model(x).sum().backward()
-        assert not model._engine.whole
+        assert not model._engine.gathered.units
         torch.testing.assert_close(gradients(model), expected, rtol=0, atol=0)
 
     world.simulate(program, 4)
@@ -618,7 +617,7 @@ def test_frozen_parameters_are_gathered_and_not_reduced():
         model = FullyShardedDataParallel(build(), comm)
         before = sent(comm)
         model(torch.ones(1, 3, requires_grad=True)).sum().backward()
-        assert not model._engine.whole
+        assert not model._engine.gathered.units
         assert model.module[1].second.weight.grad is None
         return sent(comm) - before
 
@@ -663,20 +662,6 @@ class Mixed(nn.Module):
         for weight in self.layers:
             x = (x.to(weight.dtype) * weight).to(x.dtype)
         return x
-
-
-def test_construction_lets_go_of_whole_parameters_unit_by_unit():
-    nets = [nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(16))) for _ in range(4)]
-
-    def program(comm):
-        net = nets.pop()
-        before = [weakref.ref(p) for p in net.parameters()]
-        FullyShardedDataParallel(net, comm)
-        assert not any(ref() is not None for ref in before)
-
-    for peak in world.simulate(program, 4, track_memory=True).peak_memory:
-        # Shards are 4 layers; beside them one layer is laid together and cut.
-        assert peak < 8 * 4 * 64 * 64
 
 
 def test_a_unit_may_hold_several_dtypes_and_gradients_keep_theirs():
@@ -883,31 +868,6 @@ def test_the_norm_that_is_clipped_is_that_of_all_gradients(options, max_norm):
         torch.testing.assert_close(found, plain_gradients(one), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("order", [3.0, 0.5, float("inf")])
-def test_other_norms_are_torchs_too_and_no_gradients_have_norm_0(order):
-    def program(comm):
-        model = FullyShardedDataParallel(layers(3, 3, 3), comm)
-        assert model.clip_grad_norm_(1.0) == 0
-        model(torch.ones(1, 3)).sum().backward()
-        return model.clip_grad_norm_(1.0, norm_type=order)
-
-    one = layers(3, 3, 3)
-    one(torch.ones(1, 3)).sum().backward()
-    expected = nn.utils.clip_grad_norm_(one.parameters(), 1.0, norm_type=order)
-    torch.testing.assert_close(world.simulate(program, 3).results[0], expected)
-
-
-def test_a_norm_that_is_not_finite_is_told_on_every_rank_where_that_is_asked_for():
-    def program(comm):
-        model = FullyShardedDataParallel(layers(3, 3), comm)
-        model(torch.full((1, 3), float("inf") if comm.rank else 1.0)).sum().backward()
-        with pytest.raises(RuntimeError, match=r"norm of order 2\.0 of all ranks' gradients is"):
-            model.clip_grad_norm_(1.0, error_if_nonfinite=True)
-        return model.clip_grad_norm_(1.0).isfinite()
-
-    assert not any(world.simulate(program, 2).results)
-
-
 # -- saving --------------------------------------------------------------------------------------
 
 
@@ -963,27 +923,6 @@ def test_what_cannot_be_sharded_is_refused(what):
             build(comm)
 
     world.simulate(program, 4)
-
-
-class Net(nn.Linear):
-    def features(self, x):
-        return self(x)
-
-    def outside(self, x):
-        return nn.functional.linear(x, self.weight)
-
-
-def test_a_method_that_needs_weights_says_where_they_are():
-    def program(comm):
-        model = FullyShardedDataParallel(Net(4, 4), comm)
-        assert model.in_features == 4
-        assert model.features(torch.ones(1, 4)).shape == (1, 4)  # it calls the unit
-        with pytest.raises(RuntimeError, match=r"outside\(\) failed outside of forward\(\)"):
-            model.outside(torch.ones(1, 4))
-        with pytest.raises(AttributeError, match="'Net' object has no attribute 'specs'"):
-            model.specs  # noqa: B018
-
-    world.simulate(program, 2)
 
 
 @pytest.mark.parametrize(
