@@ -93,15 +93,9 @@ class Choice(Choices):
     def row(self) -> Row:
         """The row of this very choice."""
         plan = self.plan()
-        step = self.step(plan)
-        holds = held(plan)
-        return Row(
-            stage=self.stage,
-            **dataclasses.asdict(holds),
-            sent=sent(plan),
-            compute=step.compute_seconds,
-            exposed=step.exposed_seconds,
-        )
+        step, rest = self.step(plan), dataclasses.asdict(held(plan))
+        compute, exposed = step.compute_seconds, step.exposed_seconds
+        return Row(self.stage, **rest, sent=sent(plan), compute=compute, exposed=exposed)
 
     def rows(self) -> list[Row]:
         """A row for each stage, all else equal."""
@@ -110,8 +104,7 @@ class Choice(Choices):
     def summary(self) -> str:
         """What the figure shows, in a few sentences."""
         row, device = self.row(), DEVICES[self.device]
-        total = row.held.at_rest + row.gathered + row.unreduced
-        share = total / device.memory
+        share = row.held.most / device.memory
         verdict = f"{share:.0%} of" if share <= 1 else f"{share:.3g} times"
         beside = format_bytes(row.gathered + row.unreduced)
         return (

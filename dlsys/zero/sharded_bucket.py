@@ -116,13 +116,20 @@ class ShardedBucket(Bucket):
     # -- weights ---------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def start_gather(self) -> Handle:
+    def start_gather(self) -> None:
         """Ask for every rank's shard of the weights, as the update has left it."""
         for weight, updated in zip(self.mine(self.weights), self.shards, strict=True):
             if updated.dtype != weight.dtype:  # else it is a view of the weight
                 weight.copy_(updated)
         shard = self.weights.view(self.comm.size, -1)[self.comm.rank]
-        return self.comm.all_gather(shard, async_op=True)
+        self._handle = self.comm.all_gather(shard, async_op=True)
+
+    @torch.no_grad()
+    def finish_gather(self) -> None:
+        """Take in the weights of all ranks."""
+        assert self._handle is not None
+        self.weights.copy_(self._handle.wait())
+        self._handle = None
 
     @torch.no_grad()
     def follow(self) -> None:

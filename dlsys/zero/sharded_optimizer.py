@@ -18,7 +18,7 @@ from dlsys.annotated import checked
 from dlsys.checks import count, flag, positive, refuse
 from dlsys.reducer import Reducer
 from dlsys.tensors import Params, address, bucketed, computed_in, listed, storage_bytes
-from dlsys.world import Communicator, Handle
+from dlsys.world import Communicator
 from dlsys.world.alike import take_over
 from dlsys.zero.clipping import clip
 from dlsys.zero.local_shard import States, placed, take_back
@@ -83,9 +83,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
             names = group.get("param_names") or [numbers[p] for p in group["params"]]
             named = list(zip(names, group["params"], strict=True))
             self._frozen += [pair for pair in named if not pair[1].requires_grad]
-            found = list(
-                _laid_out([pair for pair in named if pair[1].requires_grad], limit, options)
-            )
+            trained = [pair for pair in named if pair[1].requires_grad]
+            found = list(_laid_out(trained, limit, options))
             shards = (shard for _, bucket in found for shard in bucket.shards)
             own.append({**_settings(group), "params": [s for s in shards if s.numel()]})
             made += found
@@ -156,14 +155,12 @@ class ShardedOptimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def _gather(self) -> None:
         """Give every rank every shard; the next bucket is on its way while one is taken in."""
-        before: tuple[ShardedBucket, Handle] | None = None
-        for bucket in self.buckets[::-1]:  # in the order of forward
-            handle = bucket.start_gather()
+        order = self.buckets[::-1]  # that of forward
+        for before, bucket in zip([None, *order], [*order, None], strict=True):
+            if bucket is not None:
+                bucket.start_gather()
             if before is not None:
-                before[0].weights.copy_(before[1].wait())
-            before = bucket, handle
-        if before is not None:
-            before[0].weights.copy_(before[1].wait())
+                before.finish_gather()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, whole ones and shards; after a pass that raised, on all ranks."""
