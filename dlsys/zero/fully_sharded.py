@@ -66,21 +66,17 @@ class FullyShardedDataParallel(nn.Module):
         computed_in("compute_dtype", compute_dtype)
         comm = world.current() if comm is None else comm
         self.comm, self.module, self.compute_dtype = comm, module, compute_dtype
-        members = membership(module, units)
-        names = [name for name, _, _ in members.units]
-        options = (
-            f"compute_dtype = {compute_dtype}, reshard_after_forward = {reshard_after_forward}"
-        )
-        check_same(self, comm, module, [options, f"units {names}"])
-        self._replicated = members.replicated
-        whole = [slot.parameter for slot in members.replicated]
-        take_over(comm, [*whole, *module.buffers()])
-        self._engine = Engine(bool(reshard_after_forward), self._show_replicated)
-        for name, part, slots in members.units:
+        members, self._replicated = membership(module, units)
+        options = {"compute_dtype": compute_dtype, "reshard_after_forward": reshard_after_forward}
+        said = ", ".join(f"{name} = {value}" for name, value in options.items())
+        check_same(self, comm, module, [said, f"units {[name for name, *_ in members]}"])
+        take_over(comm, [*(slot.parameter for slot in self._replicated), *module.buffers()])
+        self._engine = Engine(reshard_after_forward, self._show_replicated)
+        for name, part, slots in members:
             for alike in _alike(slots):
                 args = name, part, alike, comm, compute_dtype, self._engine.gathered
                 self._engine.add(Unit(*args))
-        self._reducer = _averaging(members.replicated, comm)
+        self._reducer = _averaging(self._replicated, comm)
 
     def __getattr__(self, name: str) -> Any:
         """The module's attribute, where this has none."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from torch import nn
 
 from dlsys.checks import refuse
-
-Chosen = type | Sequence[type] | Callable[[nn.Module], bool] | None
-"""Module types, or what says of a module whether it is a unit; None for the members of lists."""
 
 OUTER = "outer"
 """The name of the unit that holds what is in no other."""
@@ -28,17 +25,16 @@ class Slot(NamedTuple):
     parameter: nn.Parameter
 
 
-class Membership(NamedTuple):
-    """The slots of each unit (name, module, slots) in order of registration, and of no unit."""
-
-    units: list[tuple[str, nn.Module, list[Slot]]]
-    replicated: list[Slot]
+Units = list[tuple[str, nn.Module, list[Slot]]]
+"""The name of each, its module, and its slots in order of registration."""
 
 
-def membership(module: nn.Module, chosen: Chosen) -> Membership:
-    """Assign each parameter of `module` to the innermost unit that holds all who share it.
+def membership(module: nn.Module, chosen: Any) -> tuple[Units, list[Slot]]:
+    """Assign each parameter of `module` to the innermost unit that holds all who share it; the
+    second list has those of no unit.
 
-    Raises ValueError for a unit that is never called, in which nothing would be gathered.
+    chosen: module types, or what says of a module whether it is a unit; None for the members of
+    lists. Raises ValueError for a unit that is never called, in which nothing would be gathered.
     """
     units = _units(module, chosen)
     slots: dict[nn.Parameter, Slot] = {}
@@ -61,7 +57,7 @@ def membership(module: nn.Module, chosen: Chosen) -> Membership:
     replicated: list[Slot] = []
     for p, slot in slots.items():
         (members[around[p][-1]] if around[p] else replicated).append(slot)
-    return Membership([(units[unit], unit, s) for unit, s in members.items() if s], replicated)
+    return [(units[unit], unit, found) for unit, found in members.items() if found], replicated
 
 
 def _walk(
@@ -74,13 +70,13 @@ def _walk(
         yield from _walk(child, f"{path}{name}.", chain)
 
 
-def _units(module: nn.Module, chosen: Chosen) -> dict[nn.Module, str]:
+def _units(module: nn.Module, chosen: Any) -> dict[nn.Module, str]:
     """The units with their names, an outer module before those inside."""
     if chosen is None:
         lists = [m for m in module.modules() if isinstance(m, nn.ModuleList | nn.Sequential)]
         members = {module, *(m for each in lists for m in each if not isinstance(m, _UNCALLED))}
         return {m: name or OUTER for name, m in module.named_modules() if m in members}
-    says = _predicate(chosen)
+    says = _says(chosen)
     found = {m: name or OUTER for name, m in module.named_modules() if says(m)}
     for unit, name in found.items():
         if isinstance(unit, _UNCALLED):
@@ -91,11 +87,11 @@ def _units(module: nn.Module, chosen: Chosen) -> dict[nn.Module, str]:
     return found
 
 
-def _predicate(chosen: object) -> Callable[[nn.Module], bool]:
-    several = isinstance(chosen, list | tuple | set | frozenset)
-    types: tuple[Any, ...] = tuple(chosen) if several else (chosen,)  # type: ignore[arg-type]
+def _says(chosen: Any) -> Callable[[nn.Module], object]:
+    """What says of a module whether it is a unit."""
+    types = tuple(chosen) if isinstance(chosen, list | tuple | set | frozenset) else (chosen,)
     if types and all(isinstance(each, type) and issubclass(each, nn.Module) for each in types):
         return lambda module: isinstance(module, types)
     if isinstance(chosen, type) or not callable(chosen):
         refuse("units", chosen, "module types such as [Block], a function of a module, or None")
-    return lambda module: bool(chosen(module))
+    return chosen
