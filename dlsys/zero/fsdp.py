@@ -20,18 +20,18 @@ from torch.utils._pytree import tree_iter, tree_map_only
 
 from dlsys.tensors import address
 from dlsys.world import Handle
-from dlsys.zero.unit import Gathered, Unit
+from dlsys.zero.sharded_unit import Gathered, ShardedUnit
 
 
 class Gather(torch.autograd.Function):
     """A unit's shards -> its whole weights; backward: whole gradients -> shards of their mean."""
 
     @staticmethod
-    def forward(ctx: Any, engine: Engine, unit: Unit, *shards: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, engine: Engine, unit: ShardedUnit, *shards: Tensor) -> tuple[Tensor, ...]:
         """The weights, each in its shape."""
         ctx.engine, ctx.unit = engine, unit
         ctx.set_materialize_grads(False)  # None: this weight was not used
-        return tuple(unit.weights())
+        return tuple(unit.cut(unit.gather()))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[None, ...]:
@@ -43,7 +43,7 @@ class Gather(torch.autograd.Function):
 class Saved(NamedTuple):
     """What autograd keeps of a gathered weight until backward: where it stands, not what it is."""
 
-    unit: Unit
+    unit: ShardedUnit
     version: int
     shape: Sequence[int]
     stride: Sequence[int]
@@ -54,16 +54,16 @@ class Engine:
     """The passes of a model on one rank: what is whole, what comes next, what is being reduced."""
 
     def __init__(self, reshard: bool, at_end: Callable[[], None]) -> None:
-        self.units: list[Unit] = []
+        self.units: list[ShardedUnit] = []
         self.gathered = Gathered()
         self._reshard, self._at_end = reshard, at_end
-        self._order: list[Unit] = []  # in which units began in the last forward pass
-        self._began: list[Unit] = []  # in this one
-        self._ended: Unit | None = None  # the last one
-        self._reducing: tuple[Unit, list[bool], Handle] | None = None
+        self._order: list[ShardedUnit] = []  # in which units began in the last forward pass
+        self._began: list[ShardedUnit] = []  # in this one
+        self._ended: ShardedUnit | None = None  # the last one
+        self._reducing: tuple[ShardedUnit, list[bool], Handle] | None = None
         self._pass = -1  # autograd's number of the backward pass under way
 
-    def add(self, unit: Unit) -> None:
+    def add(self, unit: ShardedUnit) -> None:
         """Take on a unit: from now on its module calls the engine before and after its forward."""
         self.units.append(unit)
         self._order.append(unit)
@@ -90,18 +90,18 @@ class Engine:
                 unit.free()
         self._order = self._began
 
-    def _before(self, unit: Unit, module: nn.Module, args: Any, kwargs: Any) -> Any:
+    def _before(self, unit: ShardedUnit, module: nn.Module, args: Any, kwargs: Any) -> Any:
         """Gather a unit, and ask for the next while they come in the order of the last pass."""
         unit.gather()
         if not in_backward():
             self._began.append(unit)
-            following = self._order[len(self._began) - 1 : len(self._began) + 1]
-            if len(following) == 2 and following[0] is unit:
-                following[1].ask()
+            done = len(self._began)
+            if done < len(self._order) and self._began == self._order[:done]:
+                self._order[done].ask()
         self._show(unit)
         return cast((args, kwargs), unit.casts) if unit.casts else None
 
-    def _after(self, unit: Unit, module: nn.Module, args: Any, output: Any) -> None:
+    def _after(self, unit: ShardedUnit, module: nn.Module, args: Any, output: Any) -> None:
         """Free a unit, and have its outputs tell when backward comes to them."""
         unit.hide()
         if in_backward():  # a checkpoint has computed it again, to go backward through it next
@@ -119,10 +119,12 @@ class Engine:
         """Whether weights go after forward."""
         return self._reshard or not torch.is_grad_enabled()
 
-    def _show(self, unit: Unit) -> None:
+    def _show(self, unit: ShardedUnit) -> None:
         """Let a unit's modules find whole weights, from which a backward pass comes to `reduce`."""
-        grad = torch.is_grad_enabled()
-        unit.show(Gather.apply(self, unit, *unit.parameters) if grad else unit.weights())
+        if torch.is_grad_enabled():
+            unit.show(Gather.apply(self, unit, *unit.parameters))
+        else:
+            unit.show(unit.cut(unit.gather()))
 
     def _pack(self, tensor: Tensor) -> Any:
         """What autograd keeps of a tensor that backward will read."""
@@ -141,7 +143,7 @@ class Engine:
 
     # -- backward --------------------------------------------------------------------------------
 
-    def _enter(self, unit: Unit, version: int, before: Unit | None) -> None:
+    def _enter(self, unit: ShardedUnit, version: int, before: ShardedUnit | None) -> None:
         """Backward comes to a unit: gather it, and ask for the one that ran before it."""
         self._begin_backward()
         if version != unit.shard._version:
@@ -161,7 +163,7 @@ class Engine:
         if before is not None:
             before.ask()
 
-    def reduce(self, unit: Unit, gradients: Sequence[Tensor | None]) -> None:
+    def reduce(self, unit: ShardedUnit, gradients: Sequence[Tensor | None]) -> None:
         """A unit's backward is over: send its gradients, and free its weights.
 
         The reduction before is waited for first, so no more than two units' gradients are whole.

@@ -20,9 +20,9 @@ from dlsys.zero.clipping import clip
 from dlsys.zero.fsdp import Engine, cast, in_backward
 from dlsys.zero.local_shard import States, placed, take_back
 from dlsys.zero.membership import Slot, membership
-from dlsys.zero.plan import Unit as PlannedUnit
+from dlsys.zero.plan import Unit
 from dlsys.zero.price import Held
-from dlsys.zero.unit import Unit
+from dlsys.zero.sharded_unit import ShardedUnit
 
 
 class FullyShardedDataParallel(nn.Module):
@@ -75,7 +75,7 @@ class FullyShardedDataParallel(nn.Module):
         for name, part, slots in members:
             for alike in _alike(slots):
                 args = name, part, alike, comm, compute_dtype, self._engine.gathered
-                self._engine.add(Unit(*args))
+                self._engine.add(ShardedUnit(*args))
         self._reducer = _averaging(self._replicated, comm)
 
     def __getattr__(self, name: str) -> Any:
@@ -173,10 +173,10 @@ class FullyShardedDataParallel(nn.Module):
     # -- what is held ----------------------------------------------------------------------------
 
     @property
-    def units(self) -> list[PlannedUnit]:
+    def units(self) -> list[Unit]:
         """The units as a plan takes them, for `step_plan(3, model.units, ranks)`."""
         return [
-            PlannedUnit(unit.name, unit.layout.elements, unit.module is self.module)
+            Unit(unit.name, unit.layout.elements, unit.module is self.module)
             for unit in self._engine.units
         ]
 
@@ -206,7 +206,7 @@ def _alike(slots: list[Slot]) -> list[list[Slot]]:
 def _averaging(slots: list[Slot], comm: Communicator) -> Reducer:
     """What averages the gradients of replicated parameters, as DataParallel does."""
     trained = [(slot.name, slot.parameter) for slot in slots if slot.parameter.requires_grad]
-    buckets = bucketed(trained, float("inf")) if comm.size > 1 else []
+    buckets = bucketed(trained, float("inf"))
     reducer = Reducer([AllReduced([p for _, p in b], [n for n, _ in b], comm) for b in buckets])
     reducer.watch()
     return reducer

@@ -176,9 +176,9 @@ class _Order:
 
     def forward(self) -> Work:
         """An outer unit's own part, such as the head of a model, comes last."""
-        yield from self.gathers(self.stage == 3, self.outer)
         for place, unit in enumerate([*self.inner, *self.outer]):
-            yield from self.gathers(self.stage == 3, self.ahead(self.inner, place))
+            if self.stage == 3:
+                yield from self.gathers(self.inner, place)
             yield FORWARD, unit
             if self.reshards:
                 yield FREE_WEIGHTS, unit
@@ -190,9 +190,9 @@ class _Order:
         there are at most those of the one before.
         """
         order, before = self.inner[::-1], list[int]()
-        yield from self.gathers(self.reshards, self.outer)
         for place, unit in enumerate([*order, *self.outer]):
-            yield from self.gathers(self.reshards, self.ahead(order, place))
+            if self.reshards:
+                yield from self.gathers(order, place)
             yield BACKWARD, unit
             if reduces:
                 yield from ((FREE_GRADIENTS, one) for one in before)
@@ -204,12 +204,9 @@ class _Order:
         if reduces and self.stage < 2:
             yield WAIT, -1
 
-    def gathers(self, wanted: bool, units: Sequence[int]) -> Work:
-        """Gathers of units, where there are any."""
-        return ((GATHER, unit) for unit in units if wanted)
-
-    def ahead(self, order: Sequence[int], place: int) -> Sequence[int]:
-        """What is gathered before the unit at `place` of an order: the one `prefetch` places on,
-        and before the first all up to there."""
-        first = place + self.prefetch if place else 0
-        return order[first : place + self.prefetch + 1]
+    def gathers(self, order: list[int], place: int) -> Work:
+        """Those before the unit at `place` of an order: of the one `prefetch` places on, and before
+        the first of the outer one and of all up to there."""
+        last = place + self.prefetch
+        ahead = order[last : last + 1] if place else [*self.outer, *order[: last + 1]]
+        return ((GATHER, unit) for unit in ahead)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,6 +17,7 @@ from dlsys.hardware import DEVICES, Link
 from dlsys.model import GPT, Block
 from dlsys.transformer import TransformerSpec
 from dlsys.zero import FullyShardedDataParallel, step_plan
+from tests.mechanisms.nets import Fails, whole_numbers
 
 SPEC = TransformerSpec(layers=3, hidden=12, heads=4, vocab=33, sequence=8, tied=True)
 """Tied embeddings; 516 and 1884 elements a unit, which 8 does not divide."""
@@ -30,15 +32,6 @@ def batch(rows, seed=0):
 
 def part(comm, tensors):
     return [tensor.chunk(comm.size)[comm.rank] for tensor in tensors]
-
-
-def whole_numbers(module, seed=0):
-    """The module with small whole numbers as parameters: sums are exact in any order."""
-    stream = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for p in module.parameters():
-            p.copy_(torch.randint(-2, 3, p.shape, generator=stream))
-    return module
 
 
 def layers(*sizes, bias=True):
@@ -287,10 +280,27 @@ def both(build, passes, ranks=2, **options):
 @pytest.mark.parametrize("use", ["01", "0101", "00", "2", "10", "211", "010"])
 def test_units_may_run_in_any_order_and_several_times(use):
     def passes(model, x):
-        for _ in range(2):
-            model(x, list(map(int, use))).sum().backward()
+        for each in (use, use, "01"):
+            model(x, list(map(int, each))).sum().backward()
 
     both(Branches, passes)
+
+
+def test_the_next_unit_is_asked_for_while_a_pass_goes_as_the_last_one_did():
+    def program(comm):
+        model, found = FullyShardedDataParallel(Branches(), comm), []
+        for use in ([2, 1, 0], [2, 1, 0], [0, 1, 2]):
+            before, model._engine.gathered.most = (
+                comm.traffic.count("all_gather", rank=comm.rank),
+                0,
+            )
+            with torch.no_grad():
+                model(torch.ones(1, 3), use)
+            calls = comm.traffic.count("all_gather", rank=comm.rank) - before
+            found.append((calls, model.held().gathered // (4 * 10)))  # of 9 elements, padded
+        return found
+
+    assert world.simulate(program, 2).results == [[(3, 1), (3, 2), (3, 1)]] * 2
 
 
 def test_two_forward_passes_may_share_a_backward_and_one_may_have_two():
@@ -364,11 +374,14 @@ def test_a_unit_whose_outputs_nobody_can_look_into_is_gathered_when_backward_nee
     both(lambda: nn.Sequential(Boxed(), Boxed(), Boxed()), passes)
 
 
-def test_what_autograd_keeps_are_places_not_weights():
+@pytest.mark.parametrize("reshard", [True, False])
+def test_what_autograd_keeps_are_places_not_weights(reshard):
     def program(comm):
-        model = FullyShardedDataParallel(layers(6, 6, 6, 6, 6), comm)
+        net = layers(6, 6, 6, 6, 6)
+        model = FullyShardedDataParallel(net, comm, reshard_after_forward=reshard)
         out = model(torch.ones(1, 6))
-        assert not model._engine.gathered.units
+        assert len(model._engine.gathered.units) == (0 if reshard else 4)
+        assert not any("weight" in vars(m) for m in model.modules())
         out.sum().backward()
         assert not model._engine.gathered.units
         assert not any("weight" in vars(m) for m in model.modules())
@@ -432,14 +445,21 @@ class Recomputed(nn.Module):
 @pytest.mark.parametrize("where", ["each", "pairs", "inside", "around"])
 def test_checkpointing_changes_no_gradient_and_reduces_once(where, units):
     def passes(model, x):
-        if where == "around":
-            checkpoint(model, x, use_reentrant=False).sum().backward()
-        else:
-            model(x).sum().backward()
-        if isinstance(model, FullyShardedDataParallel):
-            calls = [c.kind for c in model.comm.traffic.calls if c.rank == model.comm.rank]
-            assert calls.count("reduce_scatter") == len(model.units)
-            assert not model._engine.gathered.units
+        for _ in range(2):
+            before = calls(model)
+            if where == "around":
+                checkpoint(model, x, use_reentrant=False).sum().backward()
+            else:
+                model(x).sum().backward()
+            if isinstance(model, FullyShardedDataParallel):
+                assert not model._engine.gathered.units
+                units = len(model.units)
+                done = {"all_gather": 2 * units, "reduce_scatter": units}
+                assert calls(model) - before == done
+
+    def calls(model):
+        comm = getattr(model, "comm", None)
+        return Counter(c.kind for c in comm.traffic.calls if c.rank == comm.rank) if comm else None
 
     both(
         lambda: Recomputed(where),
@@ -456,9 +476,11 @@ def test_a_units_output_may_be_changed_in_place():
     both(build, lambda model, x: model(x).sum().backward())
 
 
-def test_a_forward_pass_without_a_backward_leaves_no_old_weights_behind():
+@pytest.mark.parametrize("reshard", [True, False])
+def test_a_forward_pass_without_a_backward_leaves_no_old_weights_behind(reshard):
     def program(comm):
-        model = FullyShardedDataParallel(layers(3, 3, 3), comm)
+        net = layers(3, 3, 3)
+        model = FullyShardedDataParallel(net, comm, reshard_after_forward=reshard)
         first = model(torch.ones(1, 3))
         with torch.no_grad():
             for p in model.parameters():
@@ -485,16 +507,6 @@ def test_weights_that_changed_between_forward_and_backward_are_refused():
         model(torch.ones(1, 3)).sum().backward()
 
     world.simulate(program, 2)
-
-
-class Fails(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        raise ArithmeticError("no gradient")
 
 
 class Failing(nn.Module):
@@ -745,7 +757,7 @@ def test_whole_numbers_are_gathered_as_they_are():
     def program(comm):
         return FullyShardedDataParallel(Table(), comm, compute_dtype=torch.bfloat16)()
 
-    assert torch.equal(world.simulate(program, 2).results[0], torch.arange(300, 303))
+    assert world.simulate(program, 2).results[0].tolist() == [300, 301, 302]
 
 
 def test_every_unit_gets_its_inputs_in_the_dtype_that_it_computes_in():

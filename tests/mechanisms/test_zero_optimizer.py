@@ -18,6 +18,7 @@ from dlsys import world, zero
 from dlsys.hardware import DEVICES, Link
 from dlsys.zero import ShardedOptimizer, step_plan
 from dlsys.zero.flat import Dealt
+from tests.mechanisms.nets import Fails, whole_numbers
 
 RANKS = [1, 2, 3, 4, 8]
 OPTIONS = {AdamW: {"lr": 0.05}, SGD: {"lr": 0.1, "momentum": 0.9}}
@@ -86,15 +87,6 @@ def train(net, optimizer, comm=None, steps=10, schedule=cycle):
 def close(mine, theirs):
     # float32 sums in another order; Adam divides by small numbers.
     torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
-
-
-def whole_numbers(module, seed=0):
-    """The module with small whole numbers as parameters: sums are exact in any order."""
-    stream = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for p in module.parameters():
-            p.copy_(torch.randint(-2, 3, p.shape, generator=stream))
-    return module
 
 
 def both(build, cls, steps, ranks=2, like=close, more=None, **options):
@@ -588,16 +580,6 @@ def test_what_an_optimizer_keeps_among_the_settings_stays():
 
 
 # -- passes of every kind ------------------------------------------------------------------------
-
-
-class Fails(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        raise ArithmeticError("no gradient")
 
 
 @pytest.mark.parametrize("stage", [1, 2])

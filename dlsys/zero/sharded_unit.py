@@ -21,7 +21,7 @@ class Gathered:
     """
 
     def __init__(self) -> None:
-        self.units: dict[int, Unit] = {}
+        self.units: dict[int, ShardedUnit] = {}
         self.nbytes = self.most = 0
 
     def count(self, nbytes: int) -> None:
@@ -30,7 +30,7 @@ class Gathered:
         self.most = max(self.most, self.nbytes)
 
 
-class Unit:
+class ShardedUnit:
     """Parameters of one module and dtype, laid end to end, padded, and cut into one shard a rank.
 
     `shard` (elements,) is this rank's; `parameters` are views into it, which stand in the modules.
@@ -107,13 +107,6 @@ class Unit:
             self.gathered.units[address(self.whole)] = self
         return self.whole
 
-    def weights(self) -> Iterator[Tensor]:
-        """Each parameter in the whole, with its shape.
-
-        `.data` makes an alias with a history of its own, which may leave an autograd function.
-        """
-        return (weight.data for weight in self.cut(self.gather()))
-
     def free(self) -> None:
         """Give whole weights up; what is on its way is waited for, as handles have to be."""
         self.hide()
@@ -133,19 +126,14 @@ class Unit:
             for owner, leaf in owners:
                 owner.__dict__[leaf] = weight
         self.is_shown = True
-        self._refresh()
 
     def hide(self) -> None:
         """Let modules find their shards again."""
         for owner, leaf in (place for owners in self.owners for place in owners):
             owner.__dict__.pop(leaf, None)
-        self.is_shown = False
-        self._refresh()
-
-    def _refresh(self) -> None:
-        """Recurrent layers of torch keep a list of their weights besides."""
-        for layer in self.recurrent:
+        for layer in self.recurrent:  # these keep a list of their weights besides
             layer._flat_weights = [getattr(layer, name) for name in layer._flat_weights_names]
+        self.is_shown = False
 
     # -- gradients -------------------------------------------------------------------------------
 
