@@ -389,10 +389,11 @@ def test_what_autograd_keeps_are_places_not_weights(reshard):
     world.simulate(program, 2)
 
 
+@pytest.mark.parametrize("reshard", [True, False])
 @pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
-def test_generation_gathers_and_frees_and_keeps_nothing(without):
+def test_generation_gathers_and_frees_and_keeps_nothing(without, reshard):
     def program(comm):
-        model = FullyShardedDataParallel(GPT(SPEC), comm)
+        model = FullyShardedDataParallel(GPT(SPEC), comm, reshard_after_forward=reshard)
         tokens, targets = part(comm, batch(2))
         model(tokens, targets).backward()
         model.eval()
@@ -615,6 +616,25 @@ def test_a_unit_may_hold_several_dtypes_and_gradients_keep_theirs():
     both(lambda: nn.Sequential(Mixed(), Mixed()), passes)
     both(lambda: nn.Sequential(Mixed(), Mixed()), passes, units=Mixed)
     both(lambda: nn.Sequential(Mixed(), Half()), passes, units=Half)
+
+
+def test_complex_weights_may_be_read_as_real_ones():
+    class Waves(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.tensor([1 + 2j, 3 - 1j, 2 + 0j]))
+
+        def forward(self, x):
+            return torch.view_as_real(self.w).square() * x[0, 0]
+
+    def program(comm):
+        model = FullyShardedDataParallel(Waves(), comm)
+        model(torch.ones(1, 1)).sum().backward()
+        return model.w.grad
+
+    one = Waves()
+    one(torch.ones(1, 1)).sum().backward()
+    assert torch.equal(torch.cat(world.simulate(program, 3).results), one.w.grad)
 
 
 def test_a_parameter_tied_across_units_belongs_to_the_innermost_unit_around_both():
