@@ -44,7 +44,6 @@ class Saved(NamedTuple):
     """What autograd keeps of a gathered weight until backward: where it stands, not what it is."""
 
     unit: ShardedUnit
-    version: int
     shape: Sequence[int]
     stride: Sequence[int]
     offset: int | torch.SymInt
@@ -131,14 +130,12 @@ class Engine:
         unit = self.gathered.units.get(address(tensor))
         if unit is None or tensor.dtype != unit.compute:
             return tensor
-        place = tensor.shape, tensor.stride(), tensor.storage_offset()
-        return Saved(unit, unit.shard._version, *place)
+        return Saved(unit, tensor.shape, tensor.stride(), tensor.storage_offset())
 
     def _unpack(self, kept: Any) -> Tensor:
         """The tensor again, gathered where it is not here."""
         if not isinstance(kept, Saved):
             return kept
-        self._enter(kept.unit, kept.version, None)
         return kept.unit.gather().as_strided(kept.shape, kept.stride, kept.offset)
 
     # -- backward --------------------------------------------------------------------------------
