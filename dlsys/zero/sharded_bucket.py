@@ -100,7 +100,7 @@ class ShardedBucket(Bucket):
         if self.is_used_up:
             self.forget_gradients()
         for place, mine in enumerate(self.cut(mean)):
-            if self.parameters[place].requires_grad and has_gradient(place in self.used, mine):
+            if has_gradient(place in self.used, mine):
                 before = self.gradients[place]
                 self.gradients[place] = mine if before is None else before.add_(mine)
 

@@ -435,6 +435,15 @@ def test_optimizers_of_whole_tensors_train_as_on_one_device(cls, stage):
     assert sorted(owned) == [1, 2]  # 35 elements, and 21 + 12
 
 
+def test_whole_tensors_are_dealt_out_together_however_large():
+    def program(comm):
+        net = nn.ModuleList(nn.Linear(4096, 4096, bias=False, device="meta") for _ in range(2))
+        optimizer = ShardedOptimizer(net.parameters(), Muon, comm, whole_tensors=True)
+        return [shard.numel() > 0 for bucket in optimizer.buckets for shard in bucket.shards]
+
+    assert world.simulate(program, 2).results == [[True, False], [False, True]]
+
+
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=12), st.integers(1, 6))
 @settings(max_examples=60, deadline=None)
 def test_whole_tensors_are_dealt_each_to_one_rank_and_evenly(sizes, ranks):
