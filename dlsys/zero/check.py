@@ -81,7 +81,7 @@ class _Rank:
         elif kind == FORWARD:
             yield is_whole, "its weights are not whole: gather them before"
             why = "a unit goes forward once for each micro-batch, in order, before the update"
-            yield self.forward[unit] == batch and not self.updated, why
+            yield self.forward[unit] == batch, why
         elif kind == BACKWARD:
             yield is_whole, "its weights are not whole: gather them before"
             why = "a unit goes backward once for each micro-batch, after its forward"

@@ -201,6 +201,7 @@ FREE, DROP = Action("free weights", 1), Action("free gradients", 1)
         (2, 1, before("reduce", DROP), "3, free gradients 1", "they would be lost"),
         (1, 1, before("wait", DROP), "6, free gradients 1", "stage 1 keeps whole gradients"),
         (2, 1, before("free gradients", Action("reduce", 1)), "5, reduce 1", "not reduced yet"),
+        (1, 1, first(Action("reduce", 1)), "0, reduce 1", "there are no gradients"),
         (1, 2, without(("reduce", 1, 1)), "13, update", "unit 1 has .* of 1 of 2 micro-batches"),
         (1, 1, without(("reduce", 1, 0)), "6, update", "unit 1 has .* of 0 of 1 micro-batches"),
         (0, 1, last(Action("update", -1)), "8, update", "the step has been taken"),
