@@ -534,7 +534,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         }
     },
     "zero.StepPlan.shard": {"unit": 0},
-    "zero.StepPlan.times": {"kind": "gather"},
     "zero.Unit": {"name": "a", "elements": 8},
     "zero.flat": {"parameters": UNITS},
     "zero.*": {"plan": STEPS},
@@ -1231,7 +1230,7 @@ tensor_parallel.seconds_in_pieces.compute_seconds training_loop.linear_rule.rate
 training_loop.square_root_rule.rate training_loop.warm_up.steps
 units.format_bandwidth.bytes_per_second world.Communicator.gather.dst world.Communicator.reduce.dst
 world.TorchCommunicator.gather.dst world.TorchCommunicator.reduce.dst world.launch.seed
-world.simulate.seed zero.FullyShardedDataParallel.prefetch zero.held.gradients
+world.simulate.seed zero.held.gradients
 zero.step_plan.prefetch
 """,
         (-1, 0): """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         tokens_to_offload,
     )
     from dlsys.zero.local_shard import LocalShard
-    from dlsys.zero.plan import KINDS, Action, StepPlan, Unit, step_plan
+    from dlsys.zero.plan import Action, StepPlan, Unit, step_plan
     from dlsys.zero.price import (
         Held,
         Price,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator
 
 from dlsys.zero.plan import (
     BACKWARD,
@@ -18,6 +19,9 @@ from dlsys.zero.plan import (
     StepPlan,
 )
 
+Rules = Iterator[tuple[bool, str]]
+"""What has to hold, one after the other, and what is wrong where it does not."""
+
 
 def check(plan: StepPlan) -> None:
     """What `StepPlan.check` says.
@@ -26,138 +30,107 @@ def check(plan: StepPlan) -> None:
     once, after its last backward or after each, before the update; what is freed was there; and
     after the step a rank has at rest what its stage lets it have, with the new weights.
     """
-    state = _State(plan)
+    rank = _Rank(plan)
     for place, action in enumerate(plan.actions):
-        why = state.take(action)
-        if why:
-            raise ValueError(f"Action {place}, {action}: {why}.")
-    why = state.unfinished()
-    if why:
-        raise ValueError(f"After the last action {why}.")
+        for holds, why in rank.rules(action):
+            if not holds:
+                raise ValueError(f"Action {place}, {action}: {why}.")
+        rank.do(action)
+    for holds, why in rank.rules_at_the_end():
+        if not holds:
+            raise ValueError(f"After the last action {why}.")
 
 
-@dataclass
-class _State:
+class _Rank:
     """What a rank has at one point of a step, by unit."""
 
-    plan: StepPlan
-    whole: set[int] = field(default_factory=set)  # weights
-    kept: dict[int, int] = field(default_factory=dict)  # whole gradients: batches in them
-    reduced: dict[int, int] = field(default_factory=dict)  # batches that were reduced
-    forward: dict[int, int] = field(default_factory=dict)
-    backward: dict[int, int] = field(default_factory=dict)
-    pending: set[int] = field(default_factory=set)  # whose reduction nobody has waited for
-    updated: bool = False
+    def __init__(self, plan: StepPlan) -> None:
+        self.stage, self.units, self.batches = plan.stage, len(plan.units), plan.micro_batches
+        self.whole = set(range(self.units)) if plan.stage < 3 else set[int]()  # weights
+        self.forward, self.backward = Counter[int](), Counter[int]()  # micro-batches
+        self.kept = Counter[int]()  # micro-batches in whole gradients
+        self.reduced = Counter[int]()  # micro-batches whose gradients were reduced
+        self.pending = set[int]()  # whose reduction nobody has waited for
+        self.updated = False
 
-    def __post_init__(self) -> None:
-        if self.plan.stage < 3:
-            self.whole = set(range(len(self.plan.units)))
+    def rules(self, action: Action) -> Rules:
+        """Those of an action."""
+        kind, unit, batch = action
+        yield kind in KINDS, f"there is no such action; there are {', '.join(KINDS)}"
+        if kind == WAIT:
+            yield self.stage < 2 and bool(self.pending), "there is no reduction to wait for"
+        elif kind == UPDATE:
+            first = min(self.pending, default=None)
+            yield first is None, f"nobody has waited for the reduction of unit {first}"
+            for each in range(self.units):
+                done = f"{self.reduced[each]} of {self.batches} micro-batches"
+                why = f"unit {each} has reduced the gradients of {done}"
+                yield self.reduced[each] == self.batches, why
+            yield not self.updated, "the step has been taken"
+        else:
+            yield 0 <= unit < self.units, f"there are units 0 to {self.units - 1}"
+            why = f"there are micro-batches 0 to {self.batches - 1}"
+            yield 0 <= batch < self.batches, why
+            yield from self._rules_of_unit(kind, unit, batch)
 
-    def take(self, action: Action) -> str:
-        """Do an action; what is wrong with it, "" where nothing is."""
-        if action.kind not in KINDS:
-            return f"there is no such action; there are {', '.join(KINDS)}"
-        if action.kind in (UPDATE, WAIT):
-            return self._update() if action.kind == UPDATE else self._wait()
-        if not 0 <= action.unit < len(self.plan.units):
-            return f"there are units 0 to {len(self.plan.units) - 1}"
-        if not 0 <= action.micro_batch < self.plan.micro_batches:
-            return f"there are micro-batches 0 to {self.plan.micro_batches - 1}"
-        take = {
-            GATHER: self._gather,
-            FORWARD: self._forward,
-            BACKWARD: self._backward,
-            REDUCE: self._reduce,
-            FREE_WEIGHTS: self._free_weights,
-            FREE_GRADIENTS: self._free_gradients,
-        }
-        return take[action.kind](action.unit, action.micro_batch)
+    def _rules_of_unit(self, kind: str, unit: int, batch: int) -> Rules:
+        is_whole, is_pending = unit in self.whole, unit in self.pending
+        if kind == GATHER:  # to gather new weights twice wastes bytes alone
+            is_new = self.updated and self.stage in (1, 2)
+            yield is_new or not is_whole, "its weights are whole already"
+        elif kind == FORWARD:
+            yield is_whole, "its weights are not whole: gather them before"
+            why = "a unit goes forward once for each micro-batch, in order, before the update"
+            yield self.forward[unit] == batch, why
+        elif kind == BACKWARD:
+            yield is_whole, "its weights are not whole: gather them before"
+            why = "a unit goes backward once for each micro-batch, after its forward"
+            yield self.backward[unit] == batch == self.forward[unit] - 1, why
+            why = "its gradients were reduced and are still there"
+            yield not is_pending, f"{why}: what is reduced twice counts twice"
+        elif kind == REDUCE:
+            why = "there are no gradients that were not reduced yet"
+            yield self.kept[unit] > 0 and not is_pending, why
+        elif kind == FREE_WEIGHTS:
+            yield self.stage == 3, f"stage {self.stage} keeps whole weights"
+            yield is_whole, "its weights are not whole"
+        elif kind == FREE_GRADIENTS:
+            yield self.stage >= 2, f"stage {self.stage} keeps whole gradients"
+            yield is_pending, "its gradients were not reduced: they would be lost"
 
-    def _gather(self, unit: int, batch: int) -> str:
-        if self.updated and self.plan.stage in (1, 2):
+    def do(self, action: Action) -> None:
+        """What an action changes."""
+        kind, unit, _ = action
+        if kind == GATHER:
             self.whole.add(unit)
-            return ""
-        if unit in self.whole:
-            return "its weights are whole already"
-        self.whole.add(unit)
-        return ""
+        elif kind == FORWARD:
+            self.forward[unit] += 1
+        elif kind == BACKWARD:
+            self.backward[unit] += 1
+            self.kept[unit] += 1
+        elif kind == REDUCE:
+            self.reduced[unit] += self.kept[unit]
+            self.pending.add(unit)
+        elif kind == FREE_WEIGHTS:
+            self.whole.discard(unit)
+        elif kind == FREE_GRADIENTS:
+            self.pending.discard(unit)
+            self.kept[unit] = 0
+        elif kind == WAIT:  # the mean stands in the place of the gradients
+            for each in self.pending:
+                self.kept[each] = 0
+            self.pending.clear()
+        else:
+            self.updated = True
+            if self.stage in (1, 2):
+                self.whole.clear()
 
-    def _forward(self, unit: int, batch: int) -> str:
-        if unit not in self.whole:
-            return "its weights are not whole: gather them before"
-        if self.forward.get(unit, 0) != batch or self.updated:
-            return "a unit goes forward once for each micro-batch, in order, before the update"
-        self.forward[unit] = batch + 1
-        return ""
-
-    def _backward(self, unit: int, batch: int) -> str:
-        if unit not in self.whole:
-            return "its weights are not whole: gather them before"
-        if self.backward.get(unit, 0) != batch or self.forward.get(unit, 0) != batch + 1:
-            return "a unit goes backward once for each micro-batch, after its forward"
-        if unit in self.pending:
-            return (
-                "its gradients were reduced and are still there: what is reduced twice counts twice"
-            )
-        self.backward[unit] = batch + 1
-        self.kept[unit] = self.kept.get(unit, 0) + 1
-        return ""
-
-    def _reduce(self, unit: int, batch: int) -> str:
-        if not self.kept.get(unit) or unit in self.pending:
-            return "there are no gradients that were not reduced yet"
-        self.reduced[unit] = self.reduced.get(unit, 0) + self.kept[unit]
-        self.pending.add(unit)
-        return ""
-
-    def _wait(self) -> str:
-        """The mean stands in the place of the gradients."""
-        if self.plan.stage >= 2 or not self.pending:
-            return "there is no reduction to wait for"
-        self.kept |= dict.fromkeys(self.pending, 0)
-        self.pending.clear()
-        return ""
-
-    def _free_weights(self, unit: int, batch: int) -> str:
-        if self.plan.stage < 3:
-            return f"stage {self.plan.stage} keeps whole weights"
-        if unit not in self.whole:
-            return "its weights are not whole"
-        self.whole.discard(unit)
-        return ""
-
-    def _free_gradients(self, unit: int, batch: int) -> str:
-        if self.plan.stage < 2:
-            return f"stage {self.plan.stage} keeps whole gradients"
-        if unit not in self.pending:
-            return "its gradients were not reduced: they would be lost"
-        self.pending.discard(unit)
-        self.kept[unit] = 0
-        return ""
-
-    def _update(self) -> str:
-        if self.pending:
-            return f"nobody has waited for the reduction of unit {min(self.pending)}"
-        for unit in range(len(self.plan.units)):
-            if self.reduced.get(unit, 0) != self.plan.micro_batches:
-                return (
-                    f"unit {unit} has reduced the gradients of {self.reduced.get(unit, 0)} of "
-                    f"{self.plan.micro_batches} micro-batches"
-                )
-        if self.updated:
-            return "the step has been taken"
-        self.updated = True
-        if self.plan.stage in (1, 2):
-            self.whole.clear()
-        return ""
-
-    def unfinished(self) -> str:
-        """What is wrong at the end of the step."""
-        if not self.updated:
-            return "nothing was updated"
-        if self.plan.stage == 3 and self.whole:
-            return f"unit {min(self.whole)} has whole weights still"
-        missing = {*range(len(self.plan.units))} - self.whole
-        if self.plan.stage < 3 and missing:
-            return f"unit {min(missing)} has new weights in this rank's shard alone"
-        return ""
+    def rules_at_the_end(self) -> Rules:
+        """Those of the step."""
+        yield self.updated, "nothing was updated"
+        if self.stage == 3:
+            first = min(self.whole, default=None)
+            yield first is None, f"unit {first} has whole weights still"
+        else:
+            first = min({*range(self.units)} - self.whole, default=None)
+            yield first is None, f"unit {first} has new weights in this rank's shard alone"

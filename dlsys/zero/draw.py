@@ -14,7 +14,7 @@ from dlsys.checks import count, positive, refuse, some
 from dlsys.figures import arrow, block, closed_figure, time_unit
 from dlsys.network import Where
 from dlsys.palette import GRID, GROUND, INK, MUTED, ON_DARK, ON_LIGHT
-from dlsys.streams import Overlap, Span
+from dlsys.streams import Overlap
 from dlsys.units import format_bytes, format_seconds
 from dlsys.zero.plan import BACKWARD, FORWARD, GATHER, REDUCE, StepPlan
 from dlsys.zero.price import Held, overlap
@@ -62,31 +62,23 @@ def draw(
 def draw_step(axes: Axes, step: Overlap) -> None:
     """Both rows of a step into `axes`."""
     unit, scale = time_unit(step.seconds)
-    axes.set_xlim(0, 1.02 * (step.seconds or 1.0) * scale)
+    room = 1.02 * (step.seconds or 1.0) * scale
+    patch = {"facecolor": ON_DARK, "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
+    number: Any = {"ha": "center", "va": "center", "fontsize": 8, "color": ON_LIGHT, "bbox": patch}
     for row, spans in ((1, step.compute), (0, step.network)):
         for kind, style in SPANS.items():
-            _bars(axes, row, [span for span in spans if span.action.kind == kind], style, scale)
+            shown = [span for span in spans if span.action.kind == kind and span.seconds]
+            starts = [span.start * scale for span in shown]
+            widths = [span.seconds * scale for span in shown]
+            if shown:
+                axes.barh(row, widths, 0.7, starts, edgecolor=GROUND, linewidth=0.4, **style)
+            for span, start, width in zip(shown, starts, widths, strict=True):
+                if width > NARROW * room:
+                    axes.text(start + width / 2, row, str(span.action.unit), **number)
+    axes.set_xlim(0, room)
     axes.set_yticks([1, 0], ["compute", "network"])
     axes.set_ylim(-0.55, 1.55)
     axes.set_xlabel(f"time ({unit})")
-
-
-def _bars(
-    axes: Axes, row: int, spans: Sequence[Span], style: Mapping[str, Any], scale: float
-) -> None:
-    spans = [span for span in spans if span.seconds]
-    if not spans:
-        return
-    widths = [span.seconds * scale for span in spans]
-    starts = [span.start * scale for span in spans]
-    axes.barh(row, widths, 0.7, starts, edgecolor=GROUND, linewidth=0.4, **style)
-    patch = {"facecolor": ON_DARK, "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
-    for span, start, width in zip(spans, starts, widths, strict=True):
-        if width > NARROW * axes.get_xlim()[1]:
-            number = axes.text(
-                start + width / 2, row, str(span.action.unit), ha="center", va="center"
-            )
-            number.set(fontsize=8, color=ON_LIGHT, bbox=patch)
 
 
 @checked
@@ -123,10 +115,9 @@ def draw_bars(axes: Axes, each: Mapping[str, Held], limit: float | None) -> None
         axes.barh(range(len(each)), sizes, 0.7, ends, edgecolor=GROUND, linewidth=0.6, **style)
         ends = [end + size for end, size in zip(ends, sizes, strict=True)]
     for row, (end, held) in enumerate(zip(ends, each.values(), strict=True)):
-        most = held.at_rest + held.gathered + held.unreduced
         total = format_bytes(held.at_rest)
-        if most > held.at_rest:
-            total += f", at most {format_bytes(most)}"
+        if held.most > held.at_rest:
+            total += f", at most {format_bytes(held.most)}"
         named = axes.annotate(total, (end, row), (4, 0), textcoords="offset points", va="center")
         named.set(fontsize="small", color=INK)
         named.set_bbox({"facecolor": GROUND, "edgecolor": "none", "pad": 0.5})  # over the limit
@@ -135,7 +126,7 @@ def draw_bars(axes: Axes, each: Mapping[str, Held], limit: float | None) -> None
     axes.set_yticks(range(len(each)), list(each))
     axes.invert_yaxis()
     longest = max(each.values(), key=lambda held: held.at_rest)
-    room = 1.45 if longest.gathered + longest.unreduced else 1.18  # for the label of the longest
+    room = 1.45 if longest.most > longest.at_rest else 1.18  # for the label of the longest
     axes.set_xlim(0, room * max([*ends, 1e-9]))
     axes.set_xlabel(BYTES)
     axes.grid(axis="x", color=GRID)

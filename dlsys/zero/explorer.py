@@ -66,15 +66,17 @@ class Choice(Choices):
     stage: int = option("ZeRO stage", STAGES, 3)
     reshard: str = option("After forward", ("give back", "keep"), "give back")
 
-    def plan(self) -> StepPlan:
-        """The step: the model's layers in order, equal on average, and its ends around them."""
+    def plan(self, most: int | None = None) -> StepPlan:
+        """The step: the model's layers in order, equal on average, and its ends around them; or of
+        so many of these units."""
         spec = CATALOGUE[self.model]
         counts = spec.parameter_counts()
         layers = sum(counts[name] for name in ("attention", "ffn", "norms"))
         edges = [layers * i // spec.layers for i in range(spec.layers + 1)]
-        units = [Unit(f"layer {i}", edges[i + 1] - edges[i]) for i in range(spec.layers)]
-        outer = Unit("ends", sum(counts.values()) - layers, outer=True)
-        return step_plan(self.stage, [outer, *units], self.devices, reshard=self.reshard != "keep")
+        units = [Unit("ends", sum(counts.values()) - layers, outer=True)]
+        units += [Unit(f"layer {i}", edges[i + 1] - edges[i]) for i in range(spec.layers)]
+        gives_back = self.reshard == "give back"
+        return step_plan(self.stage, units[:most], self.devices, reshard=gives_back)
 
     def where(self) -> Cluster | Link:
         """The network: nodes of eight devices, or one link for all."""
@@ -82,9 +84,9 @@ class Choice(Choices):
             return LINKS[self.link]
         return dgx_h100(self.devices // 8) if self.devices >= 8 else LINKS["nvlink4"]
 
-    def step(self, plan: StepPlan | None = None) -> Overlap:
-        """Its seconds, with the network beside compute; `plan` is its own, or with fewer units."""
-        plan, spec = plan or self.plan(), CATALOGUE[self.model]
+    def step(self, plan: StepPlan) -> Overlap:
+        """Seconds of its plan, with the network beside compute."""
+        spec = CATALOGUE[self.model]
         share = plan.elements / spec.parameters()
         flops = share * spec.approximate_training_flops(self.tokens)
         seconds = flops / (UTILIZATION * DEVICES[self.device].rate("bf16"))
@@ -93,15 +95,9 @@ class Choice(Choices):
     def row(self) -> Row:
         """The row of this very choice."""
         plan = self.plan()
-        step = self.step(plan)
-        holds = held(plan)
-        return Row(
-            stage=self.stage,
-            **dataclasses.asdict(holds),
-            sent=sent(plan),
-            compute=step.compute_seconds,
-            exposed=step.exposed_seconds,
-        )
+        step, rest = self.step(plan), dataclasses.asdict(held(plan))
+        compute, exposed = step.compute_seconds, step.exposed_seconds
+        return Row(self.stage, **rest, sent=sent(plan), compute=compute, exposed=exposed)
 
     def rows(self) -> list[Row]:
         """A row for each stage, all else equal."""
@@ -110,8 +106,7 @@ class Choice(Choices):
     def summary(self) -> str:
         """What the figure shows, in a few sentences."""
         row, device = self.row(), DEVICES[self.device]
-        total = row.held.at_rest + row.gathered + row.unreduced
-        share = total / device.memory
+        share = row.held.most / device.memory
         verdict = f"{share:.0%} of" if share <= 1 else f"{share:.3g} times"
         beside = format_bytes(row.gathered + row.unreduced)
         return (
@@ -133,12 +128,9 @@ class Choice(Choices):
         """Above, what a device holds at each stage; below, the chosen step with its first units."""
         from dlsys.zero.draw import draw_choice
 
-        units = self.plan().units
-        few, reshard = units[:MOST_DRAWN], self.reshard != "keep"
-        step = self.step(step_plan(self.stage, few, self.devices, reshard=reshard))
-        title = f"the step with {len(few)} of {len(units)} units"
-        memory = DEVICES[self.device].memory
-        return draw_choice(self.rows(), self.stage, step, memory, title)
+        few, memory = self.plan(MOST_DRAWN), DEVICES[self.device].memory
+        title = f"the step with {len(few.units)} of {len(self.plan().units)} units"
+        return draw_choice(self.rows(), self.stage, self.step(few), memory, title)
 
 
 def explore(**choice: Any) -> Explorer:

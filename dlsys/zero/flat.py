@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -65,14 +66,43 @@ class Flat:
     def pieces(self, rank: int) -> tuple[Piece, ...]:
         """What `rank` holds of each parameter, in order; an empty piece where it holds nothing."""
         first = self.shard * count("rank", rank, least=0, most=self.ranks - 1)
-        found, begin = [], 0
-        for name, elements in self.parameters:
+        found = []
+        for (name, elements), begin in zip(self.parameters, self.begins, strict=True):
             start = min(max(first - begin, 0), elements)
             stop = min(max(first + self.shard - begin, start), elements)
             place = min(max(begin + start - first, 0), self.shard)
             found.append(Piece(name, start, stop, place))
-            begin += elements
         return tuple(found)
+
+
+class Dealt(Flat):
+    """Parameters, each whole to one rank, for optimizers that look at a parameter as a whole.
+
+    The largest is dealt first, and each to the rank with least, which holds at most 4/3 of what the
+    best deal would give it (Graham 1969, longest processing time first). All shards are as long as
+    the fullest one, where the others are padded.
+    """
+
+    @cached_property
+    def _dealt(self) -> tuple[list[int], list[tuple[int, int]]]:
+        """Elements that each rank holds; and of each parameter its rank, and its place there."""
+        loads, found = [0] * self.ranks, [(0, 0)] * len(self.parameters)
+        sizes = [elements for _, elements in self.parameters]
+        for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+            rank = loads.index(min(loads))
+            found[i] = rank, loads[rank]
+            loads[rank] += sizes[i]
+        return loads, found
+
+    @property
+    def shard(self) -> int:
+        """Elements of every rank's shard: those of the rank that holds most."""
+        return max(self._dealt[0])
+
+    @property
+    def begins(self) -> tuple[int, ...]:
+        """Where each parameter begins among all shards, one after the other."""
+        return tuple(rank * self.shard + place for rank, place in self._dealt[1])
 
 
 @checked

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, SupportsFloat
 
 import torch
@@ -12,17 +11,18 @@ from torch.utils._pytree import tree_leaves
 
 from dlsys import world
 from dlsys.annotated import checked
-from dlsys.checks import flag, refuse_what
+from dlsys.checks import flag
 from dlsys.reducer import AllReduced, Reducer
-from dlsys.tensors import bucketed, computed_in, storage_bytes
+from dlsys.tensors import address, bucketed, computed_in, storage_bytes
 from dlsys.world import Communicator
 from dlsys.world.alike import check_same, take_over
 from dlsys.zero.clipping import clip
-from dlsys.zero.fsdp import Engine, Unit, cast, in_backward
-from dlsys.zero.local_shard import States, check_states, load_states, placed, taken
+from dlsys.zero.fsdp import Engine, cast, in_backward
+from dlsys.zero.local_shard import States, placed, take_back
 from dlsys.zero.membership import Slot, membership
-from dlsys.zero.plan import Unit as PlannedUnit
+from dlsys.zero.plan import Unit
 from dlsys.zero.price import Held
+from dlsys.zero.sharded_unit import ShardedUnit
 
 
 class FullyShardedDataParallel(nn.Module):
@@ -66,31 +66,24 @@ class FullyShardedDataParallel(nn.Module):
         computed_in("compute_dtype", compute_dtype)
         comm = world.current() if comm is None else comm
         self.comm, self.module, self.compute_dtype = comm, module, compute_dtype
-        members = membership(module, units)
-        names = [name for name, _, _ in members.units]
-        options = (
-            f"compute_dtype = {compute_dtype}, reshard_after_forward = {reshard_after_forward}"
-        )
-        check_same(self, comm, module, [options, f"units {names}"])
-        self._replicated = members.replicated
-        whole = [slot.parameter for slot in members.replicated]
-        take_over(comm, [*whole, *module.buffers()])
-        self._engine = Engine(bool(reshard_after_forward), self._show_replicated)
-        while members.units:  # the whole parameters of a unit are let go before the next is cut
-            name, each, slots = members.units.pop(0)
+        members, self._replicated = membership(module, units)
+        options = {"compute_dtype": compute_dtype, "reshard_after_forward": reshard_after_forward}
+        said = ", ".join(f"{name} = {value}" for name, value in options.items())
+        check_same(self, comm, module, [said, f"units {[name for name, *_ in members]}"])
+        take_over(comm, [*(slot.parameter for slot in self._replicated), *module.buffers()])
+        self._engine = Engine(reshard_after_forward, self._show_replicated)
+        for name, part, slots in members:
             for alike in _alike(slots):
-                args = name, each, alike, comm, compute_dtype, self._engine
-                self._engine.add(Unit(*args))
-            del slots, alike, each, args
-        self._reducer = _averaging(members.replicated, comm)
+                args = name, part, alike, comm, compute_dtype, self._engine.gathered
+                self._engine.add(ShardedUnit(*args))
+        self._reducer = _averaging(self._replicated, comm)
 
     def __getattr__(self, name: str) -> Any:
-        """The module's attribute, where this has none. A method that needs weights says so."""
+        """The module's attribute, where this has none."""
         try:
             return super().__getattr__(name)
         except AttributeError:
-            found = getattr(super().__getattr__("module"), name)
-        return _without_weights(name, found) if inspect.ismethod(found) else found
+            return getattr(super().__getattr__("module"), name)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's own output, whatever it is."""
@@ -109,13 +102,12 @@ class FullyShardedDataParallel(nn.Module):
         return output
 
     def _check(self) -> None:
-        """Raise RuntimeError where a parameter is no longer the one that stands in the shard."""
+        """Raise RuntimeError where a parameter is no longer a part of the shard."""
         for unit in self._engine.units:
-            start = unit.shard.data_ptr()
-            for name, owners, mine in zip(unit.names, unit.owners, unit.parameters, strict=True):
-                is_there = all(o._parameters.get(leaf) is mine for o, leaf in owners)
-                ahead = mine.data_ptr() - start
-                if not is_there or (mine.numel() and not 0 <= ahead < unit.shard.nbytes):
+            shard = address(unit.shard)
+            for name, owners in zip(unit.names, unit.owners, strict=True):
+                parameters = [owner._parameters[leaf] for owner, leaf in owners]
+                if any(p is None or address(p) != shard for p in parameters):
                     raise RuntimeError(
                         f"{name!r} is not the shard that FullyShardedDataParallel made: move, "
                         "convert and replace parameters before it is built."
@@ -133,20 +125,14 @@ class FullyShardedDataParallel(nn.Module):
                     owner.__dict__[leaf] = slot.parameter.to(dtype)
 
     @checked
-    def clip_grad_norm_(
-        self,
-        max_norm: SupportsFloat,
-        norm_type: SupportsFloat = 2.0,
-        error_if_nonfinite: bool = False,
-    ) -> Tensor:
+    def clip_grad_norm_(self, max_norm: SupportsFloat) -> Tensor:
         """torch.nn.utils.clip_grad_norm_ for the gradients of every shard; returns their norm.
 
         Every rank calls it.
         """
         whole = [s.parameter.grad for s in self._replicated if s.parameter.grad is not None]
         mine = (p.grad for unit in self._engine.units for p in unit.parameters)
-        shards = [gradient for gradient in mine if gradient is not None]
-        return clip(self.comm, shards, whole, max_norm, norm_type, error_if_nonfinite)
+        return clip(self.comm, [g for g in mine if g is not None], whole, max_norm)
 
     # -- saving ----------------------------------------------------------------------------------
 
@@ -166,9 +152,8 @@ class FullyShardedDataParallel(nn.Module):
     def local_shards(self, optimizer: torch.optim.Optimizer | None = None) -> States:
         """By a parameter's name this rank's part of its "weight", and of its state in `optimizer`:
         a `LocalShard` where there is a number for each element. Nothing is sent."""
-        self._check_own(optimizer)
         state = {} if optimizer is None else optimizer.state
-        places = {slot.name: (slot.parameter, 0, slot.shape) for slot in self._replicated}
+        places = {slot.name: (slot.parameter, 0, slot.parameter.shape) for slot in self._replicated}
         for unit in self._engine.units:
             shards = zip(unit.parameters, unit.pieces, unit.shapes, strict=True)
             places |= {piece.name: (mine, piece.start, shape) for mine, piece, shape in shards}
@@ -183,27 +168,15 @@ class FullyShardedDataParallel(nn.Module):
 
         Raises ValueError for other names or other sizes.
         """
-        self._check_own(optimizer)
-        mine: dict[str, Tensor] = dict(self.module.named_parameters())
-        check_states(states, mine)
-        found = {mine[name]: taken(values, mine[name]) for name, values in states.items()}
-        if optimizer is not None:
-            load_states(optimizer, found)
-
-    def _check_own(self, optimizer: torch.optim.Optimizer | None) -> None:
-        """Raise ValueError for an optimizer of other parameters, such as one built before this."""
-        mine = {id(parameter) for parameter in self.module.parameters()}
-        groups = [] if optimizer is None else optimizer.param_groups
-        if any(id(parameter) not in mine for group in groups for parameter in group["params"]):
-            refuse_what("optimizer", "of other parameters", "built on this model's .parameters()")
+        take_back(states, dict(self.module.named_parameters()), optimizer)
 
     # -- what is held ----------------------------------------------------------------------------
 
     @property
-    def units(self) -> list[PlannedUnit]:
+    def units(self) -> list[Unit]:
         """The units as a plan takes them, for `step_plan(3, model.units, ranks)`."""
         return [
-            PlannedUnit(unit.name, unit.layout.elements, unit.module is self.module)
+            Unit(unit.name, unit.layout.elements, unit.module is self.module)
             for unit in self._engine.units
         ]
 
@@ -217,7 +190,7 @@ class FullyShardedDataParallel(nn.Module):
             weights=storage_bytes(parameters),
             gradients=storage_bytes(p.grad for p in parameters),
             optimizer=storage_bytes(states),
-            gathered=self._engine.most_gathered,
+            gathered=self._engine.gathered.most,
             unreduced=0,
         )
 
@@ -227,29 +200,13 @@ def _alike(slots: list[Slot]) -> list[list[Slot]]:
     kinds: dict[Any, list[Slot]] = {}
     for slot in slots:
         kinds.setdefault((slot.parameter.dtype, slot.parameter.requires_grad), []).append(slot)
-    slots.clear()
     return list(kinds.values())
 
 
 def _averaging(slots: list[Slot], comm: Communicator) -> Reducer:
     """What averages the gradients of replicated parameters, as DataParallel does."""
     trained = [(slot.name, slot.parameter) for slot in slots if slot.parameter.requires_grad]
-    buckets = bucketed(trained, float("inf")) if comm.size > 1 else []
+    buckets = bucketed(trained, float("inf"))
     reducer = Reducer([AllReduced([p for _, p in b], [n for n, _ in b], comm) for b in buckets])
     reducer.watch()
     return reducer
-
-
-def _without_weights(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of the module, outside of its forward pass."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return method(*args, **kwargs)
-        except RuntimeError as error:
-            raise RuntimeError(
-                f"{name}() failed outside of forward(), where weights are shards: have the "
-                "module's forward() call it, or make the module that it belongs to a unit."
-            ) from error
-
-    return call

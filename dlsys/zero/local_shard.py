@@ -15,7 +15,6 @@ WEIGHT = "weight"
 """The name of a parameter itself beside its optimizer's state."""
 States = dict[str, dict[str, Any]]
 """By a parameter's name: its weight and its optimizer's state, each a LocalShard or for all."""
-_ALLOWED = "what local_shards() of as many ranks gives, part for part"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,44 +45,43 @@ def placed(
     return {WEIGHT: weight, **state, **parts}
 
 
-def check_states(states: Mapping[str, Any], mine: Mapping[str, Tensor]) -> None:
-    """Raise ValueError unless `states` has the weights that this rank holds, and no others, and
-    each part in them is of as many elements."""
+@torch.no_grad()
+def take_back(
+    states: Mapping[str, Any],
+    mine: Mapping[str, Tensor],
+    optimizer: torch.optim.Optimizer | None,
+) -> None:
+    """Copy each weight into this rank's part of it, and give an optimizer its state.
+
+    Raises ValueError, before anything changes, unless `states` has the weights that this rank
+    holds, and no others, and each part in them is of as many elements.
+    """
     if states.keys() != mine.keys():
-        different = sorted(map(str, states.keys() ^ mine.keys()))
-        refuse_what("states", f"other than this rank's in {shown(different)}", _ALLOWED)
+        different = shown(sorted(map(str, states.keys() ^ mine.keys())))
+        allowed = "what local_shards() of as many ranks gives, part for part"
+        refuse_what("states", f"other than this rank's in {different}", allowed)
     for name, tensor in mine.items():
         values = states[name] if isinstance(states[name], Mapping) else {}
-        parts = {key: part for key, value in values.items() if (part := _part(value)) is not None}
+        parts = {key for key, value in values.items() if _part(value) is not None}
         for key in {WEIGHT, *parts}:
-            if key not in parts or parts[key].numel() != tensor.numel():
+            if key not in parts or values[key].tensor.numel() != tensor.numel():
                 what = f"a part of {tensor.numel()} elements, with its place"
                 refuse(f"states[{name!r}][{key!r}]", values.get(key), what)
-
-
-@torch.no_grad()
-def taken(values: Mapping[str, Any], mine: Tensor) -> dict[str, Any]:
-    """Copy the weight into `mine`; returns the rest as the optimizer of `mine` has it."""
-    parts = ((key, value, _part(value)) for key, value in values.items())
-    found = {key: value if part is None else part.reshape(mine.shape) for key, value, part in parts}
-    mine.copy_(found.pop(WEIGHT))
-    return found
+    taken: dict[Tensor, dict[str, Any]] = {}
+    for name, tensor in mine.items():
+        pairs = ((key, value, _part(value)) for key, value in states[name].items())
+        found = {k: v if part is None else part.reshape(tensor.shape) for k, v, part in pairs}
+        tensor.copy_(found.pop(WEIGHT))
+        taken[tensor] = found
+    if optimizer is not None:
+        every = [p for group in optimizer.param_groups for p in group["params"]]
+        state = {number: taken[p] for number, p in enumerate(every) if taken.get(p)}
+        groups = optimizer.state_dict()["param_groups"]
+        # It puts values into the type and onto the device of their parameter.
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
 def _part(value: Any) -> Tensor | None:
     """The tensor of whatever knows its place."""
     part = getattr(value, "tensor", None)
     return part if isinstance(part, Tensor) else None
-
-
-def load_states(
-    optimizer: torch.optim.Optimizer, states: Mapping[Tensor, Mapping[str, Any]]
-) -> None:
-    """Give each parameter of an optimizer its state; it has none where that is empty.
-
-    Its own load_state_dict puts values into the type and onto the device of their parameter.
-    """
-    every = [p for group in optimizer.param_groups for p in group["params"]]
-    state = {number: states[p] for number, p in enumerate(every) if states[p]}
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})

@@ -70,8 +70,7 @@ class StepPlan:
 
     Gathers and reductions are issued and go on beside what follows: what needs their result waits.
     Stage 0 shards nothing, 1 the optimizer's state, 2 the gradients too, 3 the weights too.
-    `reshard` says whether stage 3 gives weights back after forward, `prefetch` how many units ahead
-    it gathers. Made by `step_plan`.
+    Made by `step_plan`.
     """
 
     stage: int
@@ -79,8 +78,6 @@ class StepPlan:
     units: tuple[Unit, ...]
     actions: tuple[Action, ...]
     micro_batches: int = 1
-    reshard: bool = True
-    prefetch: int = 1
 
     @property
     def elements(self) -> int:
@@ -100,12 +97,6 @@ class StepPlan:
         from dlsys.zero.check import check
 
         check(self)
-
-    def times(self, kind: str) -> int:
-        """How often the step gathers (or reduces ...) each unit, which is as often for all."""
-        if not isinstance(kind, str) or kind not in KINDS:
-            refuse("kind", kind, f"one of {', '.join(map(repr, KINDS))}")
-        return sum(action.kind == kind for action in self.actions) // len(self.units)
 
     def price(self, forward: Any, backward: Any, where: Where, **more: Any) -> Overlap:
         """Seconds of the step with gathers and reductions beside compute; see `price.overlap`."""
@@ -148,23 +139,21 @@ def step_plan(
     for place, unit in enumerate(made):
         text("A unit's name", unit.name)
         if place and unit.outer:
-            refuse(
-                "outer", unit.name, f"the first unit, which is {made[0].name!r}: it is around all"
-            )
-    batches = count("micro_batches", micro_batches)
-    if batches * len(made) * 8 > MOST_ACTIONS:
-        refuse(
-            "micro_batches", batches, f"at most {MOST_ACTIONS // 8 // len(made):,} of these units"
-        )
+            first = f"the first unit, which is {made[0].name!r}: it is around all"
+            refuse("outer", unit.name, first)
+    most = max(1, MOST_ACTIONS // 8 // len(made))
+    batches = count("micro_batches", micro_batches, most=most)
     n, ahead = count("ranks", ranks, most=1_000_000), count("prefetch", prefetch, least=0)
-    order = _Order(stage, len(made), made[0].outer, bool(reshard), ahead)
-    actions = [
-        Action(kind, unit, batch)
-        for batch in range(batches)
-        for kind, unit in order.pass_(reduce == "each" or batch == batches - 1)
-    ]
-    last = [Action(kind, unit, batches - 1) for kind, unit in order.end()]
-    return StepPlan(stage, n, tuple(made), (*actions, *last), batches, bool(reshard), ahead)
+    order = _Order(stage, len(made), made[0].outer, reshard, ahead)
+    actions = []
+    for batch in range(batches):
+        reduces = reduce == "each" or batch == batches - 1
+        work = [*order.forward(), *order.backward(reduces)]
+        actions += [Action(kind, unit, batch) for kind, unit in work]
+    gathered = len(made) if stage in (1, 2) else 0  # a rank has new weights of its shards alone
+    actions.append(Action(UPDATE, -1, batches - 1))
+    actions += [Action(GATHER, unit, batches - 1) for unit in range(gathered)]
+    return StepPlan(stage, n, tuple(made), tuple(actions), batches)
 
 
 def check_stage(stage: object) -> None:
@@ -173,55 +162,37 @@ def check_stage(stage: object) -> None:
         refuse("stage", stage, "0 (nothing sharded), 1, 2 or 3")
 
 
-Work = tuple[str, int]
-"""A kind of action and a unit, not yet for a certain micro-batch."""
+Work = Iterator[tuple[str, int]]
+"""Kinds of action and units, not yet for a certain micro-batch."""
 
 
 class _Order:
-    """What a rank does with a micro-batch, and at the end of a step."""
+    """What a rank does with a micro-batch."""
 
-    def __init__(
-        self, stage: int, units: int, has_outer: bool, reshard: bool, prefetch: int
-    ) -> None:
-        self.stage, self.units, self.reshard, self.prefetch = stage, units, reshard, prefetch
-        self.outer = [0] if has_outer else []
-        self.inner = [*range(len(self.outer), units)]
+    def __init__(self, stage: int, units: int, outer: bool, reshard: bool, prefetch: int) -> None:
+        self.stage, self.prefetch = stage, prefetch
+        self.outer, self.inner = [0] * outer, [*range(outer, units)]
+        self.reshards = stage == 3 and reshard
 
-    def pass_(self, reduces: bool) -> Iterator[Work]:
-        """A micro-batch forward and backward; whether its gradients are reduced."""
-        yield from self.forward()
-        yield from self.backward(reduces)
-
-    def forward(self) -> Iterator[Work]:
+    def forward(self) -> Work:
         """An outer unit's own part, such as the head of a model, comes last."""
-        gathers, frees = self.stage == 3, self.stage == 3 and self.reshard
-        if gathers:
-            yield from ((GATHER, unit) for unit in self.outer)
-        for place, unit in enumerate(self.inner):
-            if gathers:
-                yield from self.ahead(self.inner, place)
+        for place, unit in enumerate([*self.inner, *self.outer]):
+            if self.stage == 3:
+                yield from self.gathers(self.inner, place)
             yield FORWARD, unit
-            if frees:
-                yield FREE_WEIGHTS, unit
-        for unit in self.outer:
-            yield FORWARD, unit
-            if frees:
+            if self.reshards:
                 yield FREE_WEIGHTS, unit
 
-    def backward(self, reduces: bool) -> Iterator[Work]:
+    def backward(self, reduces: bool) -> Work:
         """Units from the last to the first.
 
         A reduction is waited for when the next one begins, so beside a unit's whole gradients
         there are at most those of the one before.
         """
-        order = self.inner[::-1]
-        gathers = self.stage == 3 and self.reshard
-        if gathers:
-            yield from ((GATHER, unit) for unit in self.outer)
-        before: list[int] = []
+        order, before = self.inner[::-1], list[int]()
         for place, unit in enumerate([*order, *self.outer]):
-            if gathers:
-                yield from self.ahead(order, place)
+            if self.reshards:
+                yield from self.gathers(order, place)
             yield BACKWARD, unit
             if reduces:
                 yield from ((FREE_GRADIENTS, one) for one in before)
@@ -233,14 +204,9 @@ class _Order:
         if reduces and self.stage < 2:
             yield WAIT, -1
 
-    def ahead(self, order: Sequence[int], place: int) -> Iterator[Work]:
-        """What is gathered before the unit at `place` of an order: the one `prefetch` places on,
-        and before the first all up to there."""
-        first = place + self.prefetch if place else 0
-        yield from ((GATHER, unit) for unit in order[first : place + self.prefetch + 1])
-
-    def end(self) -> Iterator[Work]:
-        """The update; in stages 1 and 2 each rank has then new weights of its shards alone."""
-        yield UPDATE, -1
-        if self.stage in (1, 2):
-            yield from ((GATHER, unit) for unit in range(self.units))
+    def gathers(self, order: list[int], place: int) -> Work:
+        """Those before the unit at `place` of an order: of the one `prefetch` places on, and before
+        the first of the outer one and of all up to there."""
+        last = place + self.prefetch
+        ahead = order[last : last + 1] if place else [*self.outer, *order[: last + 1]]
+        return ((GATHER, unit) for unit in ahead)

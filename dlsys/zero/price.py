@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 
 from dlsys.annotated import checked
@@ -136,6 +136,11 @@ class Held:
         """The three buckets."""
         return self.weights + self.gradients + self.optimizer
 
+    @property
+    def most(self) -> int:
+        """At rest and beside it."""
+        return self.at_rest + self.gathered + self.unreduced
+
 
 @checked
 def held(plan: StepPlan, weights: int = 2, gradients: int = 2, optimizer: int = 12) -> Held:
@@ -146,26 +151,17 @@ def held(plan: StepPlan, weights: int = 2, gradients: int = 2, optimizer: int = 
     in backward and of the one whose reduction goes on.
     Source: Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054), figure 1.
     """
-    each = [
-        count(name, value, least=0)
-        for name, value in (
-            ("weights", weights),
-            ("gradients", gradients),
-            ("optimizer", optimizer),
-        )
-    ]
     shards = sum(plan.shard(unit) for unit in range(len(plan.units)))
-    rest_of = [
-        shards if plan.stage >= sharded_from else plan.elements for sharded_from in (3, 2, 1)
-    ]
+    at_rest = [shards if plan.stage >= first else plan.elements for first in (3, 2, 1)]
+    weights, gradients = count("weights", weights, 0), count("gradients", gradients, 0)
     gathered = max(_whole(plan, GATHER, FREE_WEIGHTS)) if plan.stage == 3 else 0
     unreduced = max(_whole(plan, BACKWARD, FREE_GRADIENTS)) if plan.stage >= 2 else 0
     return Held(
-        weights=each[0] * rest_of[0],
-        gradients=each[1] * rest_of[1],
-        optimizer=each[2] * rest_of[2],
-        gathered=each[0] * gathered,
-        unreduced=each[1] * unreduced,
+        weights=weights * at_rest[0],
+        gradients=gradients * at_rest[1],
+        optimizer=count("optimizer", optimizer, 0) * at_rest[2],
+        gathered=weights * gathered,
+        unreduced=gradients * unreduced,
     )
 
 
@@ -198,16 +194,25 @@ def overlap(
     The network takes one collective at a time, in the order of the plan. A pass waits for its
     weights, a freed gradient for its reduction, and the end for all.
     """
+    size = count("itemsize", itemsize)
     length = {
         FORWARD: _shared(plan, "forward", forward),
         BACKWARD: _shared(plan, "backward", backward),
     }
-    seconds = _Seconds(plan, where, count("itemsize", itemsize))
+    reduction = "reduce_scatter" if plan.stage else "all_reduce"
+
+    @cache  # those of equal size are priced once
+    def seconds(kind: str, elements: int) -> float:
+        name = "all_gather" if kind == GATHER else reduction
+        return collective_seconds(name, elements * size, plan.ranks, where)
+
     streams, there = Streams(), dict[tuple[str, int], float]()
     for action in plan.actions:
         kind, unit, _ = action
         if kind in (GATHER, REDUCE):
-            there[kind, unit] = streams.carry(action, seconds.of(kind, unit))
+            whole = plan.units[unit].elements
+            carried = plan.shard(unit) * plan.ranks if plan.stage else whole
+            there[kind, unit] = streams.carry(action, seconds(kind, carried))
         elif kind in (FORWARD, BACKWARD):
             streams.wait(there.get((GATHER, unit), 0.0))
             streams.compute(action, streams.now + length[kind][unit])
@@ -220,31 +225,12 @@ def overlap(
 
 def _shared(plan: StepPlan, name: str, given: float | Sequence[float]) -> list[float]:
     """Seconds of each unit."""
+    each = [*given] if isinstance(given, Sequence) else [given]
+    for one in each:
+        at_least(name, one, 0)
     if not isinstance(given, Sequence):
-        at_least(name, given, 0)
         return [given * unit.elements / (plan.elements or 1) for unit in plan.units]
-    for each in given:
-        at_least(name, each, 0)
-    if len(given) != len(plan.units):
+    if len(each) != len(plan.units):
         units = f"each of the {len(plan.units)} units"
-        raise ValueError(f"{name} has {len(given)} numbers; give one for {units}, or one for all.")
-    return [*given]
-
-
-class _Seconds:
-    """Seconds of a unit's collectives; those of equal size are priced once."""
-
-    def __init__(self, plan: StepPlan, where: Where, itemsize: int) -> None:
-        self.plan, self.where, self.itemsize = plan, where, itemsize
-        self.known: dict[tuple[str, int], float] = {}
-
-    def of(self, kind: str, unit: int) -> float:
-        """How long the network takes for an action."""
-        plan = self.plan
-        name = "all_gather" if kind == GATHER else "reduce_scatter" if plan.stage else "all_reduce"
-        elements = plan.shard(unit) * plan.ranks if plan.stage else plan.units[unit].elements
-        if (name, elements) not in self.known:
-            self.known[name, elements] = collective_seconds(
-                name, elements * self.itemsize, plan.ranks, self.where
-            )
-        return self.known[name, elements]
+        raise ValueError(f"{name} has {len(each)} numbers; give one for {units}, or one for all.")
+    return each

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from dlsys.reducer import Bucket, has_gradient
-from dlsys.tensors import address
 from dlsys.world import Communicator, Handle
-from dlsys.zero.dealt import Dealt
-from dlsys.zero.flat import Flat
+from dlsys.zero.flat import Dealt, Flat
 
 
 class ShardedBucket(Bucket):
@@ -32,23 +30,19 @@ class ShardedBucket(Bucket):
         master_dtype: torch.dtype | None,
     ) -> None:
         super().__init__(parameters, names)
-        self.comm, self.frees, self.begins_at = comm, frees, 0.0
+        self.comm, self.frees = comm, frees
         sizes = tuple((name, p.numel()) for name, p in zip(names, parameters, strict=True))
-        layout = Dealt if whole_tensors else Flat
-        self.layout = layout(sizes, comm.size)
+        self.layout = (Dealt if whole_tensors else Flat)(sizes, comm.size)
         self.pieces = self.layout.pieces(comm.rank)
         # Once: a layout works them out anew, and every gradient of every step asks for them.
         self._begins, self._padded = self.layout.begins, self.layout.padded
-        self._is_padded = self._padded > self.layout.elements
         self.weights = self._new()
         for place, parameter in enumerate(parameters):
             view = self._view(self.weights, place)
             view.copy_(parameter.detach())
             parameter.data = view
-        mine = self.mine(self.weights)
         self.shards = [
-            nn.Parameter(mine[place].to(master_dtype or mine[place].dtype))
-            for place in range(len(parameters))
+            nn.Parameter(mine.to(master_dtype or mine.dtype)) for mine in self.mine(self.weights)
         ]
         self.gradients: list[Tensor | None] = [None] * len(parameters)  # of the pieces
         self.flat: Tensor | None = None
@@ -56,8 +50,7 @@ class ShardedBucket(Bucket):
         self._handle: Handle | None = None
 
     def _new(self) -> Tensor:
-        like = self.parameters[0].detach()
-        return (like.new_zeros if self._is_padded else like.new_empty)(self._padded)
+        return self.parameters[0].detach().new_zeros(self._padded)
 
     def _view(self, flat: Tensor, place: int) -> Tensor:
         parameter, begin = self.parameters[place], self._begins[place]
@@ -65,7 +58,7 @@ class ShardedBucket(Bucket):
 
     def mine(self, flat: Tensor) -> list[Tensor]:
         """This rank's pieces of a flat tensor of all ranks (padded,)."""
-        return self.cut(flat.chunk(self.comm.size)[self.comm.rank] if len(flat) else flat)
+        return self.cut(flat.view(self.comm.size, -1)[self.comm.rank])
 
     def cut(self, shard: Tensor) -> list[Tensor]:
         """The pieces of this rank's shard; one that is a whole parameter has its shape."""
@@ -107,32 +100,36 @@ class ShardedBucket(Bucket):
         if self.is_used_up:
             self.forget_gradients()
         for place, mine in enumerate(self.cut(mean)):
-            if self.parameters[place].requires_grad and has_gradient(place in self.used, mine):
+            if has_gradient(place in self.used, mine):
                 before = self.gradients[place]
                 self.gradients[place] = mine if before is None else before.add_(mine)
 
-    def forget_gradients(self, to_zero: bool = False) -> None:
-        """Have no gradients of pieces, or zeros."""
-        self.is_used_up = False
-        for place, gradient in enumerate(self.gradients):
-            self.gradients[place] = gradient.zero_() if to_zero and gradient is not None else None
+    def forget_gradients(self) -> None:
+        """Have no gradients of pieces."""
+        self.gradients, self.is_used_up = [None] * len(self.parameters), False
 
-    def show_gradients(self, to_optimizer: bool) -> None:
-        """Let the optimizer find gradients in the dtype of what it updates, or no longer."""
+    def show_gradients(self) -> None:
+        """Let the optimizer find gradients, in the dtype of what it updates."""
         for shard, gradient in zip(self.shards, self.gradients, strict=True):
-            shown = to_optimizer and gradient is not None
-            shard.grad = gradient.to(shard.dtype) if shown and gradient is not None else None
+            shard.grad = None if gradient is None else gradient.to(shard.dtype)
 
     # -- weights ---------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def start_gather(self) -> Handle:
+    def start_gather(self) -> None:
         """Ask for every rank's shard of the weights, as the update has left it."""
         for weight, updated in zip(self.mine(self.weights), self.shards, strict=True):
-            if address(updated) != address(weight):
+            if updated.dtype != weight.dtype:  # else it is a view of the weight
                 weight.copy_(updated)
-        shard = self.weights.chunk(self.comm.size)[self.comm.rank]
-        return self.comm.all_gather(shard, async_op=True)
+        shard = self.weights.view(self.comm.size, -1)[self.comm.rank]
+        self._handle = self.comm.all_gather(shard, async_op=True)
+
+    @torch.no_grad()
+    def finish_gather(self) -> None:
+        """Take in the weights of all ranks."""
+        assert self._handle is not None
+        self.weights.copy_(self._handle.wait())
+        self._handle = None
 
     @torch.no_grad()
     def follow(self) -> None:

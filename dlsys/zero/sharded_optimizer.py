@@ -7,7 +7,7 @@ Source: Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054), section 5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, SupportsFloat
 
 import torch
@@ -18,14 +18,15 @@ from dlsys.annotated import checked
 from dlsys.checks import count, flag, positive, refuse
 from dlsys.reducer import Reducer
 from dlsys.tensors import Params, address, bucketed, computed_in, listed, storage_bytes
-from dlsys.world import Communicator, Handle
+from dlsys.world import Communicator
 from dlsys.world.alike import take_over
 from dlsys.zero.clipping import clip
-from dlsys.zero.local_shard import States, check_states, load_states, placed, taken
+from dlsys.zero.local_shard import States, placed, take_back
 from dlsys.zero.price import Held
 from dlsys.zero.sharded_bucket import ShardedBucket
 
 _BUCKET_BYTES = 25 * 2**20  # DDP's default
+_WHOLE = (torch.optim.Adafactor, torch.optim.Muon)
 
 
 class ShardedOptimizer(torch.optim.Optimizer):
@@ -62,48 +63,45 @@ class ShardedOptimizer(torch.optim.Optimizer):
         if bucket_bytes is not None:
             positive("bucket_bytes", bucket_bytes)
         computed_in("master_dtype", master_dtype)
-        _check_class(optimizer_cls, whole_tensors)
+        if issubclass(optimizer_cls, _WHOLE) and not whole_tensors:
+            what = f"True for {optimizer_cls.__name__}, which looks at a parameter as a whole"
+            refuse("whole_tensors", whole_tensors, what)
         self.comm = world.current() if comm is None else comm
-        # Few whole tensors are not dealt evenly, so they are all in one bucket.
-        self._limit = bucket_bytes or (float("inf") if whole_tensors else _BUCKET_BYTES)
-        self._options = (self.comm, self.stage == 2, whole_tensors, master_dtype)
-        self._optimizer_cls, self._kw = optimizer_cls, kw
-        self.buckets: list[ShardedBucket] = []  # in the order in which backward fills them
-        self.inner: torch.optim.Optimizer | None = None
-        self._frozen: list[tuple[str, Tensor]] = []
         # Made for one number, it says what its defaults are, and what is wrong with its settings.
         probe = optimizer_cls([torch.zeros(1, 1, requires_grad=True)], **kw)
         super().__init__(groups, probe.defaults)
+        every = [p for group in self.param_groups for p in group["params"]]
+        take_over(self.comm, every)
+        numbers = {parameter: str(number) for number, parameter in enumerate(every)}
+        # Few whole tensors are not dealt evenly, so they are all in one bucket.
+        limit = bucket_bytes or (float("inf") if whole_tensors else _BUCKET_BYTES)
+        options = self.comm, stage == 2, whole_tensors, master_dtype
+        self._frozen: list[tuple[str, Tensor]] = []
+        made: list[tuple[float, ShardedBucket]] = []
+        own: list[dict[str, Any]] = []
+        for group in self.param_groups:
+            names = group.get("param_names") or [numbers[p] for p in group["params"]]
+            named = list(zip(names, group["params"], strict=True))
+            self._frozen += [pair for pair in named if not pair[1].requires_grad]
+            trained = [pair for pair in named if pair[1].requires_grad]
+            found = list(_laid_out(trained, limit, options))
+            shards = (shard for _, bucket in found for shard in bucket.shards)
+            own.append({**_settings(group), "params": [s for s in shards if s.numel()]})
+            made += found
         # Groups go through the model side by side; each has its parameters in the order of forward.
-        self.buckets.sort(key=lambda bucket: -bucket.begins_at)
+        made.sort(key=lambda pair: -pair[0])
+        self.buckets = [bucket for _, bucket in made]  # in the order in which backward fills them
+        self.inner = optimizer_cls(own, **kw)
+        self.state = self.inner.state  # by this rank's pieces
         self._reducer, self._is_reduced = Reducer(self.buckets, in_flight=1), False
-        self.state = self._ready_inner().state  # by this rank's pieces
         if self.stage == 2:
             self._reducer.watch()
 
-    @torch.no_grad()
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Lay a group out in buckets; construction calls it, and nobody later."""
+        """Refused once it is built: a group has to be laid out in buckets with all others."""
         if hasattr(self, "_reducer"):
             raise RuntimeError("ShardedOptimizer takes all groups when it is built.")
         super().add_param_group(param_group)
-        group, seen = self.param_groups[-1], sum(len(g["params"]) for g in self.param_groups[:-1])
-        take_over(self.comm, group["params"])
-        names = group.get("param_names") or [str(seen + i) for i in range(len(group["params"]))]
-        named = list({id(p): (n, p) for n, p in zip(names, group["params"], strict=True)}.values())
-        self._frozen += [pair for pair in named if not pair[1].requires_grad]
-        trained = [pair for pair in named if pair[1].requires_grad]
-        mine: list[Tensor] = []
-        for each in bucketed(trained, self._limit):
-            bucket = ShardedBucket([p for _, p in each], [n for n, _ in each], *self._options)
-            bucket.begins_at = trained.index(each[0]) / len(trained)
-            self.buckets.append(bucket)
-            mine += [shard for shard in bucket.shards if shard.numel()]
-        added = {**_settings(group), "params": mine}
-        if self.inner is None:
-            self.inner = self._optimizer_cls([added], **self._kw)
-        else:
-            self.inner.add_param_group(added)
 
     # -- a step ----------------------------------------------------------------------------------
 
@@ -119,32 +117,34 @@ class ShardedOptimizer(torch.optim.Optimizer):
                 refuse("closure", closure, "a function without arguments, or None")
             with torch.enable_grad():
                 loss = closure()
-        self._check_frozen()
-        self._reduce()
-        inner = self._ready_inner()
-        for bucket in self.buckets:
-            bucket.follow()
-            bucket.show_gradients(True)
-        inner.step(**more)
-        for group, made in zip(self.param_groups, inner.param_groups, strict=True):
-            group.update(_settings(made))  # some keep numbers of their own there
-        self._gather()
-        self._is_reduced = False
-        for bucket in self.buckets:
-            bucket.show_gradients(False)
-            if self.stage == 1:  # what stays are whole gradients
-                bucket.forget_gradients()
-            else:  # nobody can see whether a model's own zero_grad() will be called
-                bucket.is_used_up = True
-        return loss
-
-    def _check_frozen(self) -> None:
         for name, parameter in self._frozen:
             if parameter.requires_grad:
                 raise RuntimeError(
                     f"{name!r} was frozen when it was given to ShardedOptimizer, and no bucket has "
                     "a place for its gradient: build the optimizer after requires_grad_(True)."
                 )
+        self._reduce()
+        self._settle()
+        for bucket in self.buckets:
+            bucket.follow()
+            bucket.show_gradients()
+        self.inner.step(**more)
+        self.inner.zero_grad()
+        for group, own in zip(self.param_groups, self.inner.param_groups, strict=True):
+            group.update(_settings(own))  # some keep numbers of their own there
+        self._gather()
+        self._is_reduced = False
+        for bucket in self.buckets:
+            if self.stage == 1:  # what stays are whole gradients
+                bucket.forget_gradients()
+            else:  # nobody can see whether a model's own zero_grad() will be called
+                bucket.is_used_up = True
+        return loss
+
+    def _settle(self) -> None:
+        """Give the inner optimizer the groups' settings, as schedulers have left them."""
+        for group, own in zip(self.param_groups, self.inner.param_groups, strict=True):
+            own.update(_settings(group))
 
     def _reduce(self) -> None:
         """Have this step's gradients in the buckets' shards; stage 2 has them already."""
@@ -155,14 +155,12 @@ class ShardedOptimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def _gather(self) -> None:
         """Give every rank every shard; the next bucket is on its way while one is taken in."""
-        before: tuple[ShardedBucket, Handle] | None = None
-        for bucket in self.buckets[::-1]:  # in the order of forward
-            handle = bucket.start_gather()
+        order = self.buckets[::-1]  # that of forward
+        for before, bucket in zip([None, *order], [*order, None], strict=True):
+            if bucket is not None:
+                bucket.start_gather()
             if before is not None:
-                before[0].weights.copy_(before[1].wait())
-            before = bucket, handle
-        if before is not None:
-            before[0].weights.copy_(before[1].wait())
+                before.finish_gather()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, whole ones and shards; after a pass that raised, on all ranks."""
@@ -170,33 +168,21 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self._reducer.reset()
         self._is_reduced = False
         for bucket in self.buckets:
-            bucket.forget_gradients(to_zero=not set_to_none)
+            bucket.forget_gradients()
         super().zero_grad(set_to_none)
 
     @checked
-    def clip_grad_norm_(
-        self,
-        max_norm: SupportsFloat,
-        norm_type: SupportsFloat = 2.0,
-        error_if_nonfinite: bool = False,
-    ) -> Tensor:
+    def clip_grad_norm_(self, max_norm: SupportsFloat) -> Tensor:
         """torch.nn.utils.clip_grad_norm_ for all ranks' gradients together; returns their norm.
 
         Call it between backward and step, on every rank; whole gradients stay as they are.
         """
         self._reduce()
-        return clip(self.comm, self._gradients(), [], max_norm, norm_type, error_if_nonfinite)
+        return clip(self.comm, self._gradients(), [], max_norm)
 
     def _gradients(self) -> list[Tensor]:
         """The gradients of this rank's pieces that there are."""
         return [g for bucket in self.buckets for g in bucket.gradients if g is not None]
-
-    def _ready_inner(self) -> torch.optim.Optimizer:
-        """The inner optimizer, with the groups' settings as schedulers have left them."""
-        assert self.inner is not None
-        for group, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
-            inner.update(_settings(group))
-        return self.inner
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -240,11 +226,9 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
         Raises ValueError for other names or other sizes.
         """
-        mine: dict[str, Tensor] = {name: each[0] for name, each in self._mine().items()}
-        check_states(states, mine)
-        inner = self._ready_inner()
-        load_states(inner, {p: taken(states[name], p) for name, p in mine.items()})
-        self.state = inner.state
+        self._settle()
+        take_back(states, {name: shard for name, (shard, *_) in self._mine().items()}, self.inner)
+        self.state = self.inner.state
         self._gather()
 
     def held(self) -> Held:
@@ -269,18 +253,10 @@ def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in group.items() if key not in ("params", "param_names")}
 
 
-def _check_class(optimizer_cls: type[torch.optim.Optimizer], whole_tensors: bool) -> None:
-    """Raise ValueError for one that would compute something else on slices."""
-    if issubclass(optimizer_cls, torch.optim.LBFGS):
-        refuse(
-            "optimizer_cls",
-            optimizer_cls,
-            "one that treats parameters apart: L-BFGS takes inner products over all of them",
-        )
-    wholes = tuple(c for n in ("Adafactor", "Muon") if (c := getattr(torch.optim, n, None)))
-    if issubclass(optimizer_cls, wholes) and not whole_tensors:
-        refuse(
-            "whole_tensors",
-            whole_tensors,
-            f"True for {optimizer_cls.__name__}, which looks at a parameter as a whole",
-        )
+def _laid_out(
+    named: Sequence[tuple[str, Tensor]], limit: float, options: tuple[Any, ...]
+) -> Iterator[tuple[float, ShardedBucket]]:
+    """A group's buckets, and after which part of the group each begins."""
+    for each in bucketed(named, limit):
+        names, parameters = zip(*each, strict=True)
+        yield named.index(each[0]) / len(named), ShardedBucket(parameters, names, *options)

@@ -80,12 +80,13 @@ def test_the_explorer_draws_every_stage_and_the_chosen_step():
         ]
         whole = row.held.at_rest + row.gathered + row.unreduced
         assert max(ends) == pytest.approx(whole / 1e9)
-    few = step_plan(1, choice.plan().units[:MOST_DRAWN], 8)
+    few, every = choice.plan(MOST_DRAWN), choice.plan()
+    assert few.units == every.units[:MOST_DRAWN]
     end = max(bar.get_x() + bar.get_width() for bar in spans.patches)
     assert end == pytest.approx(1e3 * choice.step(few).seconds)  # in ms
     assert spans.get_title(loc="left") == "the step with 6 of 49 units"
-    whole, part = choice.step().compute_seconds, choice.step(few).compute_seconds
-    assert part / whole == pytest.approx(few.elements / choice.plan().elements)
+    part, whole = (choice.step(plan).compute_seconds for plan in (few, every))
+    assert part / whole == pytest.approx(few.elements / every.elements)
 
 
 def test_a_picture_of_a_step_has_a_bar_for_each_pass_and_each_collective():

@@ -182,24 +182,6 @@ def test_parameters_of_one_name_are_refused():
     world.simulate(program, 2)
 
 
-def test_an_optimizer_that_was_built_before_the_model_was_cut_is_refused():
-    def program(comm):
-        net = nn.Linear(2, 2)
-        early = AdamW(net.parameters())
-        model = FullyShardedDataParallel(net, comm)
-        states = model.local_shards()
-        for call in (
-            lambda: model.local_shards(early),
-            lambda: model.load_local_shards(states, early),
-        ):
-            with pytest.raises(
-                ValueError, match="optimizer is of other parameters; it must be buil"
-            ):
-                call()
-
-    world.simulate(program, 2)
-
-
 WRONG = {
     "a name is missing": (
         lambda s: s.pop("layers.0.weight"),

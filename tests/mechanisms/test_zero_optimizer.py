@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 
 import pytest
@@ -12,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
-from torch.optim import SGD, Adafactor, AdamW
+from torch.optim import SGD, Adafactor, AdamW, Muon
 from torch.optim.lr_scheduler import LinearLR, OneCycleLR
 
 from dlsys import world, zero
 from dlsys.hardware import DEVICES, Link
-from dlsys.zero import ShardedOptimizer, flat, step_plan
-from dlsys.zero.dealt import Dealt
+from dlsys.zero import ShardedOptimizer, step_plan
+from dlsys.zero.flat import Dealt
+from tests.mechanisms.nets import Fails, whole_numbers
 
 RANKS = [1, 2, 3, 4, 8]
 OPTIONS = {AdamW: {"lr": 0.05}, SGD: {"lr": 0.1, "momentum": 0.9}}
@@ -27,7 +27,7 @@ OPTIONS = {AdamW: {"lr": 0.05}, SGD: {"lr": 0.1, "momentum": 0.9}}
 class Net(nn.Module):
     """Shapes that nothing divides, a tied weight, a frozen layer and a parameter of one number."""
 
-    def __init__(self, dtype=torch.float32):
+    def __init__(self):
         super().__init__()
         stream = torch.Generator().manual_seed(3)
         self.first, self.frozen = nn.Linear(5, 7), nn.Linear(7, 7)
@@ -38,7 +38,6 @@ class Net(nn.Module):
             for parameter in self.parameters():
                 parameter.copy_(torch.randn(parameter.shape, generator=stream) / 2)
         self.frozen.requires_grad_(False)
-        self.to(dtype)
 
     def forward(self, x):
         x = self.middle(self.frozen(self.first(x).tanh()).tanh())
@@ -52,13 +51,12 @@ def rows(seed=0, of=5, number=24):
 X, Y = rows(1), rows(2, of=7)
 
 
-def loss(net, comm=None, of=slice(None)):
+def loss(net, comm=None):
     """The mean square error on the rows of this rank, or on all of them."""
-    x, y = X[of], Y[of]
+    x, y = X, Y
     if comm is not None:
         x, y = (each.chunk(comm.size)[comm.rank] for each in (x, y))
-    kind = next(net.parameters()).dtype
-    return (net(x.to(kind)) - y.to(kind)).float().square().mean()
+    return (net(x) - y).square().mean()
 
 
 def groups(net):
@@ -91,13 +89,29 @@ def close(mine, theirs):
     torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
-def whole_numbers(module, seed=0):
-    """The module with small whole numbers as parameters: sums are exact in any order."""
-    stream = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for p in module.parameters():
-            p.copy_(torch.randint(-2, 3, p.shape, generator=stream))
-    return module
+def both(build, cls, steps, ranks=2, like=close, more=None, **options):
+    """Hold what `steps(net, optimizer, mine)` leaves in the parameters of ranks against one device.
+
+    mine: the part of rows that is this rank's; more: options of ShardedOptimizer beside `options`.
+    """
+
+    def end(net, optimizer, mine):
+        steps(net, optimizer, mine)
+        return [p.detach().double() for p in net.parameters()]
+
+    def program(comm):
+        net = build()
+        optimizer = ShardedOptimizer(net.named_parameters(), cls, comm, **options, **(more or {}))
+        return end(net, optimizer, lambda rows: rows.chunk(comm.size)[comm.rank])
+
+    one = build()
+    expected = end(one, cls(one.parameters(), **options), lambda rows: rows)
+    for found in world.simulate(program, ranks).results:
+        like(found, expected)
+
+
+def equal(mine, theirs):
+    torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
 
 
 # -- equal to one device -------------------------------------------------------------------------
@@ -135,27 +149,14 @@ def test_ten_steps_are_those_of_one_device(cls, ranks, stage):
 def test_whole_numbers_are_updated_exactly(ranks, stage):
     inputs = torch.randint(-3, 4, (16, 5), generator=torch.Generator().manual_seed(1)).float()
 
-    def steps(optimizer, net, x):
+    def steps(net, optimizer, mine):
         for _ in range(3):
             optimizer.zero_grad()
-            (net(x).sum() * (16 / len(x))).backward()
+            (net(mine(inputs)).sum() * (16 / len(mine(inputs)))).backward()
             optimizer.step()
-        return [p.detach().clone() for p in net.parameters()]
 
-    def net():
-        return whole_numbers(nn.Linear(5, 3))
-
-    def program(comm):
-        mine = net()
-        optimizer = ShardedOptimizer(
-            mine.parameters(), SGD, comm, stage=stage, lr=0.25, momentum=0.5
-        )
-        return steps(optimizer, mine, inputs.chunk(comm.size)[comm.rank])
-
-    one = net()
-    expected = steps(SGD(one.parameters(), lr=0.25, momentum=0.5), one, inputs)
-    for result in world.simulate(program, ranks).results:
-        torch.testing.assert_close(result, expected, rtol=0, atol=0)
+    build = lambda: whole_numbers(nn.Linear(5, 3))  # noqa: E731
+    both(build, SGD, steps, ranks, equal, {"stage": stage}, lr=0.25, momentum=0.5)
 
 
 def beside_torchs_own(comm):
@@ -225,20 +226,6 @@ def test_a_step_sends_what_an_all_reduce_sends(ranks, stage):
     assert sent_in_a_step(program, ranks) == {"reduce_scatter": once, "all_gather": once}
 
 
-@pytest.mark.parametrize(("stage", "reductions"), [(1, 1), (2, 3)])
-def test_micro_batches_are_reduced_together_in_stage_1_and_each_in_stage_2(stage, reductions):
-    def program(comm, steps):
-        net, optimizer = start(comm, {"stage": stage})
-        for _ in range(steps):
-            for _ in range(3):
-                passed(net, comm)
-            optimizer.step()
-
-    once = 3 / 4 * 48 * 4
-    sent = sent_in_a_step(program, 4)
-    assert sent == {"reduce_scatter": reductions * once, "all_gather": once}
-
-
 # -- bytes held ----------------------------------------------------------------------------------
 
 
@@ -266,17 +253,6 @@ def test_a_rank_holds_its_nth_of_what_is_sharded(ranks, dtype, master, stage, ev
     for held in world.simulate(program, ranks).results:
         assert held.at_rest == (everywhere + split / ranks) * 48
         assert held.weights == dtype.itemsize * 48
-
-
-def test_a_rank_holds_no_more_than_its_share_rounded_up():
-    def program(comm):
-        _, optimizer = start(comm, {"master_dtype": torch.float64}, 51)
-        passed(_, comm)
-        optimizer.step()
-        return optimizer.held().optimizer // 24
-
-    assert world.simulate(program, 4).results == [13, 13, 13, 12]
-    assert world.simulate(program, 8).results == [7] * 7 + [2]
 
 
 def chain(layers=6):
@@ -369,67 +345,23 @@ def test_a_step_does_what_its_plan_says_and_holds_what_its_price_says(stage):
 
 # -- gradients clipped ---------------------------------------------------------------------------
 
-CLIPPED = {"stage 1": {}, "stage 2": {"stage": 2}}
 
+@pytest.mark.parametrize("stage", [1, 2])
+def test_clipping_is_by_the_norm_of_all_shards_and_the_same_on_every_rank(stage):
+    norms = []
 
-def clipped_on_one_device(**options):
-    net = Net()
-    optimizer = SGD(net.parameters(), lr=0.5)
-    loss(net).backward()
-    norm = clip_grad_norm_(net.parameters(), **options)
-    optimizer.step()
-    return norm, [p.detach() for p in net.parameters()]
-
-
-@pytest.mark.parametrize("what", CLIPPED)
-@pytest.mark.parametrize("norm_type", [2.0, float("inf")])
-def test_clipping_is_by_the_norm_of_all_shards_and_the_same_on_every_rank(what, norm_type):
-    def program(comm):
-        net = Net()
-        optimizer = ShardedOptimizer(net.parameters(), SGD, comm, lr=0.5, **CLIPPED[what])
-        loss(net, comm).backward()
-        norm = optimizer.clip_grad_norm_(0.1, norm_type)
+    def steps(net, optimizer, mine):
+        (net(mine(X)) - mine(Y)).square().mean().backward()
+        clip = getattr(optimizer, "clip_grad_norm_", partial(clip_grad_norm_, net.parameters()))
+        norms.append(clip(0.1))
         optimizer.step()
-        return norm, [p.detach() for p in net.parameters()]
 
-    norm, expected = clipped_on_one_device(max_norm=0.1, norm_type=norm_type)
-    assert norm > 0.1
-    for found, parameters in world.simulate(program, 3).results:
-        torch.testing.assert_close(found, norm)
-        close(parameters, expected)
-    large, untouched = clipped_on_one_device(max_norm=1e9)
-    assert large > 0.1
-    assert not torch.equal(untouched[1], expected[1])
+    both(Net, SGD, steps, 3, more={"stage": stage}, lr=0.5)
+    assert norms[0] > 0.1
+    torch.testing.assert_close(norms, norms[:1] * 4)
 
 
-@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
-def test_a_norm_that_is_not_finite_is_told_on_every_rank_or_passed_on_as_torch_does(bad):
-    def gradients(net, comm=None):
-        for place, p in enumerate(net.parameters()):
-            p.grad = torch.full_like(p, float(place))
-        if comm is None or comm.rank == 1:
-            net.weight.grad[0, 0] = bad  # of one rank's gradients only, and then of one shard
-
-    def program(comm):
-        net = flat_net(12)
-        optimizer = ShardedOptimizer(net.parameters(), SGD, comm, lr=1.0)
-        gradients(net, comm)
-        with pytest.raises(RuntimeError, match="cannot be clipped"):
-            optimizer.clip_grad_norm_(1.0, error_if_nonfinite=True)
-        norm = optimizer.clip_grad_norm_(1.0)
-        optimizer.step()
-        return norm, net.weight.detach(), net.bias.detach()
-
-    one = flat_net(12)
-    gradients(one)
-    norm = clip_grad_norm_(one.parameters(), 1.0)
-    SGD(one.parameters(), lr=1.0).step()
-    for found in world.simulate(program, 2).results:
-        expected = (norm, one.weight.detach(), one.bias.detach())
-        torch.testing.assert_close(found, expected, equal_nan=True)
-
-
-@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64, torch.complex64])
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])
 def test_the_norm_is_of_all_numbers_whatever_their_type(kind):
     def program(comm):
         p = nn.Parameter(torch.zeros(5, dtype=kind))
@@ -444,69 +376,35 @@ def test_the_norm_is_of_all_numbers_whatever_their_type(kind):
         assert held == 5 + 3  # until the step, the shard is there beside the whole
 
 
-# -- state ---------------------------------------------------------------------------------------
-
-
-def go_on(net, optimizer, comm=None, steps=3):
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss(net, comm).backward()
-        optimizer.step()
-    return [p.detach().clone() for p in net.parameters()]
-
-
-def mixed_precision(net, comm=None, steps=4):
-    """bfloat16 weights updated in float32: by a master copy of one's own, or a sharded one."""
-    if comm is not None:
-        optimizer = ShardedOptimizer(
-            net.parameters(), SGD, comm, master_dtype=torch.float32, lr=2**-11, momentum=0.5
-        )
-        master = None
-    else:
-        master = [nn.Parameter(p.detach().float()) for p in net.parameters()]
-        optimizer = SGD(master, lr=2**-11, momentum=0.5)
-    for _ in range(steps):
-        net.zero_grad()
-        net(torch.ones(1, net.in_features, dtype=torch.bfloat16)).sum().backward()
-        for p, m in zip(net.parameters(), master or (), strict=False):
-            m.grad = p.grad.float()
-        optimizer.step()
-        with torch.no_grad():
-            for p, m in zip(net.parameters(), master or (), strict=False):
-                p.copy_(m)
-    return optimizer, master
+# -- 16 bits -------------------------------------------------------------------------------------
 
 
 def test_a_master_copy_adds_up_what_16_bits_round_away():
-    one = flat_net(48, torch.bfloat16)
-    mixed_precision(one)
+    def trained(net, optimizer):
+        for _ in range(4):
+            net.zero_grad()
+            net(torch.ones(1, net.in_features, dtype=net.weight.dtype)).sum().backward()
+            optimizer.step()
+        return [p.detach().clone() for p in net.parameters()]
 
-    def program(comm):
+    options = {"lr": 2**-11, "momentum": 0.5}
+    one = flat_net(48)  # gradients are 1 whatever the weights: a copy in 32 bits takes these steps
+    expected = [p.bfloat16() for p in trained(one, SGD(one.parameters(), **options))]
+
+    def program(comm, master):
         net = flat_net(48, torch.bfloat16)
-        sharded, _ = mixed_precision(net, comm)
-        found = [p.detach().clone() for p in net.parameters()]
-        parts = [part["weight"] for part in sharded.local_shards().values()]
-        assert all(part.tensor.dtype == torch.float32 for part in parts)
+        sharded = ShardedOptimizer(net.parameters(), SGD, comm, master_dtype=master, **options)
+        found = trained(net, sharded)
         net.weight.data.fill_(8.0)  # a weight that was loaded is followed
-        for p in net.parameters():
-            p.grad = None
+        net.zero_grad()
         sharded.step()
         assert (net.weight > 7.9).all()
         return found
 
-    def plain(comm):
-        net = flat_net(48, torch.bfloat16)
-        sharded = ShardedOptimizer(net.parameters(), SGD, comm, lr=2**-11)
-        for _ in range(4):
-            sharded.zero_grad()
-            passed(net, comm)
-            sharded.step()
-        return net.weight.detach()
-
-    parameters = world.simulate(program, 3).results[1]
-    torch.testing.assert_close(parameters, [p.detach() for p in one.parameters()], rtol=0, atol=0)
-    assert (parameters[0] != 0.5).all()
-    assert (world.simulate(plain, 1).results[0] == 0.5).all()
+    for found in world.simulate(program, 3, args=(torch.float32,)).results:
+        equal(found, expected)
+    assert (expected[0] != 0.5).all()
+    assert (world.simulate(program, 1, args=(None,)).results[0][0] == 0.5).all()
 
 
 # -- whole tensors -------------------------------------------------------------------------------
@@ -520,33 +418,30 @@ def matrices():
     return net
 
 
-WHOLE = [c for name in ("Adafactor", "Muon") if (c := getattr(torch.optim, name, None))]
-
-
-@pytest.mark.parametrize("cls", WHOLE, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", [Adafactor, Muon])
 @pytest.mark.parametrize("stage", [1, 2])
 def test_optimizers_of_whole_tensors_train_as_on_one_device(cls, stage):
-    def steps(net, optimizer, x):
+    owned = []
+
+    def steps(net, optimizer, mine):
         for _ in range(4):
             optimizer.zero_grad()
-            net(x).square().mean().backward()
+            net(mine(X)).square().mean().backward()
             optimizer.step()
-        return [p.detach() for p in net.parameters()]
+        if isinstance(optimizer, ShardedOptimizer):
+            owned.append(sum(shard.numel() > 0 for shard in optimizer.buckets[0].shards))
 
+    both(matrices, cls, steps, more={"stage": stage, "whole_tensors": True}, lr=0.05)
+    assert sorted(owned) == [1, 2]  # 35 elements, and 21 + 12
+
+
+def test_whole_tensors_are_dealt_out_together_however_large():
     def program(comm):
-        net = matrices()
-        optimizer = ShardedOptimizer(
-            net.parameters(), cls, comm, stage=stage, whole_tensors=True, lr=0.05
-        )
-        owned = [shard for shard in optimizer.buckets[0].shards if shard.numel()]
-        return steps(net, optimizer, X.chunk(comm.size)[comm.rank]), len(owned)
+        net = nn.ModuleList(nn.Linear(4096, 4096, bias=False, device="meta") for _ in range(2))
+        optimizer = ShardedOptimizer(net.parameters(), Muon, comm, whole_tensors=True)
+        return [shard.numel() > 0 for bucket in optimizer.buckets for shard in bucket.shards]
 
-    one = matrices()
-    expected = steps(one, cls(one.parameters(), lr=0.05), X)
-    results = world.simulate(program, 2).results
-    for parameters, _ in results:
-        close(parameters, expected)
-    assert [owned for _, owned in results] == [1, 2]  # 35 elements, and 21 + 12
+    assert world.simulate(program, 2).results == [[True, False], [False, True]]
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=12), st.integers(1, 6))
@@ -565,13 +460,13 @@ def test_whole_tensors_are_dealt_each_to_one_rank_and_evenly(sizes, ranks):
         max(sizes), 4 / 3 * max(sum(sizes) / ranks, max(sizes)) + max(sizes) / 3
     )
     for pieces in shards:
-        filled = [(piece.place, piece.elements) for piece in pieces if piece.elements]
-        assert filled == sorted(filled)
+        filled = sorted((piece.place, piece.elements) for piece in pieces if piece.elements)
         assert sum(elements for _, elements in filled) == sum(p.elements for p in pieces)
         assert all(a + n == b for (a, n), (b, _) in pairwise(filled))
     for i, begin in enumerate(dealt.begins):
         rank, place = divmod(begin, dealt.shard or 1)
-        assert not parameters[i][1] or shards[rank][i] == (f"p{i}", 0, parameters[i][1], place)
+        elements = parameters[i][1]
+        assert not elements or shards[rank][i] == (f"p{i}", 0, elements, place)
 
 
 # -- parameters of every kind --------------------------------------------------------------------
@@ -608,43 +503,14 @@ def test_ranks_may_use_different_parameters(stage, bucket_bytes):
 
 @pytest.mark.parametrize("stage", [1, 2])
 def test_what_no_rank_used_is_left_alone_by_adamw_as_on_one_device(stage):
-    def steps(net, optimizer):
+    def steps(net, optimizer, mine):
         for use in ("abc", "ab", "b", "ac"):  # momentum and decay would move it
             optimizer.zero_grad()
             net(torch.ones(1, 2), use).backward()
             optimizer.step()
-        return [p.detach() for p in net.parameters()]
 
-    options = {"lr": 0.1, "weight_decay": 0.5}
-
-    def program(comm):
-        net = whole_numbers(Branches())
-        optimizer = ShardedOptimizer(net.parameters(), AdamW, comm, stage=stage, **options)
-        return steps(net, optimizer)
-
-    one = whole_numbers(Branches())
-    expected = steps(one, AdamW(one.parameters(), **options))
-    for found in world.simulate(program, 2).results:
-        torch.testing.assert_close(found, expected, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("stage", [1, 2])
-def test_one_rank_trains_as_two_that_do_the_same(stage):
-    def program(comm):
-        net = whole_numbers(Branches())
-        optimizer = ShardedOptimizer(
-            net.parameters(), AdamW, comm, stage=stage, lr=0.1, weight_decay=0.5
-        )
-        for step in range(3):
-            optimizer.zero_grad()
-            net(torch.full((1, 2), 1.0 + step), "ab").backward()
-            if step == 1:
-                net.b.weight.requires_grad_(False)
-            optimizer.step()
-        return [p.detach() for p in net.parameters()]
-
-    one, two = (world.simulate(program, n).results for n in (1, 2))
-    torch.testing.assert_close([*one, *one], two, rtol=0, atol=0)
+    build = lambda: whole_numbers(Branches())  # noqa: E731
+    both(build, AdamW, steps, 2, equal, {"stage": stage}, lr=0.1, weight_decay=0.5)
 
 
 def test_one_that_is_frozen_later_stays_and_one_thawed_later_is_refused():
@@ -689,33 +555,17 @@ def test_scalars_empty_ones_dtypes_and_more_ranks_than_elements(ranks, stage):
             )
             return self.number * sum(each.float() for each in every) + self.nothing.sum()
 
-    def steps(net, optimizer):
+    def steps(net, optimizer, mine):
         for _ in range(3):
             optimizer.zero_grad()
             net().backward()
             optimizer.step()
-        return [p.detach().double() for p in net.parameters()]
-
-    def program(comm):
-        net = Odd()
-        every = list(net.parameters())
-        optimizer = ShardedOptimizer(
-            [{"params": every[:3]}, {"params": every[3:]}], AdamW, comm, stage=stage, lr=0.25
-        )
-        kinds = [[str(p.dtype)[6:] for p in bucket.parameters] for bucket in optimizer.buckets]
-        assert sorted(kinds) == [
-            ["bfloat16"],
-            ["float16"],
-            ["float32"],
-            ["float32", "float32"],
-            ["float64"],
+        kinds = [
+            {p.dtype for p in bucket.parameters} for bucket in getattr(optimizer, "buckets", [])
         ]
-        return steps(net, optimizer)
+        assert all(len(kind) == 1 for kind in kinds)
 
-    one = Odd()
-    expected = steps(one, AdamW(one.parameters(), lr=0.25))
-    for result in world.simulate(program, ranks).results:
-        close(result, expected)
+    both(Odd, AdamW, steps, ranks, more={"stage": stage}, lr=0.25)
 
 
 class Counting(SGD):
@@ -738,28 +588,7 @@ def test_what_an_optimizer_keeps_among_the_settings_stays():
     assert world.simulate(program, 2).results == [3, 3]
 
 
-def test_a_sparse_gradient_is_refused_by_name():
-    def program(comm):
-        net = nn.Embedding(4, 2, sparse=True)
-        optimizer = ShardedOptimizer(net.named_parameters(), SGD, comm, lr=0.1)
-        net(torch.tensor([1])).sum().backward()
-        optimizer.step()
-
-    with pytest.raises(ValueError, match="the gradient of 'weight' is of layout"):
-        world.simulate(program, 1)
-
-
 # -- passes of every kind ------------------------------------------------------------------------
-
-
-class Fails(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        raise ArithmeticError("no gradient")
 
 
 @pytest.mark.parametrize("stage", [1, 2])
@@ -787,38 +616,29 @@ def test_after_a_backward_pass_that_raised_the_next_step_is_right(stage):
 
 @pytest.mark.parametrize("stage", [1, 2])
 def test_micro_batches_add_up_to_the_batch(stage):
-    def program(comm):
-        net = Net()
-        optimizer = ShardedOptimizer(
-            net.parameters(), SGD, comm, stage=stage, bucket_bytes=100, lr=0.5
-        )
+    def steps(net, optimizer, mine):
         for _ in range(2):
             net.zero_grad()  # the model's own: a step has used up what stage 2 keeps
-            for i in range(3):
-                (loss(net, comm, slice(8 * i, 8 * i + 8)) / 3).backward()
+            for x, y in zip(X.chunk(3), Y.chunk(3), strict=True):
+                (net(mine(x)) - mine(y)).square().mean().div(3).backward()
             optimizer.step()
-        return [p.detach() for p in net.parameters()]
 
-    net = Net()
-    go_on(net, SGD(net.parameters(), lr=0.5), steps=2)
-    for result in world.simulate(program, 2).results:
-        close(result, [p.detach() for p in net.parameters()])
+    both(Net, SGD, steps, more={"stage": stage, "bucket_bytes": 100}, lr=0.5)
 
 
 def test_zero_grad_forgets_shards():
-    def program(comm, to_none):
+    def program(comm):
         net = whole_numbers(chain(2))
         optimizer = ShardedOptimizer(net.parameters(), SGD, comm, stage=2, bucket_bytes=64, lr=1.0)
         net(torch.ones(1, 4)).sum().backward()
-        optimizer.zero_grad(to_none)
+        optimizer.zero_grad()
         before = [p.detach().clone() for p in net.parameters()]
         held = optimizer.held()
         optimizer.step()
         torch.testing.assert_close([p.detach() for p in net.parameters()], before, rtol=0, atol=0)
         return held.gradients
 
-    assert world.simulate(program, 2, args=(True,)).results == [0, 0]
-    assert world.simulate(program, 2, args=(False,)).results == [64, 64]
+    assert world.simulate(program, 2).results == [0, 0]
 
 
 def test_what_step_is_given_goes_to_the_optimizer_that_is_sharded():
@@ -849,50 +669,29 @@ def test_a_state_of_one_rank_is_not_given_out_as_the_whole():
 
 
 def test_a_closure_is_run_with_gradients_and_its_loss_returned():
-    def program(comm):
-        net = Net()
-        optimizer = ShardedOptimizer(net.parameters(), SGD, comm, lr=0.5)
+    losses = []
 
+    def steps(net, optimizer, mine):
         def closure():
             optimizer.zero_grad()
-            value = loss(net, comm)
+            value = (net(mine(X)) - mine(Y)).square().mean()
             value.backward()
             return value
 
-        return optimizer.step(closure).item(), [p.detach() for p in net.parameters()]
+        losses.append(optimizer.step(closure).item())
 
-    one = Net()
-    expected = loss(one).item()
-    go_on(one, SGD(one.parameters(), lr=0.5), steps=1)
-    results = world.simulate(program, 2).results
-    assert sum(value for value, _ in results) / 2 == pytest.approx(expected)
-    close(results[0][1], [p.detach() for p in one.parameters()])
-
-
-def test_an_optimizer_that_is_gone_leaves_its_parameters_alone():
-    def program(comm):
-        net = chain(2)
-        optimizer = ShardedOptimizer(net.parameters(), SGD, comm, stage=2, lr=0.5)
-        del optimizer
-        gc.collect()
-        net(torch.ones(1, 4)).sum().backward()
-        assert all(p.grad is not None for p in net.parameters())
-
-    assert world.simulate(program, 2).traffic.count("reduce_scatter") == 0
+    both(Net, SGD, steps, lr=0.5)
+    alone, *mine = losses
+    assert sum(mine) / 2 == pytest.approx(alone)
 
 
 # -- wrong use -----------------------------------------------------------------------------------
 
 WRONG = [
-    ({"stage": 3}, r"stage is 3; it must be at most 2"),
-    ({"stage": 0}, "stage is 0"),
-    ({"bucket_bytes": 0}, "bucket_bytes is 0"),
     ({"master_dtype": torch.int32}, "master_dtype is torch.int32; it must be a floating-point"),
     ({"lr": -1.0}, "Invalid learning rate"),
     ({"optimizer_cls": Adafactor}, "whole_tensors is False; it must be True for Adafactor"),
-    ({"optimizer_cls": torch.optim.LBFGS}, "optimizer_cls is <class .*LBFGS.*inner products"),
     ({"optimizer_cls": nn.Linear}, "optimizer_cls is <class .*a class of Optimizers"),
-    ({"params": []}, r"params is \[\]"),
     ({"params": iter([torch.ones(2), None])}, r"params is \[tensor"),
 ]
 
@@ -902,17 +701,3 @@ def test_wrong_options_are_refused(options, says):
     right = {"params": flat_net().parameters(), "optimizer_cls": SGD}
     with pytest.raises(ValueError, match=says):
         world.simulate(lambda comm: ShardedOptimizer(**{**right, **options}), 1)
-
-
-def test_a_bare_tensor_is_a_type_error_as_in_torch():
-    with pytest.raises(TypeError, match="params is tensor"):
-        world.simulate(lambda comm: ShardedOptimizer(torch.ones(2), SGD, comm), 1)
-
-
-def test_flat_layouts_are_those_of_the_plans():
-    def program(comm):
-        _, optimizer = start(comm, {"bucket_bytes": 1e9}, 51)
-        (bucket,) = optimizer.buckets
-        return bucket.layout == flat({"0": 48, "1": 3}, 4)
-
-    assert world.simulate(program, 4).results == [True] * 4
