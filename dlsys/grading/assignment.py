@@ -312,9 +312,19 @@ def _names(cell: _Stored) -> tuple[str, ...]:
     return tuple(s.get_name() for s in _symbols(cell) if s.is_assigned() or s.is_imported())
 
 
+class _WithoutComprehensions(ast.NodeTransformer):
+    """From Python 3.12 on, symtable takes the names in a comprehension for those around it."""
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            return ast.List([], ast.Load())
+        return self.generic_visit(node)
+
+
 def _symbols(cell: _Stored) -> list[symtable.Symbol]:
     try:
-        return symtable.symtable(cell.source, cell.id, "exec").get_symbols()
+        plain = ast.unparse(_WithoutComprehensions().visit(ast.parse(cell.source, cell.id)))
+        return symtable.symtable(plain, cell.id, "exec").get_symbols()
     except SyntaxError as error:
         raise ValueError(f"cell {cell.id!r} is no plain Python: {error}.") from None
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 from dlsys import world
@@ -20,7 +21,8 @@ def note(path, number):
 
 def sleep_apart(path, depth):
     """A child that sleeps in a session of its own, or its orphaned child: a daemon."""
-    child = os.fork()
+    with warnings.catch_warnings(action="ignore"):  # of threads, which a child does not have
+        child = os.fork()
     if child == 0:
         os.setsid()
         if depth == 0:
