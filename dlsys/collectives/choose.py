@@ -16,36 +16,29 @@ FLAT: dict[str, dict[str, Callable[..., Plan]]] = {
     "broadcast": {
         "tree": tree.tree_broadcast,
         "ring": ring_plan.ring_broadcast,
-        "naive": naive.naive_broadcast,
     },
     "reduce": {
         "tree": tree.tree_reduce,
         "ring": ring_plan.ring_reduce,
-        "naive": naive.naive_reduce,
     },
-    "scatter": {"tree": tree.tree_scatter, "naive": naive.naive_scatter},
-    "gather": {"tree": tree.tree_gather, "naive": naive.naive_gather},
+    "scatter": {"tree": tree.tree_scatter},
+    "gather": {"tree": tree.tree_gather},
     "all_gather": {
         "ring": ring_plan.ring_all_gather,
-        "bidirectional": ring_plan.bidirectional_all_gather,
         "doubling": halving.doubling_all_gather,
-        "naive": naive.naive_all_gather,
     },
     "reduce_scatter": {
         "ring": ring_plan.ring_reduce_scatter,
-        "bidirectional": ring_plan.bidirectional_reduce_scatter,
         "halving": halving.halving_reduce_scatter,
-        "naive": naive.naive_reduce_scatter,
     },
     "all_reduce": {
         "ring": ring_plan.ring_all_reduce,
-        "bidirectional": ring_plan.bidirectional_all_reduce,
         "tree": tree.tree_all_reduce,
         "halving_doubling": halving.halving_doubling_all_reduce,
         "recursive_doubling": halving.recursive_doubling_all_reduce,
         "naive": naive.naive_all_reduce,
     },
-    "all_to_all": {"pairwise": ring_plan.pairwise_all_to_all, "naive": naive.naive_all_to_all},
+    "all_to_all": {"pairwise": ring_plan.pairwise_all_to_all},
 }
 """Builders that take a number of ranks (and a root), by kind and algorithm; the default first."""
 
@@ -77,18 +70,16 @@ def plan_for(kind: str, ranks: int, algorithm: str | None = None, root: int = 0)
         if algorithm == "hierarchical":
             raise PlanError(
                 f"A hierarchical {kind} needs to know the nodes: pass "
-                f"plan=hierarchical_{kind}(nodes, devices_per_node) instead of its name."
+                f"plan=candidates({kind!r}, cluster)['hierarchical'] instead of its name."
             )
         raise PlanError(unknown(f"{kind} algorithm", algorithm, builders))
     ranks, root = count("ranks", ranks), count("root", root, least=0)
     return build(ranks, root=root) if kind in ROOTED else build(ranks)
 
 
-FOILS = frozenset({"naive", "bidirectional"})
-"""Algorithms that the chooser leaves out. The model charges nothing for starting many messages at
-once, and would praise the naive ones for it. Two-way rings take as long as one where both share the
-ports of a `Link`; across a node boundary, where each direction has network cards of its own, they
-are up to twice as fast, and hierarchical plans, which use all the cards, are faster still."""
+FOILS = frozenset({"naive"})
+"""Algorithms that the chooser leaves out: the model charges nothing for starting many messages at
+once, and would praise the naive one for it."""
 
 
 @checked

@@ -14,10 +14,10 @@ from dlsys.collectives import (
     halving_doubling_all_reduce,
     naive_all_reduce,
     pairwise_all_to_all,
+    plan_for,
     ring_all_reduce,
     ring_broadcast,
     tree_all_reduce,
-    tree_gather,
 )
 from dlsys.collectives.check import states
 
@@ -28,7 +28,7 @@ PLANS = [
     ring_broadcast(4),
     naive_all_reduce(3),
     pairwise_all_to_all(4),
-    tree_gather(6, root=2),
+    plan_for("gather", 6, root=2),
     ring_all_reduce(2),
     ring_all_reduce(8),
     ring_all_reduce(1),

@@ -23,19 +23,10 @@ def hand_written(**fields: Any) -> Plan:
 
 SENTENCES: list[tuple[Callable[[], object], str]] = [
     (
-        lambda: Transfer(2, 2, 0, 1),
-        "src and dst are both 2; a rank sends itself no message: name two different ranks.",
-    ),
-    *(
-        (
-            lambda stop=stop: Transfer(0, 1, 5, stop),
-            f"first is 5 and stop {stop}; chunks [first, stop) are sent, so first is below stop.",
-        )
-        for stop in (5, 4)
-    ),
-    (
-        lambda: Transfer(0, 1, 0, 1, reduce=1),  # type: ignore[arg-type]
-        "reduce is 1; it must be True or False.",
+        lambda: hand_written(rounds=[[Transfer(0, 1, 0, 1, reduce=1)]]),  # type: ignore[arg-type]
+        "rounds must be a list of rounds, each a list of Transfer(src, dst, first, stop, "
+        "reduce=False) of whole numbers, also where a round has only one (reduce is 1; it must be "
+        "True or False).",
     ),
     (
         lambda: hand_written(kind="sum_all"),
@@ -62,10 +53,10 @@ SENTENCES: list[tuple[Callable[[], object], str]] = [
     ),
     (lambda: RING.share(4), "rank is 4; it must be at most 3."),
     (lambda: RING.steps(4), "rank is 4; it must be at most 3."),
-    (lambda: ring_all_reduce(0), "ring_all_reduce(n=0): n must be a whole number from 1."),
+    (lambda: ring_all_reduce(0), "n is 0; it must be a whole number of at least 1."),
     (
         lambda: RING.price(-1, LINK),
-        "nbytes is -1: give a finite number, a size from 0 bytes up.",
+        "nbytes is -1; it must be a finite number of at least 0.",
     ),
     (
         lambda: CLUSTER.link(3, 16),
