@@ -9,7 +9,6 @@ from dlsys.annotated import checked
 from dlsys.checks import at_least, count, positive, some, unknown
 from dlsys.collectives import halving, hierarchical, naive, ring_plan, tree
 from dlsys.collectives.plan import KINDS, ROOTED, Plan, PlanError
-from dlsys.collectives.price import Price
 from dlsys.hardware import Cluster, Link, dgx_h100
 
 FLAT: dict[str, dict[str, Callable[..., Plan]]] = {
@@ -181,7 +180,7 @@ class Boundary(NamedTuple):
     measured_latency: float
 
 
-def node_boundary(nbytes: float = 16e9, small: float = 8) -> list[Boundary]:
+def node_boundary(nbytes: float = 16e9) -> list[Boundary]:
     """All-reduce on one, two and sixteen nodes of eight H100: predicted, and as measured.
 
     Measured (The Smol Training Playbook, 2025; nodes of 8 H100 with 400 Gb/s of network for each):
@@ -191,18 +190,17 @@ def node_boundary(nbytes: float = 16e9, small: float = 8) -> list[Boundary]:
     - predicted_busbw: the best plan of the chooser for `nbytes`, its phases one after the other.
     - overlapped_busbw: the bound if phases inside and between nodes overlapped perfectly, in which
       case only the slower level counts.
-    - predicted_latency: the best plan for `small` bytes, from link latencies alone, which are those
-      of NCCL's quickest protocol; measured ones grow faster with the nodes, as real hops cost more.
+    - predicted_latency: the best plan for 8 bytes, from link latencies alone, which are those of
+      NCCL's quickest protocol; measured ones grow faster with the nodes, as real hops cost more.
 
     Across nodes the measured bandwidth lies between the two predictions. Inside, it exceeds
     NVLink's 450 GB/s each way, which no plan can in which only ranks add: there the switches add
     (in-network reduction), each rank sends its buffer once, and busbw, which is algbw times
     2(n-1)/n by definition, is bounded by 787.5 GB/s.
 
-    Raises ValueError for sizes that are not above zero.
+    Raises ValueError for a size that is not above zero.
     """
     positive("nbytes", nbytes)
-    positive("small", small)
     measured = {
         1: ((480e9, 480e9), 13e-6),
         2: ((479e9, 479e9), 55e-6),
@@ -212,10 +210,10 @@ def node_boundary(nbytes: float = 16e9, small: float = 8) -> list[Boundary]:
     for nodes, (busbw, latency) in measured.items():
         cluster = dgx_h100(nodes)
         g, n = cluster.devices_per_node, cluster.size
-        large: Price = best("all_reduce", nbytes, cluster).price(nbytes, cluster)
-        levels = [2 * (g - 1) / g * nbytes / cluster.intra.bandwidth]
-        levels.append(2 * (nodes - 1) / n * nbytes / cluster.inter.bandwidth)
-        overlapped = 2 * (n - 1) / n * nbytes / max(levels)
-        first = best("all_reduce", small, cluster).price(small, cluster).seconds
-        sides.append(Boundary(nodes, large.busbw, overlapped, busbw, first, latency))
+        predicted = best("all_reduce", nbytes, cluster).price(nbytes, cluster).busbw
+        inside = 2 * (g - 1) / g * nbytes / cluster.intra.bandwidth
+        between = 2 * (nodes - 1) / n * nbytes / cluster.inter.bandwidth
+        overlapped = 2 * (n - 1) / n * nbytes / max(inside, between)
+        first = best("all_reduce", 8, cluster).price(8, cluster).seconds
+        sides.append(Boundary(nodes, predicted, overlapped, busbw, first, latency))
     return sides

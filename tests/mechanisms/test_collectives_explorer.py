@@ -100,7 +100,9 @@ def test_the_figure_has_its_rows_the_mark_of_the_shown_one_and_its_rounds():
         assert list(line.get_ydata()) == [row.seconds for row in rows if row.algorithm == name]
     mark = left.lines[len(names)]
     assert (*mark.get_xdata(), *mark.get_ydata()) == (10**6, shown.seconds)
-    assert [text.get_text() for text in left.get_legend().get_texts()] == names
+    assert [text.get_text() for text in left.get_legend().get_texts()] == [
+        name.replace("_", "-") for name in names
+    ]
     heights = [bar.get_height() * 1e9 for bar in right.patches]
     assert heights == pytest.approx([*(r.inside for r in rounds), *(r.between for r in rounds)])
     tops = [bar.get_y() * 1e9 for bar in right.patches[len(rounds) :]]
