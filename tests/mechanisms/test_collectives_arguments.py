@@ -34,6 +34,17 @@ SENTENCES: list[tuple[Callable[[], object], str]] = [
         "all_gather, reduce_scatter, all_reduce, all_to_all.",
     ),
     (
+        lambda: hand_written(chunks=4.0),
+        "chunks is 4.0; it must be a whole number of at least 1.",
+    ),
+    (lambda: hand_written(root=-1), "root is -1; it must be a whole number of at least 0."),
+    (
+        lambda: hand_written(rounds=[Transfer(0, 1, 0, 1)]),
+        "rounds must be a list of rounds, each a list of Transfer(src, dst, first, stop, "
+        "reduce=False) of whole numbers, also where a round has only one "
+        "(dlsys.collectives.plan.Transfer() argument after * must be an iterable, not int).",
+    ),
+    (
         lambda: hand_written(root=2),
         "Root 2 of 2 ranks: the root is one of the ranks, 0 to 1.",
     ),

@@ -6,7 +6,6 @@ formula of `price` is asked.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from fractions import Fraction
@@ -99,16 +98,6 @@ def test_exactly_those_plans_send_the_least_that_are_said_to(kind, name):
             assert not attained, n
 
 
-@pytest.mark.parametrize(("kind", "name"), NAMED)
-@pytest.mark.parametrize("link", [LINKS["nvlink4"], LINKS["ethernet-100g"]])
-def test_no_price_on_a_link_is_below_what_its_busiest_port_takes(kind, name, link):
-    """A port carries one message at a time: its bytes, and one latency at least."""
-    for n, plan in plans(kind, name):
-        busiest = max(least(kind, n)[:2])
-        bound = float(busiest) * 1e9 / link.bandwidth + (link.latency if n > 1 else 0)
-        assert plan.price(1e9, link).seconds >= bound * (1 - 1e-12)
-
-
 @pytest.mark.parametrize(("nodes", "devices"), NODES[1:])
 def test_no_all_reduce_crosses_nodes_faster_than_what_a_node_must_send(nodes, devices):
     """A node is as one rank of a smaller all-reduce, and its cards share what it must send."""
@@ -133,12 +122,3 @@ def test_the_chapters_eight_rings_send_the_least_and_cross_nodes_no_faster_than_
     assert seconds >= node
     # One ring has one card for what a node sends, and all that it sends passes one port.
     assert nodes == 1 or seconds < ring_all_reduce(8 * nodes).price(1e9, cluster).seconds / 7
-
-
-def test_a_rank_is_reached_no_sooner_than_doubling_allows():
-    """With one partner a round: after k rounds at most 2^k ranks have heard of a rank's buffer."""
-    one_partner = {"ring", "tree", "halving", "doubling", "halving_doubling", "recursive_doubling"}
-    for kind, name in NAMED:
-        if name in one_partner and kind not in ("reduce", "gather", "scatter"):
-            for n, plan in plans(kind, name):
-                assert len(plan.rounds) >= math.ceil(math.log2(n))
