@@ -227,14 +227,9 @@ def _arrow(begin: tuple[float, float], end: tuple[float, float]) -> str:
     """A line between the middles of two boxes; its head is halfway, where no box covers it, and a
     little beyond, so that the heads of two that swap are apart."""
     (x, y), (u, v) = begin, end
-    far = math.hypot(u - x, v - y)
-    dx, dy = (u - x) / far, (v - y) / far
-    middle, points = ((x + u) / 2, (y + v) / 2), [(14, 0), (3, 5), (3, -5)]
-    head = "L".join(
-        f"{middle[0] + on * dx - aside * dy:.5g} {middle[1] + on * dy + aside * dx:.5g}"
-        for on, aside in points
-    )
-    return f'<path class="l" d="M{x:.5g} {y:.5g}L{u:.5g} {v:.5g}M{head}z"/>'
+    half, turn = math.hypot(u - x, v - y) / 2, math.degrees(math.atan2(v - y, u - x))
+    place = f"translate({(x + u) / 2:.5g} {(y + v) / 2:.5g}) rotate({turn:.4g})"
+    return f'<path class="l" transform="{place}" d="M-{half:.5g} 0H{half:.5g}M14 0L3 5V-5z"/>'
 
 
 def _rect(look: str, left: float, top: float, wide: float, high: float = ROW - 3) -> str:

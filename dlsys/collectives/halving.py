@@ -26,10 +26,7 @@ class _Core:
         self.extra = n - self.places
 
     def rank(self, place: int) -> int:
-        return 2 * place if place < self.extra else place + self.extra
-
-    def chunk(self, place: int) -> int:
-        """The first chunk of `place` when there are as many chunks as ranks."""
+        """The rank at `place`; where there are as many chunks as ranks, also its first chunk."""
         return min(2 * place, place + self.extra)
 
     def folds(self, chunks: int) -> Rounds:
@@ -59,7 +56,7 @@ def _reduce_scatter(n: int) -> Rounds:
     unfolds = Rounds(
         once, lambda _: [Transfer(2 * v, 2 * v + 1, 2 * v + 1, 2 * v + 2) for v in pairs]
     )
-    return core.folds(n).then(core.halving(core.rank, core.chunk)).then(unfolds)
+    return core.folds(n).then(core.halving(core.rank, core.rank)).then(unfolds)
 
 
 def _halving_symmetry(n: int) -> Symmetry | None:

@@ -54,8 +54,8 @@ def _runs(first: int, stop: int, root: int, n: int) -> list[tuple[int, int]]:
 
 
 def _halves(n: int) -> list[tuple[int, int]]:
-    """Chunks that the root of a scatter sends in each round, and how far; no path takes longer."""
-    spans = [1 << k for k in reversed(range(depth(n)))]
+    """Chunks that the root of a scatter sends, and how far, the last round's first."""
+    spans = [1 << k for k in range(depth(n))]
     return [(min(2 * span, n) - span, span) for span in spans]
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlsys import collectives, world
-from dlsys.collectives import Plan, PlanError, Transfer, plan_for, ring_all_reduce
+from dlsys.collectives import Plan, PlanError, Transfer, candidates, plan_for, ring_all_reduce
 from dlsys.collectives.check import initial
 from dlsys.collectives.choose import FLAT, TWO_LEVEL
 from dlsys.collectives.plan import KINDS, REDUCING, ROOTED, Rounds, builder, disturbed
@@ -525,6 +525,8 @@ def test_a_plan_of_another_size_than_the_communicator_names_both():
 def test_an_unknown_kind_or_algorithm_names_the_nearest():
     with pytest.raises(ValueError, match="did you mean 'all_reduce'"):
         plan_for("allreduce", 4)
+    with pytest.raises(ValueError, match="did you mean 'all_reduce'"):
+        candidates("allreduce", LINK, 4)
     with pytest.raises(ValueError, match="did you mean 'halving_doubling'"):
         plan_for("all_reduce", 4, "halving-doubling")
     with pytest.raises(
@@ -555,9 +557,17 @@ def test_a_drawing_has_a_panel_for_the_start_and_each_round_and_names_who_holds_
     assert "1,2" in cells[1]
     assert "0,1,3" in cells[2]
     assert cells[6] == {"all"}
+    for panel, transfers in zip(panels[1:], RING, strict=True):  # framed is what has just come
+        squares = [path.vertices[:-1].mean(0) for path in panel.collections[0].get_paths()]
+        frames = panel.collections[0].get_linewidths()
+        new = {
+            (*at.round().astype(int),) for at, wide in zip(squares, frames, strict=True) if wide > 1
+        }
+        assert new == {(t.dst, t.first) for t in transfers}
     # With many cells only those that a round wrote are named, and all of them at the start.
-    crowded = [len(axes.texts) for axes in ring_all_reduce(16).draw().axes]
-    assert crowded == [256] + 15 * [16]
+    crowded = ring_all_reduce(16).draw().axes
+    assert [len(axes.texts) for axes in crowded] == [256] + 15 * [16]
+    assert [axes.get_title() for axes in crowded[::15]] == ["start", "round 29"]
     for plan in (ring_all_reduce(1), plan_for("gather", 6, root=2)):
         assert plan.draw().axes
 
@@ -565,3 +575,5 @@ def test_a_drawing_has_a_panel_for_the_start_and_each_round_and_names_who_holds_
 def test_a_plan_too_large_to_read_is_not_drawn():
     with pytest.raises(ValueError, match="A drawing of 1024 ranks"):
         ring_all_reduce(1024).draw()
+    with pytest.raises(ValueError, match="A drawing of 33 ranks and 1 chunks"):
+        plan_for("broadcast", 33).draw()

@@ -90,6 +90,8 @@ def test_at_every_time_the_cells_hold_what_the_plan_gives_them(plan):
         for g in moving.findall("g")
         if g.get("class").startswith("w ") and g[0].get("class") in "pf"
     ]
+    looks = {path.get("class") for path in moving.iter("path")}
+    assert ("p" in looks) == (plan.kind == "all_reduce" and plan.ranks > 1), "a part of a sum"
     for index, held in enumerate(states(plan)):
         now = 100 * (index + 0.95) / last  # everything of the round before has arrived
         seen = sorted(text for first, stop, text in cells if first <= now < stop)

@@ -83,6 +83,7 @@ def test_the_figure_has_its_rows_the_mark_of_the_shown_one_and_its_rounds():
     left, right = draw_choice(rows, shown, rounds).axes
     names = list(choice.plans())
     for name, line in zip(names, left.lines, strict=False):
+        assert list(line.get_xdata()) == [10**power for power in range(2, 11)]
         assert list(line.get_ydata()) == [row.seconds for row in rows if row.algorithm == name]
     mark = left.lines[len(names)]
     assert (*mark.get_xdata(), *mark.get_ydata()) == (10**6, shown.seconds)
