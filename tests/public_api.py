@@ -288,7 +288,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "collectives.Plan": {"algorithm": "by hand", "ranks": 2, "chunks": 2, "rounds": [[]]},
     "collectives.Plan.bounds": {"length": 8},
     "collectives.Plan.s*": {"rank": 0},
-    "collectives.Transfer": {"src": 0, "dst": 1, "first": 0, "stop": 1},
     "collectives.candidates": {"ranks": 4},
     "collectives.best": {"ranks": 4},
     "collectives.crossovers": {"ranks": 4, "largest": 2.0**20},
@@ -1122,7 +1121,7 @@ NOT_CALLED = {
     ),
     **dict.fromkeys(
         (
-            *("collectives.Price", "collectives.Step", "data_parallel.NoiseScale"),
+            *("collectives.Price", "collectives.Transfer", "data_parallel.NoiseScale"),
             *("data_parallel.Scaling", "memory_wall.Activations"),
             *("memory_wall.Advice", "memory_wall.Energy", "memory_wall.Fit"),
             *("memory_wall.M*State", "memory_wall.RentOrBuy"),

@@ -8,38 +8,12 @@ if TYPE_CHECKING:
     from dlsys.collectives.choose import best, candidates, crossovers, node_boundary, plan_for
     from dlsys.collectives.draw import draw_crossovers
     from dlsys.collectives.explorer import explore
-    from dlsys.collectives.halving import (
-        doubling_all_gather,
-        halving_doubling_all_reduce,
-        halving_reduce_scatter,
-        recursive_doubling_all_reduce,
-    )
-    from dlsys.collectives.hierarchical import (
-        hierarchical_all_gather,
-        hierarchical_all_reduce,
-        hierarchical_all_to_all,
-        hierarchical_broadcast,
-        hierarchical_gather,
-        hierarchical_reduce,
-        hierarchical_reduce_scatter,
-        hierarchical_scatter,
-    )
-    from dlsys.collectives.naive import (
-        naive_all_gather,
-        naive_all_reduce,
-        naive_all_to_all,
-        naive_broadcast,
-        naive_gather,
-        naive_reduce,
-        naive_reduce_scatter,
-        naive_scatter,
-    )
-    from dlsys.collectives.plan import Plan, PlanError, Step, Transfer
+    from dlsys.collectives.halving import halving_doubling_all_reduce, recursive_doubling_all_reduce
+    from dlsys.collectives.hierarchical import hierarchical_all_reduce
+    from dlsys.collectives.naive import naive_all_reduce
+    from dlsys.collectives.plan import Plan, PlanError, Transfer
     from dlsys.collectives.price import Price
     from dlsys.collectives.ring_plan import (
-        bidirectional_all_gather,
-        bidirectional_all_reduce,
-        bidirectional_reduce_scatter,
         pairwise_all_to_all,
         ring_all_gather,
         ring_all_reduce,
@@ -48,12 +22,6 @@ if TYPE_CHECKING:
         ring_reduce_scatter,
     )
     from dlsys.collectives.sketch import draw_products, draw_two_levels
-    from dlsys.collectives.tree import (
-        tree_all_reduce,
-        tree_broadcast,
-        tree_gather,
-        tree_reduce,
-        tree_scatter,
-    )
+    from dlsys.collectives.tree import tree_all_reduce, tree_broadcast
 
 lazy.exports(__name__)

@@ -1,39 +1,45 @@
-"""Plans that move: one SVG that its own style sheet sets going, and that stands still on paper."""
+"""Plans that move: an SVG that its style sheet sets going; on paper stands what `draw` draws."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
-from html import escape
-from itertools import islice
+from itertools import combinations, pairwise
 
 from dlsys import svg
 from dlsys.annotated import checked
 from dlsys.checks import positive
-from dlsys.collectives.draw import Panel, panels, title
-from dlsys.collectives.motion import ARRIVES, START, Stage
-from dlsys.collectives.plan import Plan, Transfer
+from dlsys.collectives.check import states
+from dlsys.collectives.draw import draw, title
+from dlsys.collectives.plan import REDUCING, Plan, Transfer
 from dlsys.palette import GRID, GROUND, INK, LINES, MUTED, ON_DARK, ON_LIGHT
 
 MOST_RANKS, MOST_CHUNKS, MOST_ROUNDS = 8, 16, 32
+START, END, ARRIVES = 1, 2, 0.85  # in rounds: how long both ends last, and when a cell changes
+ROW = 20  # pixels from cell to cell
 
-_LOOK = f"""text{{font:12px sans-serif;text-anchor:middle;fill:{INK}}} .h{{text-anchor:start}}
-.m{{fill:{MUTED}}} .p{{fill:{LINES[0][0]}}} .f{{fill:{LINES[5][0]}}} .e{{fill:{GRID}}}
-text.p{{fill:{ON_DARK}}} text.f{{fill:{ON_LIGHT}}} text.h{{font-size:14px}} text.k{{font-size:11px}}
-.b{{fill:{GROUND};stroke:{MUTED}}} .n,.l{{fill:none;stroke:{INK};stroke-width:2}}
-.l{{stroke-width:1.3}} .s{{stroke-dasharray:5 3}} .t{{fill:{INK}}} .g path{{stroke:{GROUND}}}
-.w,.g{{visibility:hidden;animation:DURATION infinite step-end}}"""
-_SWITCH = """.NAME svg{display:block;min-width:540px;max-width:100%;height:auto}
-.NAME p{display:none}
-@media screen and (prefers-reduced-motion:no-preference){
-.NAME p{display:block;margin:0;text-align:start} .NAME label{margin-right:1.5em}
-.NAME:has(.pause:checked) *{animation-play-state:paused}
-.NAME:not(:has(.all:checked)) .moving{display:inline}
-.NAME:not(:has(.all:checked)) .still{display:none}}"""
+# `w` comes and goes, `g` goes to where --to says; p is a part of a sum, f what is complete.
+_STYLE = f""".NAME svg{{display:block;min-width:540px;max-width:100%;height:auto}}
+.NAME .moving,.NAME p{{display:none}}
+.NAME .moving text{{font:12px sans-serif;text-anchor:middle;fill:{INK}}}
+.NAME .moving .h{{font-size:14px;text-anchor:start}} .NAME .moving .k{{text-anchor:start}}
+.NAME .moving .m{{fill:{MUTED}}} .NAME .e{{fill:{GRID}}} .NAME .l{{fill:{INK};stroke:{INK}}}
+.NAME .p{{fill:{LINES[0][0]}}} .NAME .moving text.p{{fill:{ON_DARK}}}
+.NAME .f{{fill:{LINES[5][0]}}} .NAME .moving text.f{{fill:{ON_LIGHT}}}
+.NAME .b{{fill:{GROUND};stroke:{MUTED}}} .NAME .g path{{stroke:{GROUND}}}
+.NAME .w,.NAME .g{{visibility:hidden;animation:DURATIONs infinite step-end}}
+.NAME .g{{animation-name:NAME-go;animation-timing-function:ease-in-out}}
+@media screen and (prefers-reduced-motion:no-preference){{
+.NAME p{{display:block;margin:0;text-align:start}} .NAME label{{margin-right:1.5em}}
+.NAME:has(.pause:checked) *{{animation-play-state:paused}}
+.NAME:not(:has(.all:checked)) .moving{{display:block}}
+.NAME:not(:has(.all:checked)) .still{{display:none}}}}"""
 _PAGE = """<div class="moving-figure NAME" style="overflow-x:auto;color:{ink};background:{ground}">
 <style>{style}</style>
-{drawn}
+<div role="img" aria-label="{label}">{moving}
+<div class="still">{still}</div></div>
 <p><label><input type="checkbox" class="pause"/> Pause</label>
 <label><input type="checkbox" class="all"/> All rounds side by side</label></p>
 </div>"""
@@ -41,23 +47,20 @@ _PAGE = """<div class="moving-figure NAME" style="overflow-x:auto;color:{ink};ba
 
 @dataclass(frozen=True)
 class Animation:
-    """The rounds of a plan as an SVG in a page, which plays by itself, again and again.
+    """The rounds of a plan in a page, one after another, again and again.
 
     It has no script and loads nothing. A reader may pause it, or see the rounds side by side, as
     paper shows them and as whoever asked for less motion sees them.
     """
 
     label: str
-    svg: str
-    style: str
+    html: str
 
     def __repr__(self) -> str:
         return f"<animation: {self.label}>"
 
     def _repr_html_(self) -> str:
-        ground, ink, style = (svg.by_role(part) for part in (GROUND, INK, self.style))
-        page = _PAGE.format(ground=ground, ink=ink, style=style, drawn=self.svg)
-        return page.replace("NAME", f"plan-{sha256(page.encode()).hexdigest()[:8]}")
+        return self.html
 
 
 @checked
@@ -76,52 +79,162 @@ def animate(plan: Plan, seconds: float = 1.5) -> Animation:
             "same algorithm with 4 ranks, say; {} ranks, {} chunks and {} rounds are the "
             "most.".format(*sizes, *most)
         )
-    stage = Stage(plan, panels(plan, most=MOST_ROUNDS + 2))
-    told = f"{title(plan)}, {len(plan.rounds)} rounds"
-    words = escape(". ".join(_words(state) for state in stage.states[1:]))
-    still, moving = "".join(stage.still()), "".join(stage.moving())
-    drawn = (
-        f'<svg class="plot" role="img" aria-label="{told}" width="{stage.width}" '
-        f'viewBox="0 0 {stage.width} {stage.height}"><desc>{words}</desc>\n'
-        f'<g class="still">{still}</g>\n<g class="moving" display="none">{moving}</g></svg>'
+    stage, label = _Stage(plan), f"{title(plan)}, {len(plan.rounds)} rounds"
+    moving, style = stage.svg(), _STYLE.replace("DURATION", f"{stage.last * seconds:g}")
+    style += "".join(stage.keyframes(seconds))
+    name = f"plan-{sha256((moving + style).encode()).hexdigest()[:8]}"
+    ground, ink, style = (svg.by_role(part) for part in (GROUND, INK, style))
+    still = svg.inline(svg.drawn(lambda: draw(plan)), label, name)
+    page = _PAGE.format(
+        ground=ground, ink=ink, style=style, label=label, moving=moving, still=still
     )
-    return Animation(told, drawn, "\n".join(_sheet(stage, seconds)))
+    return Animation(label, page.replace("NAME", name))
 
 
-def _sheet(stage: Stage, seconds: float) -> Iterator[str]:
-    """The styles; a moment is a share of the whole, after which all begins anew."""
-    look = _LOOK.replace("DURATION", f"{stage.last * seconds:g}s").replace("\n", " ")
-    for rule in look.split("} "):
-        yield ".NAME " + rule.replace(",", ",.NAME ").removesuffix("}") + "}"
-    for (begin, end), number in stage.windows.items():
-        shows = {begin: "visibility:visible", end: "visibility:hidden"}
-        yield f".NAME .w{number}{{animation-name:NAME-{number}}}"
-        yield f"@keyframes NAME-{number}{{{_moments(stage, shows)}}}"
-    ways = {0: "none", 0.12: "none", 0.3: "translate(var(--b))", 0.68: "translate(var(--c))"}
-    moves = {at: f"visibility:visible;transform:{way}" for at, way in ways.items()}
-    moves[ARRIVES] = "visibility:visible;transform:translate(var(--d))"
-    moves[ARRIVES + 0.01] = "visibility:hidden"
-    yield ".NAME .g{animation-name:NAME-go;animation-timing-function:ease-in-out}"
-    yield f"@keyframes NAME-go{{{_moments(stage, moves)}}}"
-    for index in range(len(stage.plan.rounds)):
-        yield f".NAME .g{index}{{animation-delay:{(START + index - stage.last) * seconds:g}s}}"
-    yield _SWITCH
+class _Stage:
+    """The ranks stand on an ellipse, each a box with a cell for each chunk.
+
+    In a reduction a cell has a slot for each rank, in which its contribution appears.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.n = plan, plan.ranks
+        self.states = [[dict(mine) for mine in held] for held in states(plan)]
+        self.slots = self.n if plan.kind in REDUCING else 1
+        self.slot = 42 if self.slots == 1 else 14 if self.n <= 4 else 11
+        self.margin = 40 if plan.kind == "all_to_all" else 24  # for the chunks' names
+        self.wide, self.high = self.margin + self.slots * self.slot + 8, plan.chunks * ROW + 28
+        first = math.pi if self.n == 2 else -math.pi / 2  # two stand side by side
+        turns = [first + 2 * math.pi * rank / self.n for rank in range(self.n)]
+        around, size = [(1.9 * math.cos(turn), math.sin(turn)) for turn in turns], 60
+        while any(
+            abs(a[0] - b[0]) * size < self.wide + 110 and abs(a[1] - b[1]) * size < self.high + 60
+            for a, b in combinations(around, 2)
+        ):
+            size += 5
+        xs, ys = ([point[axis] * size for point in around] for axis in (0, 1))
+        self.width = max(640, math.ceil(max(xs) - min(xs) + self.wide + 16))
+        self.height = math.ceil(max(ys) - min(ys) + self.high + 72)
+        right, down = (self.width - max(xs) - min(xs)) / 2, self.high / 2 + 34 - min(ys)
+        self.at = [(x + right, y + down) for x, y in zip(xs, ys, strict=True)]
+        self.windows: dict[tuple[float, float], int] = {}  # from when to when something shows
+        self.last = START + len(plan.rounds) + END
+
+    def svg(self) -> str:
+        """The arrows of every round, over them the boxes and what they hold, then the messages."""
+        parts = [*self.arrows(), *self.boxes(), *self.messages(), *self.key()]
+        size = f'width="{self.width}" viewBox="0 0 {self.width} {self.height}"'
+        return f'<svg class="plot moving" {size}>{"".join(parts)}</svg>'
+
+    def showing(self, begin: float, end: float) -> str:
+        """The classes of what shows from one time to another, in rounds."""
+        return f"w w{self.windows.setdefault((begin, end), len(self.windows))}"
+
+    def keyframes(self, seconds: float) -> Iterator[str]:
+        """The rules of what shows when, and of how messages go."""
+        for (begin, end), number in self.windows.items():
+            shows = {begin: "visibility:visible", end: "visibility:hidden"}
+            yield f"\n.NAME .w{number}{{animation-name:NAME-{number}}}"
+            yield f"@keyframes NAME-{number}{{{self.moments(shows)}}}"
+        goes = {0: "none", 0.12: "none", ARRIVES: "translate(var(--to))"}
+        moves = {at: f"visibility:visible;transform:{way}" for at, way in goes.items()}
+        moves[ARRIVES + 0.01] = "visibility:hidden"
+        yield f"\n@keyframes NAME-go{{{self.moments(moves)}}}"
+        for index in range(len(self.plan.rounds)):
+            delay = (START + index - self.last) * seconds
+            yield f"\n.NAME .g{index}{{animation-delay:{delay:g}s}}"
+
+    def moments(self, looks: dict[float, str]) -> str:
+        """The steps of an animation, each given by when it begins: in rounds, then in percent."""
+        return "".join(f"{100 * at / self.last:.4g}%{{{look}}}" for at, look in looks.items())
+
+    def arrows(self) -> Iterator[str]:
+        """What happens when, in words, and the way of each message."""
+        yield _text(f"h {self.showing(0, START)}", 8, 18, "start")
+        for index, transfers in enumerate(self.plan.rounds):
+            words = sorted({"added" if t.reduce else "stored" for t in transfers})
+            yield f'<g class="{self.showing(START + index, START + index + 1)}">'
+            yield _text("h", 8, 18, f"round {index}: what arrives is {' or '.join(words)}")
+            yield from (_arrow(self.at[t.src], self.at[t.dst]) for t in transfers)
+            yield "</g>"
+        yield _text(f"h {self.showing(self.last - END, self.last)}", 8, 18, "end")
+
+    def boxes(self) -> Iterator[str]:
+        """The ranks, and in each cell whose contributions it holds from when to when."""
+        for rank, (x, y) in enumerate(self.at):
+            yield _rect("b", x - self.wide / 2, y - self.high / 2, self.wide, self.high)
+            yield _text("", x, y - self.high / 2 + 16, f"rank {rank}")
+            for chunk in range(self.plan.chunks):
+                left, top = self.cell(rank, chunk)
+                yield _rect("e", left, top, self.slots * self.slot)
+                yield _text("m", left - self.margin / 2, top + 13, self.name(chunk))
+                held = [state[rank].get(chunk, 0) for state in self.states]
+                changes = [i for i in range(1, len(held)) if held[i] != held[i - 1]]
+                for begin, end in pairwise([0, *changes, len(held)]):
+                    since = START + begin - 1 + ARRIVES if begin else 0
+                    until = START + end - 1 + ARRIVES if end < len(held) else self.last
+                    if held[begin]:
+                        yield f'<g class="{self.showing(since, until)}">'
+                        yield from self.held(held[begin], left, top)
+                        yield "</g>"
+
+    def held(self, mask: int, left: float, top: float) -> Iterator[str]:
+        """A slot for each rank whose contribution is in a cell, with its number."""
+        for rank in (rank for rank in range(self.n) if mask >> rank & 1):
+            x = left + (rank * self.slot if self.slots > 1 else 0)
+            yield _rect(self.looks(mask), x, top, self.slot)
+            yield _text(self.looks(mask), x + self.slot / 2, top + 13, f"{rank}")
+
+    def messages(self) -> Iterator[str]:
+        """What goes from a cell to another, under its chunks' numbers."""
+        for index, transfers in enumerate(self.plan.rounds):
+            for t in transfers:
+                (x, y), (u, v) = (self.cell(r, (t.first + t.stop - 1) / 2) for r in (t.src, t.dst))
+                look, name = self.looks(self.states[index][t.src][t.first]), self.chunks(t)
+                wide, middle = 10 + 6.2 * len(name), x + self.slots * self.slot / 2
+                yield f'<g class="g g{index}" style="--to:{u - x:.4g}px,{v - y:.4g}px">'
+                yield _rect(look, middle - wide / 2, y, wide)
+                yield _text(look, middle, y + 13, name) + "</g>\n"
+
+    def cell(self, rank: int, chunk: float) -> tuple[float, float]:
+        """The left upper corner of a chunk's cell."""
+        x, y = self.at[rank]
+        return x - self.wide / 2 + self.margin, y - self.high / 2 + 24 + chunk * ROW
+
+    def looks(self, mask: int) -> str:
+        """The class of what is a part of a sum, or complete."""
+        return "f" if mask.bit_count() == self.slots else "p"
+
+    def name(self, chunk: int) -> str:
+        """A chunk as a reader calls it: in an all-to-all by whom it is from and for."""
+        every_pair = self.plan.kind == "all_to_all"
+        return f"{chunk // self.n}→{chunk % self.n}" if every_pair else str(chunk)
+
+    def chunks(self, t: Transfer) -> str:
+        first, last = self.name(t.first), self.name(t.stop - 1)
+        return f"chunk {first}" if t.stop == t.first + 1 else f"chunks {first}–{last}"
+
+    def key(self) -> Iterator[str]:
+        """What the colors mean."""
+        sums = {"p": "sum of the ranks named", "f": "complete sum"}
+        x, y = 8.0, self.height - 24
+        for look, words in (sums if self.slots > 1 else {"f": "from the rank named"}).items():
+            yield _rect(look, x, y, 26) + _text("k", x + 32, y + 13, words)
+            x += 50 + 6.5 * len(words)
 
 
-def _moments(stage: Stage, looks: dict[float, str]) -> str:
-    """The steps of an animation, each given by when it begins, in rounds."""
-    return "".join(f"{100 * at / stage.last:.4g}%{{{look}}}" for at, look in looks.items())
+def _arrow(begin: tuple[float, float], end: tuple[float, float]) -> str:
+    """A line between the middles of two boxes; its head is halfway, where no box covers it, and a
+    little beyond, so that the heads of two that swap are apart."""
+    (x, y), (u, v) = begin, end
+    half, turn = math.hypot(u - x, v - y) / 2, math.degrees(math.atan2(v - y, u - x))
+    place = f"translate({(x + u) / 2:.5g} {(y + v) / 2:.5g}) rotate({turn:.4g})"
+    return f'<path class="l" transform="{place}" d="M-{half:.5g} 0H{half:.5g}M14 0L3 5V-5z"/>'
 
 
-def _words(panel: Panel) -> str:
-    """A round in words, for readers who hear the picture."""
-    told = [
-        f"{t.src} sends {_chunks(t)} to {t.dst}{', which adds' * t.reduce}"
-        for t in islice(panel.transfers, 8)
-    ]
-    more = len(panel.transfers) - len(told)
-    return f"{panel.title}: {'; '.join(told)}{f'; and {more} more' if more else ''}"
+def _rect(look: str, left: float, top: float, wide: float, high: float = ROW - 3) -> str:
+    return f'<path class="{look}" d="M{left:.5g} {top:.5g}h{wide:.5g}v{high:.5g}h-{wide:.5g}z"/>'
 
 
-def _chunks(t: Transfer) -> str:
-    return f"chunk {t.first}" if t.stop == t.first + 1 else f"chunks {t.first} to {t.stop - 1}"
+def _text(look: str, x: float, y: float, words: str) -> str:
+    return f'<text class="{look}" x="{x:.5g}" y="{y:.5g}">{words}</text>'

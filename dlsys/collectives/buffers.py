@@ -79,19 +79,15 @@ class _Flat(Buffers):
         self, plan: Plan, rank: int, tensor: torch.Tensor, length: int | None, op: str
     ) -> None:
         self._op, self._shape = op, tensor.shape
-        if plan.kind in BY_ROWS:
-            rows = as_rows(tensor)
-            unit_bytes = _row_bytes(rows)
-        else:
-            rows, unit_bytes = tensor.reshape(-1), tensor.itemsize
-        if plan.kind == "all_gather":
-            units = _whole_length(plan, rank, rows.shape[0], length)
-            super().__init__(plan, rank, units, unit_bytes, tensor.nbytes)
+        rows = as_rows(tensor) if plan.kind in BY_ROWS else tensor.reshape(-1)
+        gathers, units = plan.kind == "all_gather", rows.shape[0]
+        if gathers:
+            units = _whole_length(plan, rank, units, length)
+        super().__init__(plan, rank, units, _row_bytes(rows), tensor.nbytes)
+        if gathers:
             self._held = rows.new_empty((units, *rows.shape[1:]))
             self._mine().copy_(rows)
-            return
-        super().__init__(plan, rank, rows.shape[0], unit_bytes, tensor.nbytes)
-        if plan.kind == "broadcast" and rank != plan.root:
+        elif plan.kind == "broadcast" and rank != plan.root:
             self._held = torch.empty_like(rows, memory_format=torch.contiguous_format)
         else:
             self._held = rows.clone(memory_format=torch.contiguous_format)

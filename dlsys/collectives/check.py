@@ -46,10 +46,24 @@ def states(plan: Plan) -> Iterator[Holdings]:
     held = initial(plan)
     yield held
     for index, transfers in enumerate(plan.rounds):
-        payloads = [(t, _payload(plan, held, index, t)) for t in transfers]
+        for t in transfers:
+            _check_transfer(plan, held, index, t)
+        # All are read before any is written.
+        payloads = [(t, [held[t.src][c] for c in range(t.first, t.stop)]) for t in transfers]
         written: set[tuple[int, int]] = set()
-        for transfer, payload in payloads:
-            _store(plan, held, index, transfer, payload, written)
+        for t, payload in payloads:
+            mine = held[t.dst]
+            for chunk, mask in enumerate(payload, t.first):
+                if (t.dst, chunk) in written:
+                    what = f"rank {t.dst} receives chunk {chunk} twice"
+                    what += ": the result would depend on the order"
+                    _fail(plan, index, t.dst, chunk, what)
+                written.add((t.dst, chunk))
+                if t.reduce and (twice := mine[chunk] & mask):
+                    what = f"rank {t.dst} adds chunk {chunk} from rank {t.src}, and the "
+                    what += f"contribution of {_names(twice)} is then summed twice"
+                    _fail(plan, index, t.dst, chunk, what)
+                mine[chunk] = mask | mine[chunk] if t.reduce else mask
         yield held
 
 
@@ -73,55 +87,29 @@ def check(plan: Plan) -> None:
                 _fail(plan, last, rank, chunk, f"rank {rank} {what} chunk {chunk}", when)
 
 
-def _payload(plan: Plan, held: Holdings, index: int, t: Transfer) -> list[int]:
-    """The masks that a transfer carries, read before the round writes anything."""
-    transfer = f"the transfer {t.src} -> {t.dst} of chunks [{t.first}, {t.stop})"
+def _check_transfer(plan: Plan, held: Holdings, index: int, t: Transfer) -> None:
+    """Raise PlanError for a message that can be none, or whose sender does not hold it."""
+    n, chunks = plan.ranks, plan.chunks
     for end in (t.src, t.dst):
-        if not 0 <= end < plan.ranks:
-            what = f"{transfer} names rank {end}, but the ranks are 0 to {plan.ranks - 1}"
+        if not 0 <= end < n:
+            what = f"{_named(t)} names rank {end}, but the ranks are 0 to {n - 1}"
             _fail(plan, index, end, t.first, what)
     if t.src == t.dst:
         _fail(plan, index, t.src, t.first, f"rank {t.src} sends chunk {t.first} to itself")
-    if not 0 <= t.first < t.stop <= plan.chunks:
-        what = f"{transfer} has no chunks: 0 <= first < stop <= {plan.chunks} must hold"
+    if not 0 <= t.first < t.stop <= chunks:
+        what = f"{_named(t)} has no chunks: 0 <= first < stop <= {chunks} must hold"
         _fail(plan, index, t.src, t.first, what)
     if t.reduce and plan.kind not in REDUCING:
-        what = f"{transfer} adds, but nothing is summed in {plan.kind}"
+        what = f"{_named(t)} adds, but nothing is summed in {plan.kind}"
         _fail(plan, index, t.dst, t.first, what)
-    mine = held[t.src]
-    payload = [mine.get(chunk, 0) for chunk in range(t.first, t.stop)]
-    if 0 in payload:
-        chunk = t.first + payload.index(0)
-        what = f"rank {t.src} sends chunk {chunk} to rank {t.dst} but does not hold it"
-        _fail(plan, index, t.src, chunk, what)
-    return payload
+    for chunk in range(t.first, t.stop):
+        if chunk not in held[t.src]:
+            what = f"rank {t.src} sends chunk {chunk} to rank {t.dst} but does not hold it"
+            _fail(plan, index, t.src, chunk, what)
 
 
-def _store(
-    plan: Plan,
-    held: Holdings,
-    index: int,
-    t: Transfer,
-    payload: list[int],
-    written: set[tuple[int, int]],
-) -> None:
-    """Put what a transfer carries where it goes; `written` has the round's (rank, chunk) pairs."""
-    mine = held[t.dst]
-    for chunk, mask in enumerate(payload, t.first):
-        if (t.dst, chunk) in written:
-            what = (
-                f"rank {t.dst} receives chunk {chunk} twice: the result would depend on the order"
-            )
-            _fail(plan, index, t.dst, chunk, what)
-        written.add((t.dst, chunk))
-        if t.reduce:
-            if twice := mine[chunk] & mask:
-                what = (
-                    f"rank {t.dst} adds chunk {chunk} from rank {t.src}, and the contribution of "
-                )
-                _fail(plan, index, t.dst, chunk, f"{what}{_names(twice)} is then summed twice")
-            mask |= mine[chunk]
-        mine[chunk] = mask
+def _named(t: Transfer) -> str:
+    return f"the transfer {t.src} -> {t.dst} of chunks [{t.first}, {t.stop})"
 
 
 def _fail(

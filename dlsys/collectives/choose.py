@@ -9,43 +9,35 @@ from dlsys.annotated import checked
 from dlsys.checks import at_least, count, positive, some, unknown
 from dlsys.collectives import halving, hierarchical, naive, ring_plan, tree
 from dlsys.collectives.plan import KINDS, ROOTED, Plan, PlanError
-from dlsys.collectives.price import Price
 from dlsys.hardware import Cluster, Link, dgx_h100
 
 FLAT: dict[str, dict[str, Callable[..., Plan]]] = {
     "broadcast": {
         "tree": tree.tree_broadcast,
         "ring": ring_plan.ring_broadcast,
-        "naive": naive.naive_broadcast,
     },
     "reduce": {
         "tree": tree.tree_reduce,
         "ring": ring_plan.ring_reduce,
-        "naive": naive.naive_reduce,
     },
-    "scatter": {"tree": tree.tree_scatter, "naive": naive.naive_scatter},
-    "gather": {"tree": tree.tree_gather, "naive": naive.naive_gather},
+    "scatter": {"tree": tree.tree_scatter},
+    "gather": {"tree": tree.tree_gather},
     "all_gather": {
         "ring": ring_plan.ring_all_gather,
-        "bidirectional": ring_plan.bidirectional_all_gather,
         "doubling": halving.doubling_all_gather,
-        "naive": naive.naive_all_gather,
     },
     "reduce_scatter": {
         "ring": ring_plan.ring_reduce_scatter,
-        "bidirectional": ring_plan.bidirectional_reduce_scatter,
         "halving": halving.halving_reduce_scatter,
-        "naive": naive.naive_reduce_scatter,
     },
     "all_reduce": {
         "ring": ring_plan.ring_all_reduce,
-        "bidirectional": ring_plan.bidirectional_all_reduce,
         "tree": tree.tree_all_reduce,
         "halving_doubling": halving.halving_doubling_all_reduce,
         "recursive_doubling": halving.recursive_doubling_all_reduce,
         "naive": naive.naive_all_reduce,
     },
-    "all_to_all": {"pairwise": ring_plan.pairwise_all_to_all, "naive": naive.naive_all_to_all},
+    "all_to_all": {"pairwise": ring_plan.pairwise_all_to_all},
 }
 """Builders that take a number of ranks (and a root), by kind and algorithm; the default first."""
 
@@ -77,18 +69,16 @@ def plan_for(kind: str, ranks: int, algorithm: str | None = None, root: int = 0)
         if algorithm == "hierarchical":
             raise PlanError(
                 f"A hierarchical {kind} needs to know the nodes: pass "
-                f"plan=hierarchical_{kind}(nodes, devices_per_node) instead of its name."
+                f"plan=candidates({kind!r}, cluster)['hierarchical'] instead of its name."
             )
         raise PlanError(unknown(f"{kind} algorithm", algorithm, builders))
     ranks, root = count("ranks", ranks), count("root", root, least=0)
     return build(ranks, root=root) if kind in ROOTED else build(ranks)
 
 
-FOILS = frozenset({"naive", "bidirectional"})
-"""Algorithms that the chooser leaves out. The model charges nothing for starting many messages at
-once, and would praise the naive ones for it. Two-way rings take as long as one where both share the
-ports of a `Link`; across a node boundary, where each direction has network cards of its own, they
-are up to twice as fast, and hierarchical plans, which use all the cards, are faster still."""
+FOILS = frozenset({"naive"})
+"""Algorithms that the chooser leaves out: the model charges nothing for starting many messages at
+once, and would praise the naive one for it."""
 
 
 @checked
@@ -190,7 +180,7 @@ class Boundary(NamedTuple):
     measured_latency: float
 
 
-def node_boundary(nbytes: float = 16e9, small: float = 8) -> list[Boundary]:
+def node_boundary(nbytes: float = 16e9) -> list[Boundary]:
     """All-reduce on one, two and sixteen nodes of eight H100: predicted, and as measured.
 
     Measured (The Smol Training Playbook, 2025; nodes of 8 H100 with 400 Gb/s of network for each):
@@ -200,18 +190,17 @@ def node_boundary(nbytes: float = 16e9, small: float = 8) -> list[Boundary]:
     - predicted_busbw: the best plan of the chooser for `nbytes`, its phases one after the other.
     - overlapped_busbw: the bound if phases inside and between nodes overlapped perfectly, in which
       case only the slower level counts.
-    - predicted_latency: the best plan for `small` bytes, from link latencies alone, which are those
-      of NCCL's quickest protocol; measured ones grow faster with the nodes, as real hops cost more.
+    - predicted_latency: the best plan for 8 bytes, from link latencies alone, which are those of
+      NCCL's quickest protocol; measured ones grow faster with the nodes, as real hops cost more.
 
     Across nodes the measured bandwidth lies between the two predictions. Inside, it exceeds
     NVLink's 450 GB/s each way, which no plan can in which only ranks add: there the switches add
     (in-network reduction), each rank sends its buffer once, and busbw, which is algbw times
     2(n-1)/n by definition, is bounded by 787.5 GB/s.
 
-    Raises ValueError for sizes that are not above zero.
+    Raises ValueError for a size that is not above zero.
     """
     positive("nbytes", nbytes)
-    positive("small", small)
     measured = {
         1: ((480e9, 480e9), 13e-6),
         2: ((479e9, 479e9), 55e-6),
@@ -221,10 +210,10 @@ def node_boundary(nbytes: float = 16e9, small: float = 8) -> list[Boundary]:
     for nodes, (busbw, latency) in measured.items():
         cluster = dgx_h100(nodes)
         g, n = cluster.devices_per_node, cluster.size
-        large: Price = best("all_reduce", nbytes, cluster).price(nbytes, cluster)
-        levels = [2 * (g - 1) / g * nbytes / cluster.intra.bandwidth]
-        levels.append(2 * (nodes - 1) / n * nbytes / cluster.inter.bandwidth)
-        overlapped = 2 * (n - 1) / n * nbytes / max(levels)
-        first = best("all_reduce", small, cluster).price(small, cluster).seconds
-        sides.append(Boundary(nodes, large.busbw, overlapped, busbw, first, latency))
+        predicted = best("all_reduce", nbytes, cluster).price(nbytes, cluster).busbw
+        inside = 2 * (g - 1) / g * nbytes / cluster.intra.bandwidth
+        between = 2 * (nodes - 1) / n * nbytes / cluster.inter.bandwidth
+        overlapped = 2 * (n - 1) / n * nbytes / max(inside, between)
+        first = best("all_reduce", 8, cluster).price(8, cluster).seconds
+        sides.append(Boundary(nodes, predicted, overlapped, busbw, first, latency))
     return sides

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -30,37 +29,6 @@ CELL = 0.66  # of the distance from one cell to the next; the arrows run in the 
 MOST_RANKS, MOST_CHUNKS, MOST_PANELS, MOST_NAMED = 32, 64, 16, 100
 
 
-@dataclass(frozen=True)
-class Panel:
-    """The contributions in each rank's chunks after a round (bit masks), and what moved in it."""
-
-    title: str
-    held: list[dict[int, int]]
-    transfers: Sequence[Transfer]
-
-
-def panels(plan: Plan, most: int = MOST_PANELS) -> list[Panel]:
-    """The start and the state after each round, evenly chosen where there are too many.
-
-    Raises ValueError for a plan too large to be read, PlanError for one that cannot be executed.
-    """
-    if plan.ranks > MOST_RANKS or plan.chunks > MOST_CHUNKS:
-        raise ValueError(
-            f"A drawing of {plan.ranks} ranks and {plan.chunks} chunks could not be read: draw the "
-            f"same algorithm with 4 ranks, say; {MOST_RANKS} ranks and {MOST_CHUNKS} chunks are "
-            "the most."
-        )
-    count = len(plan.rounds)
-    shown = {round(i * count / (most - 1)) for i in range(most)} if count >= most else None
-    drawn = []
-    for index, held in enumerate(states(plan)):
-        if shown is None or index in shown:
-            name = f"round {index - 1}" if index else "start"
-            transfers = plan.rounds[index - 1] if index else ()
-            drawn.append(Panel(name, [dict(mine) for mine in held], transfers))
-    return drawn
-
-
 @checked
 def draw(plan: Plan, width: float = 7.0) -> Figure:
     """A panel for the start and for each round: columns are ranks, rows are chunks.
@@ -68,24 +36,32 @@ def draw(plan: Plan, width: float = 7.0) -> Figure:
     A cell is the darker the more contributions the rank holds, and names them (with many cells,
     only where they are new); arrows show what moved, solid where the receiver added it and dashed
     where it stored it; they run between the cells. `width` in inches.
+
+    Raises ValueError for a plan too large to be read, PlanError for one that cannot be executed.
     """
     positive("width", width)
-    drawn = panels(plan)
-    wide, high = panel_size(plan)
-    across = max(1, min(len(drawn), int(width / wide)))
-    down = math.ceil(len(drawn) / across)
+    if plan.ranks > MOST_RANKS or plan.chunks > MOST_CHUNKS:
+        raise ValueError(
+            f"A drawing of {plan.ranks} ranks and {plan.chunks} chunks could not be read: draw the "
+            f"same algorithm with 4 ranks, say; {MOST_RANKS} ranks and {MOST_CHUNKS} chunks are "
+            "the most."
+        )
+    count = len(plan.rounds)
+    shown = {round(i * count / (MOST_PANELS - 1)) for i in range(MOST_PANELS)}  # evenly
+    wide, high = max(2.3, 0.36 * plan.ranks + 0.5), max(1.3, 0.31 * plan.chunks + 0.7)
+    across = max(1, min(len(shown), int(width / wide)))
+    down = math.ceil(len(shown) / across)
     figure, grid = closed_figure(across * wide, down * high + 0.3, down, across)
-    for axes, panel in zip(grid, drawn, strict=False):
-        draw_panel(axes, plan, panel)
-    for axes in grid[len(drawn) :]:
+    free = iter(grid)
+    for index, held in enumerate(states(plan)):
+        if index in shown:
+            axes = next(free)
+            _draw_state(axes, plan, held, plan.rounds[index - 1] if index else ())
+            axes.set_title(f"round {index - 1}" if index else "start", fontsize=10)
+    for axes in free:
         axes.set_axis_off()
     figure.suptitle(title(plan), fontsize="large")
     return figure
-
-
-def panel_size(plan: Plan) -> tuple[float, float]:
-    """Width and height of a panel in inches."""
-    return max(2.3, 0.36 * plan.ranks + 0.5), max(1.3, 0.31 * plan.chunks + 0.7)
 
 
 def title(plan: Plan) -> str:
@@ -94,22 +70,24 @@ def title(plan: Plan) -> str:
     return f"{algorithm} {kind} among {plan.ranks} rank{'s' * (plan.ranks > 1)}"
 
 
-def draw_panel(axes: Axes, plan: Plan, panel: Panel) -> None:
-    """Draw one state of the plan, with the arrows that led to it."""
+def _draw_state(
+    axes: Axes, plan: Plan, held: list[dict[int, int]], transfers: Sequence[Transfer]
+) -> None:
+    """The contributions in each rank's chunks (bit masks), with the arrows that led there."""
     n, chunks = plan.ranks, plan.chunks
-    written = {(t.dst, c) for t in panel.transfers for c in range(t.first, t.stop)}
+    written = {(t.dst, c) for t in transfers for c in range(t.first, t.stop)}
     sparse = n * chunks > MOST_NAMED
     squares, faces, edges, widths = [], [], [], []
     # What was just written comes last, so that its edges lie over those of its neighbours.
     for rank, chunk in sorted(product(range(n), range(chunks)), key=written.__contains__):
-        mask, new = panel.held[rank].get(chunk, 0), (rank, chunk) in written
+        mask, new = held[rank].get(chunk, 0), (rank, chunk) in written
         share = mask.bit_count() / n if plan.kind in REDUCING else 0.6 * bool(mask)
         xs, ys = (rank - CELL / 2, rank + CELL / 2), (chunk - CELL / 2, chunk + CELL / 2)
         squares.append([(xs[0], ys[0]), (xs[1], ys[0]), (xs[1], ys[1]), (xs[0], ys[1])])
         faces.append(tuple(1 - share * (1 - part) for part in FILL))
         edges.append(ARROW if new else MUTED)
         widths.append(1.6 if new else 0.5)
-        text = "" if sparse and panel.transfers and not new else _contents(mask, n)
+        text = "" if sparse and transfers and not new else _contents(mask, n)
         if text and chunks <= 20 and n <= 16:
             dark = ON_DARK if share > 0.65 else ON_LIGHT
             size = min(9.0, 27 / max(3, len(text) - text.count(",") / 2))  # a comma is narrow
@@ -118,7 +96,7 @@ def draw_panel(axes: Axes, plan: Plan, panel: Panel) -> None:
     axes.add_collection(
         PolyCollection(squares, facecolors=faces, edgecolors=edges, linewidths=widths, zorder=1)
     )
-    for t in panel.transfers:
+    for t in transfers:
         arrow = FancyArrowPatch(
             path=_way(t, n),
             arrowstyle="-|>",
@@ -145,7 +123,6 @@ def draw_panel(axes: Axes, plan: Plan, panel: Panel) -> None:
     axes.spines[:].set_visible(False)
     axes.set_xlabel("rank", fontsize=9, labelpad=1)
     axes.set_ylabel("chunk", fontsize=9, labelpad=1)
-    axes.set_title(panel.title, fontsize=10)
 
 
 def _way(t: Transfer, n: int) -> Path:
@@ -191,18 +168,18 @@ def draw_crossovers(
     The fastest is underlaid; vertical lines mark the sizes at which another becomes the fastest.
     """
     plans = dict(_among(kind, link_or_cluster, ranks, among))
-    xs = _spread(*sizes)
+    low, high = sizes
+    positive("A size in sizes", low)
+    positive("A size in sizes", high)
+    xs = [low * (high / low) ** (i / 100) for i in range(101)]  # evenly on a logarithmic axis
     figure, (axes,) = closed_figure(7, 4)
-    every = {
+    seconds = {
         name: [plan.price(x, link_or_cluster).seconds for x in xs] for name, plan in plans.items()
     }
-    axes.plot(xs, [min(ys) for ys in zip(*every.values(), strict=True)], color=GRID, linewidth=9)
-    for (name, ys), (color, style, _) in zip(every.items(), LINES * len(every), strict=False):
-        axes.plot(xs, ys, color=color, linestyle=style, label=name.replace("_", "-"))
-    for size, _ in crossovers(kind, link_or_cluster, ranks, plans, sizes[1])[1:]:
+    axes.plot(xs, [min(ys) for ys in zip(*seconds.values(), strict=True)], color=GRID, linewidth=9)
+    _draw_seconds(axes, xs, seconds)
+    for size, _ in crossovers(kind, link_or_cluster, ranks, plans, high)[1:]:
         axes.axvline(size, color=MUTED, linewidth=0.8)
-    _log_log(axes, "buffer (bytes)", "time (s)")
-    axes.legend(fontsize="large")
     axes.set_title(f"{kind.replace('_', '-')} among {next(iter(plans.values())).ranks} ranks")
     return figure
 
@@ -215,14 +192,11 @@ def draw_choice(rows: Sequence[Any], shown: Any, rounds: Sequence[tuple[float, f
     """
     figure = Figure(figsize=(9, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
-    names = dict.fromkeys(row.algorithm for row in rows)
-    for name, (color, style, marker) in zip(names, LINES, strict=False):
-        mine = [row for row in rows if row.algorithm == name]
-        xs, how = [row.nbytes for row in mine], {"color": color, "linestyle": style}
-        left.plot(xs, [row.seconds for row in mine], marker=marker, label=name, markersize=4, **how)
+    seconds: dict[str, list[float]] = {}
+    for row in rows:
+        seconds.setdefault(row.algorithm, []).append(row.seconds)
+    _draw_seconds(left, sorted({row.nbytes for row in rows}), seconds, markersize=4)
     left.plot([shown.nbytes], [shown.seconds], "o", color=INK, fillstyle="none", markersize=11)
-    _log_log(left, "buffer (bytes)", "time (s)")
-    left.legend()
     inside, between = ([part[i] / 1e9 for part in rounds] for i in range(2))
     at = range(1, len(rounds) + 1)
     right.bar(at, inside, color=LINES[0][0], label="inside nodes")
@@ -236,17 +210,16 @@ def draw_choice(rows: Sequence[Any], shown: Any, rounds: Sequence[tuple[float, f
     return figure
 
 
-def _spread(low: float, high: float) -> list[float]:
-    """101 sizes from `low` to `high`, evenly on a logarithmic axis."""
-    for size in (low, high):
-        positive("A size in sizes", size)
-    return [low * (high / low) ** (i / 100) for i in range(101)]
-
-
-def _log_log(axes: Axes, x: str, y: str) -> None:
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel(x, fontsize="large")
-    axes.set_ylabel(y, fontsize="large")
+def _draw_seconds(
+    axes: Axes, sizes: Sequence[float], seconds: Mapping[str, Sequence[float]], markersize: int = 0
+) -> None:
+    """A line for each algorithm, on logarithmic axes."""
+    for (name, ys), (color, style, marker) in zip(seconds.items(), LINES * 2, strict=False):
+        (line,) = axes.plot(sizes, ys, color=color, linestyle=style, label=name.replace("_", "-"))
+        line.set(marker=marker, markersize=markersize)
+    axes.set(xscale="log", yscale="log")
+    axes.set_xlabel("buffer (bytes)", fontsize="large")
+    axes.set_ylabel("time (s)", fontsize="large")
     axes.tick_params(labelsize="large")
     axes.grid(color=GRID)
+    axes.legend(fontsize="large")

@@ -66,17 +66,16 @@ class Choice(Choices):
 
     def rows(self) -> list[Row]:
         """A row for each algorithm of the collective and each size of the buffer."""
-        return [
-            row for name, plan in self.plans().items() for row in self._priced(name, plan, SIZES)
-        ]
+        plans = self.plans().items()
+        return [self._row(name, plan, size) for name, plan in plans for size in SIZES]
 
-    def _priced(self, name: str, plan: Plan, sizes: tuple[int, ...]) -> list[Row]:
-        prices = [(size, plan.price(size, self.cluster())) for size in sizes]
-        return [Row(name, size, price.seconds, price.busbw) for size, price in prices]
+    def _row(self, name: str, plan: Plan, nbytes: int) -> Row:
+        price = plan.price(nbytes, self.cluster())
+        return Row(name, nbytes, price.seconds, price.busbw)
 
     def ranking(self) -> list[Row]:
         """The algorithms for this very buffer, the fastest first; of equals the simpler one."""
-        here = [self._priced(name, plan, (self.nbytes,))[0] for name, plan in self.plans().items()]
+        here = [self._row(name, plan, self.nbytes) for name, plan in self.plans().items()]
         return sorted(here, key=lambda row: row.seconds)
 
     def shown(self) -> Row:

@@ -8,6 +8,8 @@ n-p others first hands its buffer to a neighbour and is served at the end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dlsys.collectives.plan import Plan, Rounds, Symmetry, Transfer, builder
 
 
@@ -19,21 +21,48 @@ class _Core:
     """
 
     def __init__(self, n: int) -> None:
-        self.places = 1 << (n.bit_length() - 1)
+        self.depth = n.bit_length() - 1
+        self.places = 1 << self.depth
         self.extra = n - self.places
-        self.depth = self.places.bit_length() - 1
 
     def rank(self, place: int) -> int:
-        return 2 * place if place < self.extra else place + self.extra
-
-    def chunk(self, place: int) -> int:
-        """The first chunk of `place` when there are as many chunks as ranks."""
+        """The rank at `place`; where there are as many chunks as ranks, also its first chunk."""
         return min(2 * place, place + self.extra)
 
     def folds(self, chunks: int) -> Rounds:
-        """The round in which each extra rank hands its buffer to its neighbor."""
-        extra = range(self.extra)
-        return Rounds(1, lambda _: [Transfer(2 * v + 1, 2 * v, 0, chunks, True) for v in extra])
+        """The round in which each extra rank, if any, hands its buffer to its neighbor."""
+        pairs, once = range(self.extra), min(1, self.extra)
+        return Rounds(once, lambda _: [Transfer(2 * v + 1, 2 * v, 0, chunks, True) for v in pairs])
+
+    def halving(self, rank: Callable[[int], int], chunk: Callable[[int], int]) -> Rounds:
+        """Places p/2 apart exchange halves of what they hold, then p/4 apart quarters, ..."""
+
+        def build(k: int) -> list[Transfer]:
+            apart = self.places >> (k + 1)
+            transfers = []
+            for place in range(self.places):
+                partner = place ^ apart  # the places differ in this bit alone
+                begin = partner & -apart  # the partner keeps the run of `apart` places it is in
+                first, stop = chunk(begin), chunk(begin + apart)
+                transfers.append(Transfer(rank(place), rank(partner), first, stop, True))
+            return transfers
+
+        return Rounds(self.depth, build)
+
+
+def _reduce_scatter(n: int) -> Rounds:
+    core = _Core(n)
+    pairs, once = range(core.extra), min(1, core.extra)
+    unfolds = Rounds(
+        once, lambda _: [Transfer(2 * v, 2 * v + 1, 2 * v + 1, 2 * v + 2) for v in pairs]
+    )
+    return core.folds(n).then(core.halving(core.rank, core.rank)).then(unfolds)
+
+
+def _halving_symmetry(n: int) -> Symmetry | None:
+    core = _Core(n)
+    phases = tuple((1, n >> (k + 1), n >> (k + 1)) for k in range(core.depth))
+    return None if core.extra else Symmetry(phases, sent=n - 1, messages=n * core.depth)
 
 
 @builder
@@ -42,39 +71,15 @@ def halving_reduce_scatter(n: int) -> Plan:
 
     Seconds, for n a power of two: log2(n) latency + (n-1)/n nbytes/bandwidth.
     """
-    core = _Core(n)
-    folds = core.folds(n)
-    unfolds = Rounds(
-        1, lambda _: [Transfer(2 * v, 2 * v + 1, 2 * v + 1, 2 * v + 2) for v in range(core.extra)]
-    )
-
-    def build(k: int) -> list[Transfer]:
-        apart = core.places >> (k + 1)
-        transfers = []
-        for place in range(core.places):
-            partner = place ^ apart  # the places differ in this bit alone
-            begin = partner & -apart  # the partner keeps the run of `apart` places that it is in
-            first, stop = core.chunk(begin), core.chunk(begin + apart)
-            transfers.append(Transfer(core.rank(place), core.rank(partner), first, stop, True))
-        return transfers
-
-    rounds = Rounds(core.depth, build)
-    symmetry = None
-    if core.extra:
-        rounds = folds.then(rounds).then(unfolds)
-    else:
-        phases = tuple((1, n >> (k + 1), n >> (k + 1)) for k in range(core.depth))
-        symmetry = Symmetry(phases, sent=n - 1, messages=n * core.depth)
-    return Plan("reduce_scatter", "halving", n, n, rounds, symmetry=symmetry)
+    symmetry = _halving_symmetry(n)
+    return Plan("reduce_scatter", "halving", n, n, _reduce_scatter(n), symmetry=symmetry)
 
 
 @builder
 def doubling_all_gather(n: int) -> Plan:
     """Recursive doubling, the mirror image of recursive halving: runs of chunks double."""
-    halving = halving_reduce_scatter(n)
-    assert isinstance(halving.rounds, Rounds)
-    rounds = halving.rounds.mirrored()
-    return Plan("all_gather", "doubling", n, n, rounds, symmetry=halving.symmetry)
+    rounds, symmetry = _reduce_scatter(n).mirrored(), _halving_symmetry(n)
+    return Plan("all_gather", "doubling", n, n, rounds, symmetry=symmetry)
 
 
 @builder
@@ -87,33 +92,21 @@ def halving_doubling_all_reduce(n: int) -> Plan:
     for p < n also 2(latency + nbytes/bandwidth).
     """
     core = _Core(n)
-    p = core.places
-    folds = core.folds(p)
+    p, depth, folded = core.places, core.depth, bool(core.extra)
 
-    def build(k: int) -> list[Transfer]:
-        size = p >> (k + 1)
-        transfers = []
-        for place in range(p):
-            # Where its bit is 1, a place keeps the upper half of its piece, else the lower: so what
-            # it holds after k rounds follows from its k lowest bits, read from the lowest up.
-            held = sum(p >> (bit + 1) for bit in range(k) if place >> bit & 1)
-            first = held if place >> k & 1 else held + size
-            partner = core.rank(place ^ 1 << k)
-            transfers.append(Transfer(core.rank(place), partner, first, first + size, True))
-        return transfers
+    def rank(place: int) -> int:
+        # The bits of a place backwards: the places that are far apart are neighbors then.
+        return core.rank(sum(1 << (depth - 1 - k) for k in range(depth) if place >> k & 1))
 
-    halving = Rounds(core.depth, build)
-    if core.extra:
-        halving = folds.then(halving)
-    fold = ((1, p, "any"),) if core.extra else ()
-    scopes: list[str | int] = ["any" if core.extra else 1 << k for k in range(core.depth)]
-    down = tuple((1, p >> (k + 1), scope) for k, scope in enumerate(scopes))
+    rounds = core.folds(p).then(core.halving(rank, lambda place: place))
+    down = tuple((1, p >> (k + 1), "any" if folded else 1 << k) for k in range(depth))
+    fold = ((1, p, "any"),) * folded
     symmetry = Symmetry(
         fold + down + down + fold,
-        sent=2 * (p - 1) + (p if core.extra else 0),
-        messages=2 * (p * core.depth + core.extra),
+        sent=2 * (p - 1) + p * folded,
+        messages=2 * (p * depth + core.extra),
     )
-    rounds = halving.then(halving.mirrored())
+    rounds = rounds.then(rounds.mirrored())
     return Plan("all_reduce", "halving_doubling", n, p, rounds, symmetry=symmetry)
 
 
@@ -127,21 +120,18 @@ def recursive_doubling_all_reduce(n: int) -> Plan:
     2(latency + nbytes/bandwidth). From Thakur, Rabenseifner and Gropp (2005), section 4.5.
     """
     core = _Core(n)
-    folds = core.folds(1)
+    folds, folded = core.folds(1), bool(core.extra)
 
     def build(k: int) -> list[Transfer]:
         pairs = [(place, place ^ 1 << k) for place in range(core.places)]
         return [Transfer(core.rank(a), core.rank(b), 0, 1, True) for a, b in pairs]
 
-    rounds = Rounds(core.depth, build, swaps=True)
-    if core.extra:
-        fold = folds
-        rounds = fold.then(rounds).then(fold.mirrored())
-    ends = ((1, 1, "any"),) if core.extra else ()
-    swaps = tuple((1, 1, "any" if core.extra else 1 << k) for k in range(core.depth))
+    rounds = folds.then(Rounds(core.depth, build, swaps=True)).then(folds.mirrored())
+    ends = ((1, 1, "any"),) * folded
+    swaps = tuple((1, 1, "any" if folded else 1 << k) for k in range(core.depth))
     symmetry = Symmetry(
         ends + swaps + ends,
-        sent=core.depth + bool(core.extra),
+        sent=core.depth + folded,
         messages=core.places * core.depth + 2 * core.extra,
     )
     return Plan("all_reduce", "recursive_doubling", n, 1, rounds, symmetry=symmetry)

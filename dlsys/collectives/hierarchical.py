@@ -8,44 +8,43 @@ trees: from node to node among the devices with the root's `local`, then inside 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 from dlsys.collectives.plan import Plan, Rounds, Symmetry, Transfer, builder
-from dlsys.collectives.tree import broadcast_rounds, depth, halves, scatter_rounds, wraps
+from dlsys.collectives.ring_plan import all_gather_rounds, pairwise_rounds, reduce_scatter_rounds
+from dlsys.collectives.tree import broadcast_rounds, scatter_rounds
+
+Groups = tuple[int, Callable[[int, int], int]]
+"""How many groups of ranks there are, and which rank is number i of group k, by (k, i)."""
 
 
-def _inside(nodes: int, g: int, runs: Callable[[int], Sequence[int]], reduce: bool) -> Rounds:
-    """Rings inside every node: local j ends a reduce-scatter with, or begins an all-gather with,
-    the runs of chunks that begin at `runs(j)`."""
-    length = nodes * g // (g * len(runs(0)))
+def _groups(nodes: int, g: int) -> tuple[Groups, Groups]:
+    """The devices of each node, and those that have the same place in each of the nodes."""
+    return (nodes, lambda node, i: node * g + i), (g, lambda place, i: i * g + place)
 
-    def build(k: int) -> list[Transfer]:
-        ahead = -1 - k if reduce else -k  # as in `ring`: the run just added to, or just received
+
+def _in_each(
+    groups: Groups,
+    rounds: Rounds,
+    firsts: Callable[[int, Transfer], Iterable[int]],
+    length: int = 1,
+) -> Rounds:
+    """`rounds` of a flat plan in all groups at once, each of which has its rank i.
+
+    A chunk of the flat plan is `length` chunks here. In place of its transfer t group k sends those
+    that begin at each of `firsts(k, t)`.
+    """
+    count, rank = groups
+
+    def build(index: int) -> list[Transfer]:
         return [
-            Transfer(a * g + j, a * g + (j + 1) % g, first, first + length, reduce)
-            for a in range(nodes)
-            for j in range(g)
-            for first in runs((j + ahead) % g)
+            Transfer(rank(k, t.src), rank(k, t.dst), c, c + (t.stop - t.first) * length, t.reduce)
+            for t in rounds[index]
+            for k in range(count)
+            for c in firsts(k, t)
         ]
 
-    return Rounds(g - 1, build)
-
-
-def _between(nodes: int, g: int, adjacent: bool, reduce: bool) -> Rounds:
-    """Rings between nodes, one for each local: node a ends with (begins with) its one chunk."""
-
-    def build(k: int) -> list[Transfer]:
-        ahead = -1 - k if reduce else -k  # the same ring, whose ranks are the nodes
-        transfers = []
-        for a in range(nodes):
-            for j in range(g):
-                part = (a + ahead) % nodes
-                chunk = j * nodes + part if adjacent else part * g + j
-                dst = (a + 1) % nodes * g + j
-                transfers.append(Transfer(a * g + j, dst, chunk, chunk + 1, reduce))
-        return transfers
-
-    return Rounds(nodes - 1, build)
+    return Rounds(len(rounds), build)
 
 
 def _symmetry(nodes: int, g: int, split: int, passes: int) -> Symmetry:
@@ -65,37 +64,42 @@ def hierarchical_all_reduce(nodes: int, devices_per_node: int) -> Plan:
     2(g-1)(a + nbytes/g/B) + 2(N-1)(c + nbytes/(gN)/D).
     """
     n, g = nodes * devices_per_node, devices_per_node
+    inside, between = _groups(nodes, g)
 
-    def runs(j: int) -> Sequence[int]:
-        return (j * nodes,)
+    def share(_: int, t: Transfer) -> list[int]:
+        return [t.first * nodes]  # of device j the j-th run of N chunks
 
-    rounds = _inside(nodes, g, runs, True)
-    rounds = rounds.then(_between(nodes, g, True, True)).then(_between(nodes, g, True, False))
-    rounds = rounds.then(_inside(nodes, g, runs, False))
-    symmetry = _symmetry(nodes, g, 1, 2)
-    return Plan("all_reduce", "hierarchical", n, n, rounds, symmetry=symmetry)
+    def part(j: int, t: Transfer) -> list[int]:
+        return [j * nodes + t.first]  # one chunk of its share
+
+    rounds = _in_each(inside, reduce_scatter_rounds(g), share, nodes)
+    rounds = rounds.then(_in_each(between, reduce_scatter_rounds(nodes), part))
+    rounds = rounds.then(_in_each(between, all_gather_rounds(nodes), part))
+    rounds = rounds.then(_in_each(inside, all_gather_rounds(g), share, nodes))
+    return Plan("all_reduce", "hierarchical", n, n, rounds, symmetry=_symmetry(nodes, g, 1, 2))
 
 
-def _strided(nodes: int, g: int) -> Callable[[int], Sequence[int]]:
-    """The chunks that local j of some node owns: one in each node's run."""
-    return lambda j: range(j, nodes * g, g)
+def _reduce_scatter(nodes: int, g: int) -> Rounds:
+    """In the nodes, where device j collects the chunks of all ranks with its place, then across."""
+    inside, between = _groups(nodes, g)
+    rounds = _in_each(inside, reduce_scatter_rounds(g), lambda _, t: range(t.first, nodes * g, g))
+    across = _in_each(between, reduce_scatter_rounds(nodes), lambda j, t: [t.first * g + j])
+    return rounds.then(across)
 
 
 @builder
 def hierarchical_reduce_scatter(nodes: int, devices_per_node: int) -> Plan:
     """Reduce-scatter in the nodes, then between them; half of `hierarchical_all_reduce`."""
     n, g = nodes * devices_per_node, devices_per_node
-    rounds = _inside(nodes, g, _strided(nodes, g), True).then(_between(nodes, g, False, True))
-    symmetry = _symmetry(nodes, g, nodes, 1)
+    rounds, symmetry = _reduce_scatter(nodes, g), _symmetry(nodes, g, nodes, 1)
     return Plan("reduce_scatter", "hierarchical", n, n, rounds, symmetry=symmetry)
 
 
 @builder
 def hierarchical_all_gather(nodes: int, devices_per_node: int) -> Plan:
-    """All-gather between the nodes, then in them."""
+    """The mirror image of `hierarchical_reduce_scatter`: between the nodes, then in them."""
     n, g = nodes * devices_per_node, devices_per_node
-    rounds = _between(nodes, g, False, False).then(_inside(nodes, g, _strided(nodes, g), False))
-    symmetry = _symmetry(nodes, g, nodes, 1)
+    rounds, symmetry = _reduce_scatter(nodes, g).mirrored(), _symmetry(nodes, g, nodes, 1)
     return Plan("all_gather", "hierarchical", n, n, rounds, symmetry=symmetry)
 
 
@@ -106,44 +110,29 @@ def hierarchical_all_to_all(nodes: int, devices_per_node: int) -> Plan:
     Fewer rounds than pairwise exchange (g-1 + N-1 against gN-1), for more bytes inside the nodes.
     """
     n, g = nodes * devices_per_node, devices_per_node
+    inside, between = _groups(nodes, g)
 
-    def build(k: int) -> list[Transfer]:
-        if k < g - 1:
-            # Inside: to the k+1st neighbor `via` go the blocks for all b*g + its own place.
-            hops = [(r, r - r % g + (r + k + 1) % g) for r in range(n)]
-            pairs = [(r, via, r, b * g + via % g) for r, via in hops for b in range(nodes)]
-        else:
-            # Across: to the same place `ahead` nodes on, what all of this node have for it.
-            ahead = k - g + 2
-            hops = [(r, (r + ahead * g) % n) for r in range(n)]
-            pairs = [(r, dst, r - r % g + i, dst) for r, dst in hops for i in range(g)]
-        return [Transfer(r, to, c := i * n + j, c + 1) for r, to, i, j in pairs]
+    def by_place(node: int, t: Transfer) -> range:
+        row = (node * g + t.src) * n  # a device's blocks, of which every g-th is for that place
+        return range(row + t.dst, row + n, g)
 
-    return Plan("all_to_all", "hierarchical", n, n * n, Rounds(g - 1 + nodes - 1, build))
+    def by_node(place: int, t: Transfer) -> range:
+        rows = t.src * g * n  # a node's blocks, of which every n-th is for that rank
+        return range(rows + t.dst * g + place, rows + g * n, n)
+
+    rounds = _in_each(inside, pairwise_rounds(g), by_place)
+    rounds = rounds.then(_in_each(between, pairwise_rounds(nodes), by_node))
+    return Plan("all_to_all", "hierarchical", n, n * n, rounds)
 
 
-def _trees(
-    nodes: int, g: int, root: int, level: Callable[[int, int], Rounds], rows: int = 0
-) -> Rounds:
-    """A tree between the nodes, then one inside each; a node has `rows` chunks of its own, or all
-    share one."""
-    across, within = level(nodes, root // g), level(g, root % g)
-    size, local = rows or 1, root % g
-
-    def build(k: int) -> list[Transfer]:
-        # Rank a of the tree `across` is the root's place in node a; a's own tree is shifted by a*g.
-        if k < len(across):
-            return [
-                Transfer(t.src * g + local, t.dst * g + local, t.first * size, t.stop * size)
-                for t in across[k]
-            ]
-        return [
-            Transfer(a * g + t.src, a * g + t.dst, a * rows + t.first, a * rows + t.stop)
-            for a in range(nodes)
-            for t in within[k - len(across)]
-        ]
-
-    return Rounds(len(across) + len(within), build)
+def _trees(nodes: int, g: int, root: int, tree: Callable[[int, int], Rounds], own: int) -> Rounds:
+    """A tree between the nodes, by the devices with the root's place, then one inside each node,
+    which has `own` chunks for itself (0: all have the same one)."""
+    inside, (_, rank) = _groups(nodes, g)
+    node, place = divmod(root, g)
+    across = 1, lambda _, i: rank(place, i)
+    rounds = _in_each(across, tree(nodes, node), lambda _, t: [t.first * own], own or 1)
+    return rounds.then(_in_each(inside, tree(g, place), lambda a, t: [a * own + t.first]))
 
 
 @builder
@@ -155,28 +144,15 @@ def hierarchical_broadcast(nodes: int, devices_per_node: int, root: int = 0) -> 
     Seconds with N nodes of g devices, inside (a, B), between (c, D):
     ceil(log2 N)(c + nbytes/D) + ceil(log2 g)(a + nbytes/B).
     """
-    n, g = nodes * devices_per_node, devices_per_node
-    rounds = _trees(nodes, g, root, broadcast_rounds)
-    phases = (depth(nodes), 1, "inter"), (depth(g), 1, "intra")
-    symmetry = Symmetry(phases, depth(nodes) + depth(g), n - 1, (nodes, g))
-    return Plan("broadcast", "hierarchical", n, 1, rounds, root, symmetry)
+    rounds = _trees(nodes, devices_per_node, root, broadcast_rounds, 0)
+    return Plan("broadcast", "hierarchical", nodes * devices_per_node, 1, rounds, root)
 
 
 @builder
 def hierarchical_reduce(nodes: int, devices_per_node: int, root: int = 0) -> Plan:
     """The mirror image of `hierarchical_broadcast`."""
-    n, g = nodes * devices_per_node, devices_per_node
-    rounds = _trees(nodes, g, root, broadcast_rounds).mirrored(reduce=True)
-    phases = (depth(g), 1, "intra"), (depth(nodes), 1, "inter")
-    symmetry = Symmetry(phases, min(1, n - 1), n - 1, (nodes, g))
-    return Plan("reduce", "hierarchical", n, 1, rounds, root, symmetry)
-
-
-def _scatter_symmetry(nodes: int, g: int, root: int, sent: int) -> Symmetry:
-    phases = [(1, g * chunks, "inter") for chunks in halves(nodes)]
-    phases += [(1, chunks, "intra") for chunks in halves(g)]
-    messages = nodes * g - 1 + wraps(nodes, root // g) + nodes * wraps(g, root % g)
-    return Symmetry(tuple(phases), sent, messages, (nodes, g))
+    rounds = _trees(nodes, devices_per_node, root, broadcast_rounds, 0).mirrored(reduce=True)
+    return Plan("reduce", "hierarchical", nodes * devices_per_node, 1, rounds, root)
 
 
 @builder
@@ -186,16 +162,13 @@ def hierarchical_scatter(nodes: int, devices_per_node: int, root: int = 0) -> Pl
     Seconds, as above: ceil(log2 N) c + (N-1)/N nbytes/D + ceil(log2 g) a + (g-1)/(gN) nbytes/B.
     """
     n, g = nodes * devices_per_node, devices_per_node
-    rounds = _trees(nodes, g, root, scatter_rounds, rows=g)
-    symmetry = _scatter_symmetry(nodes, g, root, sent=n - 1)
-    return Plan("scatter", "hierarchical", n, n, rounds, root, symmetry)
+    rounds = _trees(nodes, g, root, scatter_rounds, g)
+    return Plan("scatter", "hierarchical", n, n, rounds, root)
 
 
 @builder
 def hierarchical_gather(nodes: int, devices_per_node: int, root: int = 0) -> Plan:
     """The mirror image of `hierarchical_scatter`."""
     n, g = nodes * devices_per_node, devices_per_node
-    rounds = _trees(nodes, g, root, scatter_rounds, rows=g).mirrored()
-    sent = max([g * chunks for chunks in halves(nodes)] + halves(g), default=0)
-    symmetry = _scatter_symmetry(nodes, g, root, sent)
-    return Plan("gather", "hierarchical", n, n, rounds, root, symmetry)
+    rounds = _trees(nodes, g, root, scatter_rounds, g).mirrored()
+    return Plan("gather", "hierarchical", n, n, rounds, root)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, overload
 
 from dlsys.annotated import checked
-from dlsys.checks import count, flag, refuse
+from dlsys.checks import count, counts, flag, refuse
 from dlsys.plain_data import plain_data
 
 if TYPE_CHECKING:
@@ -36,8 +35,9 @@ KINDS = (
 
 
 @plain_data
-class Fields(NamedTuple):
-    """What a transfer holds."""
+class Transfer(NamedTuple):
+    """One message: `src` sends chunks [first, stop) to `dst`, which adds them (`reduce`) or stores
+    them. What can be no message is found by `Plan.check`."""
 
     src: int
     dst: int
@@ -46,52 +46,13 @@ class Fields(NamedTuple):
     reduce: bool = False
 
 
-@plain_data
-class Transfer(Fields):
-    """One message: `src` sends chunks [first, stop) to `dst`, which adds them (`reduce`) or stores
-    them.
-
-    Raises ValueError for a message that no number of ranks and chunks allows.
-    """
-
-    __slots__ = ()
-
-    def __new__(cls, src: int, dst: int, first: int, stop: int, reduce: bool = False) -> Transfer:
-        """Checked fast where all are ints: simulations make millions."""
-        ints = type(src) is type(dst) is type(first) is type(stop) is int and type(reduce) is bool
-        if not (ints and 0 <= src != dst >= 0 <= first < stop):
-            src, dst, first, stop = _transfer(src, dst, first, stop)
-            flag("reduce", reduce)
-        return tuple.__new__(cls, (src, dst, first, stop, reduce))
-
-
-@plain_data
-class Step(NamedTuple):
-    """What one rank does in one round."""
-
-    sends: tuple[Transfer, ...]
-    receives: tuple[Transfer, ...]
-
-
 def disturbed(sends: Sequence[Transfer], receives: Sequence[Transfer]) -> list[Transfer]:
     """The sends of a round whose chunks one of the same rank's receives of that round changes."""
     return [s for s in sends if any(r.first < s.stop and s.first < r.stop for r in receives)]
 
 
-def _transfer(src: int, dst: int, first: int, stop: int) -> tuple[int, int, int, int]:
-    """The numbers of a transfer as ints; raises ValueError for what can be no message."""
-    src, dst = count("src", src, 0), count("dst", dst, 0)
-    first, stop = count("first", first, 0), count("stop", stop, 0)
-    if src == dst:
-        raise ValueError(
-            f"src and dst are both {src}; a rank sends itself no message: name two different ranks."
-        )
-    if first >= stop:
-        raise ValueError(
-            f"first is {first} and stop {stop}; chunks [first, stop) are sent, so first is below "
-            "stop."
-        )
-    return src, dst, first, stop
+Step = tuple[list[Transfer], list[Transfer]]
+"""What one rank does in one round: what it sends, and what it receives."""
 
 
 class PlanError(ValueError):
@@ -188,7 +149,8 @@ class Plan:
     - root: of a kind that has one.
     - symmetry: what the builder knows, for a closed-form price.
 
-    Raises PlanError where kind, ranks, chunks and root do not fit together.
+    Raises PlanError where kind, ranks, chunks and root do not fit together, ValueError for what is
+    no whole number.
     """
 
     kind: str
@@ -204,10 +166,8 @@ class Plan:
             raise PlanError(
                 f"There is no collective {self.kind!r}; the kinds are {', '.join(KINDS)}."
             )
-        for name in ("ranks", "chunks", "root"):
-            value, least = getattr(self, name), int(name != "root")
-            if not hasattr(value, "__index__") or isinstance(value, bool) or value < least:
-                raise PlanError(f"{name} is {value!r}; it must be a whole number from {least}.")
+        counts(self, "ranks", "chunks")
+        counts(self, "root", least=0)
         if self.root >= self.ranks:
             raise PlanError(
                 f"Root {self.root} of {self.ranks} ranks: the root is one of the ranks, "
@@ -269,22 +229,21 @@ class Plan:
         length = count("length", length, 0)
         return [k * length // self.pieces for k in range(self.chunks + 1)]
 
-    def steps(self, rank: int) -> tuple[Step, ...]:
+    def steps(self, rank: int) -> list[Step]:
         """What `rank` sends and receives, round by round; rounds without it are left out."""
         return self._steps[count("rank", rank, 0, self.ranks - 1)]
 
     @functools.cached_property
-    def _steps(self) -> list[tuple[Step, ...]]:
+    def _steps(self) -> list[list[Step]]:
         steps: list[list[Step]] = [[] for _ in range(self.ranks)]
         for transfers in self.rounds:
-            sends: dict[int, list[Transfer]] = {}
-            receives: dict[int, list[Transfer]] = {}
+            now: dict[int, Step] = {}
             for transfer in transfers:
-                sends.setdefault(transfer.src, []).append(transfer)
-                receives.setdefault(transfer.dst, []).append(transfer)
-            for rank in sends.keys() | receives.keys():
-                steps[rank].append(Step(tuple(sends.get(rank, ())), tuple(receives.get(rank, ()))))
-        return [tuple(mine) for mine in steps]
+                now.setdefault(transfer.src, ([], []))[0].append(transfer)
+                now.setdefault(transfer.dst, ([], []))[1].append(transfer)
+            for rank, step in now.items():
+                steps[rank].append(step)
+        return steps
 
     def check(self) -> None:
         """Prove by symbolic execution that the plan does what its kind promises; see `check`.
@@ -332,10 +291,14 @@ class Plan:
 
 
 def _written(transfer: Sequence[Any]) -> Transfer:
-    """A transfer that somebody wrote by hand; raises TypeError where it is none."""
-    if type(transfer) is Transfer:  # checked already
-        return transfer
-    return Transfer(*transfer)
+    """A transfer of a plan written by hand, in ints of Python's own; raises where it is none."""
+    written = Transfer(*transfer)
+    if list(map(type, written)) == [int, int, int, int, bool]:  # there may be a million
+        return written
+    src, dst, first, stop, reduce = written
+    flag("reduce", reduce)
+    ends = count("src", src, 0), count("dst", dst, 0)
+    return Transfer(*ends, count("first", first, 0), count("stop", stop, 0), bool(reduce))
 
 
 P = ParamSpec("P")
@@ -350,14 +313,7 @@ def builder(build: Callable[P, Plan]) -> Callable[P, Plan]:
         bound = bind(*args, **kwargs)
         bound.apply_defaults()
         for name, value in bound.arguments.items():
-            least = 0 if name == "root" else 1
-            whole = hasattr(value, "__index__") and not isinstance(value, bool)
-            if not whole or operator.index(value) < least:
-                raise ValueError(
-                    f"{build.__name__}({name}={value!r}): {name} must be a whole number "
-                    f"from {least}."
-                )
-            bound.arguments[name] = operator.index(value)
+            bound.arguments[name] = count(name, value, least=int(name != "root"))
         return cached(*bound.args, **bound.kwargs)
 
     return checked

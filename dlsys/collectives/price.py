@@ -6,19 +6,14 @@ bytes/bandwidth, and a port carries one message at a time in each direction.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from dlsys.annotated import checked
-from dlsys.checks import count
+from dlsys.checks import at_least, count
 from dlsys.collectives.execution import Execution
 from dlsys.collectives.plan import Plan, Symmetry, Transfer
 from dlsys.hardware import Cluster, Link
 from dlsys.network import EventQueue, Network
-
-Method = Literal["closed form", "event simulation"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +28,6 @@ class Price:
       the bandwidth of the link that is used, whatever n is (nccl-tests, PERFORMANCE.md).
     - messages: of all ranks together.
     - rounds: of the plan.
-    - method: how seconds were found.
     """
 
     seconds: float
@@ -42,7 +36,6 @@ class Price:
     busbw: float
     messages: int
     rounds: int
-    method: Method
 
 
 @checked
@@ -51,7 +44,6 @@ def price(
     nbytes: float,
     link_or_cluster: Link | Cluster | None,
     itemsize: int | None = None,
-    method: Method | None = None,
 ) -> Price:
     """The price of `plan` for a buffer of `nbytes` bytes on `link_or_cluster`.
 
@@ -60,18 +52,12 @@ def price(
     - itemsize: bytes of what is never cut, an element (of the rows of dimension 0: a row). Chunks
       then differ by at most one item, as in a run, whose counted bytes this equals. With None
       chunks are nbytes/chunks exactly.
-    - method: insist on one; by default the closed form wherever it is exact.
 
-    Raises ValueError for negative bytes, a cluster of another size than the plan, an itemsize that
-    does not divide nbytes, or a closed form that does not exist.
+    Raises ValueError for negative bytes, a cluster of another size than the plan, or an itemsize
+    that does not divide nbytes.
     """
-    try:
-        size = nbytes if type(nbytes) is int else float(nbytes)
-    except (TypeError, ValueError):
-        size = math.nan
-    if isinstance(nbytes, bool | str) or not 0 <= size < math.inf:
-        raise ValueError(f"nbytes is {nbytes!r}: give a finite number, a size from 0 bytes up.")
-    nbytes = size
+    at_least("nbytes", nbytes, 0)
+    nbytes = nbytes if type(nbytes) is int else float(nbytes)
     if itemsize is not None and nbytes % count("itemsize", itemsize):
         raise ValueError(
             f"A buffer of {nbytes} bytes does not hold a whole number of items of {itemsize} "
@@ -84,12 +70,8 @@ def price(
             f"{where.devices_per_node}) and the plan {plan.ranks} ranks: build the plan for "
             f"{where.size}."
         )
-    closed = None if method == "event simulation" else _closed_form(plan, nbytes, where, itemsize)
-    if closed is not None:
-        return closed
-    if method == "closed form":
-        raise ValueError(f"{plan!r} has no exact closed form for {nbytes} bytes on this network.")
-    return _simulated(plan, nbytes, where, itemsize)
+    closed = _closed_form(plan, nbytes, where, itemsize)
+    return _simulated(plan, nbytes, where, itemsize) if closed is None else closed
 
 
 def bus_factor(kind: str, n: int) -> float:
@@ -99,22 +81,19 @@ def bus_factor(kind: str, n: int) -> float:
     return (2 if kind == "all_reduce" else 1) * (n - 1) / n
 
 
-def _price(
-    plan: Plan, nbytes: float, seconds: float, sent: float, messages: int, method: Method
-) -> Price:
+def _price(plan: Plan, nbytes: float, seconds: float, sent: float, messages: int) -> Price:
     algbw = nbytes / seconds if seconds else 0.0
     busbw = algbw * bus_factor(plan.kind, plan.ranks)
-    return Price(seconds, sent, algbw, busbw, messages, len(plan.rounds), method)
+    return Price(seconds, sent, algbw, busbw, messages, len(plan.rounds))
 
 
 def _closed_form(
     plan: Plan, nbytes: float, where: Link | Cluster | None, itemsize: int | None
 ) -> Price | None:
     """The price as a sum over phases; None where it would not be exact."""
-    symmetry = plan.symmetry
-    pieces = plan.pieces
+    symmetry, pieces = plan.symmetry, plan.pieces
     if nbytes == 0:  # an empty message is not sent
-        return Price(0.0, 0.0, 0.0, 0.0, 0, len(plan.rounds), "closed form")
+        return _price(plan, 0.0, 0.0, 0.0, 0)
     if symmetry is None or (itemsize is not None and nbytes // itemsize % pieces):
         return None
     seconds = 0.0
@@ -124,7 +103,7 @@ def _closed_form(
             return None
         seconds += rounds * message
     sent = symmetry.sent * nbytes / pieces
-    return _price(plan, nbytes, seconds, sent, symmetry.messages, "closed form")
+    return _price(plan, nbytes, seconds, sent, symmetry.messages)
 
 
 def _slowest(
@@ -157,39 +136,23 @@ def _simulated(
     plan: Plan, nbytes: float, where: Link | Cluster | None, itemsize: int | None
 ) -> Price:
     """The price from an execution in virtual time, message by message."""
-    pieces = plan.pieces
-    sizes: Callable[[int, int], float]
-    if itemsize is None:
-
-        def sizes(first: int, stop: int) -> float:
-            return (stop - first) * nbytes / pieces
-
-    else:
-        edges = [itemsize * edge for edge in plan.bounds(int(nbytes) // itemsize)]
-
-        def sizes(first: int, stop: int) -> float:
-            return edges[stop] - edges[first]
-
-    sent = [0.0] * plan.ranks
+    edges = None if itemsize is None else plan.bounds(int(nbytes) // itemsize)
+    sent: list[list[float]] = [[] for _ in range(plan.ranks)]
     finished: dict[int, float] = {}
-    messages = 0
+
+    def sizes(first: int, stop: int) -> float:
+        if itemsize is None or edges is None:
+            return (stop - first) * nbytes / plan.pieces
+        return itemsize * (edges[stop] - edges[first])
 
     def on_message(transfer: Transfer, size: float, start: float, end: float) -> None:
-        nonlocal messages
-        messages += 1
-        sent[transfer.src] += size
+        sent[transfer.src].append(size)
 
-    queue = EventQueue()
-    execution = Execution(
-        plan,
-        sizes,
-        Network(plan.ranks, where),
-        queue,
-        range(plan.ranks),
-        on_message,
-        finished.__setitem__,
-    )
-    for rank in range(plan.ranks):
+    queue, network = EventQueue(), Network(plan.ranks, where)
+    ranks, on_done = range(plan.ranks), finished.__setitem__
+    execution = Execution(plan, sizes, network, queue, ranks, on_message, on_done)
+    for rank in ranks:
         execution.enter(rank, 0.0)
     queue.run()
-    return _price(plan, nbytes, max(finished.values()), max(sent), messages, "event simulation")
+    most, messages = max(map(sum, sent)), sum(map(len, sent))
+    return _price(plan, nbytes, max(finished.values()), most, messages)

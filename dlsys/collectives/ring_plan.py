@@ -5,7 +5,7 @@ from __future__ import annotations
 from dlsys.collectives.plan import Plan, Rounds, Symmetry, Transfer, builder
 
 
-def _scatter_rounds(n: int) -> Rounds:
+def reduce_scatter_rounds(n: int) -> Rounds:
     """Chunk c starts at rank c+1 and collects every rank's part on its way round to rank c."""
 
     def build(k: int) -> list[Transfer]:
@@ -15,7 +15,7 @@ def _scatter_rounds(n: int) -> Rounds:
     return Rounds(n - 1, build)
 
 
-def _gather_rounds(n: int) -> Rounds:
+def all_gather_rounds(n: int) -> Rounds:
     """Chunk c starts at rank c, and every rank keeps a copy of what it passes on."""
 
     def build(k: int) -> list[Transfer]:
@@ -36,7 +36,7 @@ def ring_reduce_scatter(n: int) -> Plan:
 
     Seconds: (n-1)(latency + nbytes/n/bandwidth). From Patarasuk and Yuan (2009).
     """
-    return Plan("reduce_scatter", "ring", n, n, _scatter_rounds(n), symmetry=_symmetry(n, 1))
+    return Plan("reduce_scatter", "ring", n, n, reduce_scatter_rounds(n), symmetry=_symmetry(n, 1))
 
 
 @builder
@@ -45,7 +45,7 @@ def ring_all_gather(n: int) -> Plan:
 
     Seconds: (n-1)(latency + nbytes/n/bandwidth).
     """
-    return Plan("all_gather", "ring", n, n, _gather_rounds(n), symmetry=_symmetry(n, 1))
+    return Plan("all_gather", "ring", n, n, all_gather_rounds(n), symmetry=_symmetry(n, 1))
 
 
 @builder
@@ -54,46 +54,8 @@ def ring_all_reduce(n: int) -> Plan:
 
     Seconds: 2(n-1)(latency + nbytes/n/bandwidth). From Patarasuk and Yuan (2009).
     """
-    rounds = _scatter_rounds(n).then(_gather_rounds(n))
+    rounds = reduce_scatter_rounds(n).then(all_gather_rounds(n))
     return Plan("all_reduce", "ring", n, n, rounds, symmetry=_symmetry(n, 2))
-
-
-def _both_ways(one: Rounds, n: int) -> Rounds:
-    """The first half of every chunk as in `one`, the second half in its mirror image."""
-
-    def build(k: int) -> list[Transfer]:
-        # In a mirror rank r stands where -r does, and chunk c, which ends at rank c, as well.
-        right = [Transfer(t.src, t.dst, 2 * t.first, 2 * t.first + 1, t.reduce) for t in one[k]]
-        left = [
-            Transfer(-t.src % n, -t.dst % n, c := 2 * (-t.first % n) + 1, c + 1, t.reduce)
-            for t in one[k]
-        ]
-        return right + left
-
-    return Rounds(len(one), build)
-
-
-@builder
-def bidirectional_reduce_scatter(n: int) -> Plan:
-    """A ring each way, each with half of every chunk: for ranks that have a port to either side.
-
-    With one port per rank, as on a `hardware.Link`, both rings share it and gain nothing. Between
-    nodes each direction uses other network cards, which then carry half as many bytes.
-    """
-    return Plan("reduce_scatter", "bidirectional", n, 2 * n, _both_ways(_scatter_rounds(n), n))
-
-
-@builder
-def bidirectional_all_gather(n: int) -> Plan:
-    """A ring each way, each with half of every chunk."""
-    return Plan("all_gather", "bidirectional", n, 2 * n, _both_ways(_gather_rounds(n), n))
-
-
-@builder
-def bidirectional_all_reduce(n: int) -> Plan:
-    """A bidirectional reduce-scatter, then a bidirectional all-gather."""
-    rounds = _both_ways(_scatter_rounds(n).then(_gather_rounds(n)), n)
-    return Plan("all_reduce", "bidirectional", n, 2 * n, rounds)
 
 
 def _pipeline(n: int, root: int, chunks: int) -> Rounds:
@@ -129,15 +91,20 @@ def ring_reduce(n: int, root: int = 0, chunks: int = 8) -> Plan:
     return Plan("reduce", "ring", n, chunks, rounds, root, _pipeline_symmetry(n, chunks))
 
 
-@builder
-def pairwise_all_to_all(n: int) -> Plan:
-    """In round k every rank sends its block for the rank k further on straight to it.
-
-    Seconds: (n-1)(latency + nbytes/n/bandwidth); each rank sends (n-1)/n of its buffer.
-    """
+def pairwise_rounds(n: int) -> Rounds:
+    """In round k every rank sends its block for the rank k+1 further on straight to it."""
 
     def build(k: int) -> list[Transfer]:
         return [Transfer(r, dst := (r + k + 1) % n, r * n + dst, r * n + dst + 1) for r in range(n)]
 
+    return Rounds(n - 1, build)
+
+
+@builder
+def pairwise_all_to_all(n: int) -> Plan:
+    """n-1 rounds, in each of which every rank sends one block to one rank and gets one of another.
+
+    Seconds: (n-1)(latency + nbytes/n/bandwidth); each rank sends (n-1)/n of its buffer.
+    """
     symmetry = Symmetry(((n - 1, 1, "any"),), sent=n - 1, messages=n * (n - 1))
-    return Plan("all_to_all", "pairwise", n, n * n, Rounds(n - 1, build), symmetry=symmetry)
+    return Plan("all_to_all", "pairwise", n, n * n, pairwise_rounds(n), symmetry=symmetry)

@@ -53,21 +53,17 @@ def _runs(first: int, stop: int, root: int, n: int) -> list[tuple[int, int]]:
     return [(first, n), (0, stop - n)]
 
 
-def halves(n: int) -> list[int]:
-    """How many chunks the root sends in each round of a scatter: no other path takes longer."""
-    spans = [1 << (depth(n) - k) for k in range(depth(n))]
-    return [min(span, n) - span // 2 for span in spans]
+def _halves(n: int) -> list[tuple[int, int]]:
+    """Chunks that the root of a scatter sends, and how far, the last round's first."""
+    spans = [1 << k for k in range(depth(n))]
+    return [(min(2 * span, n) - span, span) for span in spans]
 
 
-def wraps(n: int, root: int) -> int:
-    """In how many rounds of a scatter someone's chunks wrap round at n, and go as two messages."""
-    return sum(root > 0 and (n - root) % (2 << k) > 1 << k for k in range(depth(n)))
-
-
-def _scatter_symmetry(n: int, root: int, sent: int) -> Symmetry:
-    scopes: list[int | str] = ["any" if root else 1 << k for k in reversed(range(depth(n)))]
-    phases = tuple((1, chunks, scope) for chunks, scope in zip(halves(n), scopes, strict=True))
-    return Symmetry(phases, sent, messages=n - 1 + wraps(n, root))
+def _scatter_symmetry(n: int, root: int, sent: int) -> Symmetry | None:
+    if root:  # some chunks wrap round at n, and go as two messages
+        return None
+    phases = tuple((1, chunks, span) for chunks, span in _halves(n))
+    return Symmetry(phases, sent, messages=n - 1)
 
 
 def _symmetry(n: int, root: int, sent: int, passes: int = 1) -> Symmetry:
@@ -116,5 +112,5 @@ def tree_scatter(n: int, root: int = 0) -> Plan:
 @builder
 def tree_gather(n: int, root: int = 0) -> Plan:
     """The mirror image of `tree_scatter`."""
-    symmetry = _scatter_symmetry(n, root, sent=max(halves(n), default=0))
+    symmetry = _scatter_symmetry(n, root, sent=max((chunks for chunks, _ in _halves(n)), default=0))
     return Plan("gather", "tree", n, n, scatter_rounds(n, root).mirrored(), root, symmetry)

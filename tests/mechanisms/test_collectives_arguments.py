@@ -10,7 +10,7 @@ import pytest
 
 from dlsys import collectives
 from dlsys.collectives import Plan, Transfer, ring_all_reduce
-from dlsys.hardware import DEVICES, LINKS, Link, dgx_h100
+from dlsys.hardware import DEVICES, LINKS, dgx_h100
 
 LINK, CLUSTER = LINKS["nvlink4"], dgx_h100(2)
 RING = ring_all_reduce(4)
@@ -23,24 +23,26 @@ def hand_written(**fields: Any) -> Plan:
 
 SENTENCES: list[tuple[Callable[[], object], str]] = [
     (
-        lambda: Transfer(2, 2, 0, 1),
-        "src and dst are both 2; a rank sends itself no message: name two different ranks.",
-    ),
-    *(
-        (
-            lambda stop=stop: Transfer(0, 1, 5, stop),
-            f"first is 5 and stop {stop}; chunks [first, stop) are sent, so first is below stop.",
-        )
-        for stop in (5, 4)
-    ),
-    (
-        lambda: Transfer(0, 1, 0, 1, reduce=1),  # type: ignore[arg-type]
-        "reduce is 1; it must be True or False.",
+        lambda: hand_written(rounds=[[Transfer(0, 1, 0, 1, reduce=1)]]),  # type: ignore[arg-type]
+        "rounds must be a list of rounds, each a list of Transfer(src, dst, first, stop, "
+        "reduce=False) of whole numbers, also where a round has only one (reduce is 1; it must be "
+        "True or False).",
     ),
     (
         lambda: hand_written(kind="sum_all"),
         "There is no collective 'sum_all'; the kinds are broadcast, reduce, scatter, gather, "
         "all_gather, reduce_scatter, all_reduce, all_to_all.",
+    ),
+    (
+        lambda: hand_written(chunks=4.0),
+        "chunks is 4.0; it must be a whole number of at least 1.",
+    ),
+    (lambda: hand_written(root=-1), "root is -1; it must be a whole number of at least 0."),
+    (
+        lambda: hand_written(rounds=[Transfer(0, 1, 0, 1)]),
+        "rounds must be a list of rounds, each a list of Transfer(src, dst, first, stop, "
+        "reduce=False) of whole numbers, also where a round has only one "
+        "(dlsys.collectives.plan.Transfer() argument after * must be an iterable, not int).",
     ),
     (
         lambda: hand_written(root=2),
@@ -62,18 +64,10 @@ SENTENCES: list[tuple[Callable[[], object], str]] = [
     ),
     (lambda: RING.share(4), "rank is 4; it must be at most 3."),
     (lambda: RING.steps(4), "rank is 4; it must be at most 3."),
-    (lambda: ring_all_reduce(0), "ring_all_reduce(n=0): n must be a whole number from 1."),
-    (
-        lambda: RING.price(-1, LINK),
-        "nbytes is -1: give a finite number, a size from 0 bytes up.",
-    ),
+    (lambda: ring_all_reduce(0), "n is 0; it must be a whole number of at least 1."),
     (
         lambda: CLUSTER.link(3, 16),
         "dst is 16; there is no rank 16: 2 nodes of 8 devices have ranks 0 to 15.",
-    ),
-    (
-        lambda: Link("x", -1, 1e9),
-        "The latency of link x in seconds is -1; it must be a finite number of at least 0.",
     ),
     (
         lambda: dataclasses.replace(DEVICES["h100-sxm"], flops={"fp32": 0}),
@@ -86,11 +80,6 @@ SENTENCES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: RING.run(4, None),
         "comm is 4; it must be a communicator, such as a rank program is called with.",
-    ),
-    (
-        lambda: RING.price(10, LINK, itemsize=4),
-        "A buffer of 10 bytes does not hold a whole number of items of 4 bytes: give a multiple of "
-        "itemsize, or leave itemsize out for the ideal price.",
     ),
 ]
 

@@ -6,26 +6,21 @@ import dataclasses
 import math
 from collections import defaultdict
 from fractions import Fraction
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlsys import collectives
 from dlsys.collectives import (
-    Plan,
-    Transfer,
     best,
-    bidirectional_all_reduce,
     candidates,
     crossovers,
     draw_crossovers,
-    halving_doubling_all_reduce,
     hierarchical_all_reduce,
-    naive_all_reduce,
     node_boundary,
+    pairwise_all_to_all,
     plan_for,
-    recursive_doubling_all_reduce,
     ring_all_gather,
     ring_all_reduce,
     ring_reduce_scatter,
@@ -33,19 +28,19 @@ from dlsys.collectives import (
 )
 from dlsys.collectives.choose import FLAT, TWO_LEVEL
 from dlsys.collectives.plan import Rounds
-from dlsys.collectives.price import bus_factor, price
+from dlsys.collectives.price import _closed_form, _simulated, bus_factor
 from dlsys.hardware import DEVICES, LINKS, Cluster, Link, dgx_h100
 
 NAMED = [(kind, name) for kind, builders in FLAT.items() for name in builders]
 FREE = Link("no latency", latency=0.0, bandwidth=1e9)
 SIZES = st.floats(1e-3, 1e13) | st.integers(1, 10**13)
 LINK = st.builds(Link, st.just("any"), latency=st.floats(0, 1e-2), bandwidth=st.floats(1e6, 1e13))
-SYMMETRIC = [
+ON_CLUSTERS = [  # plans with a closed form also where messages cross between nodes
     *[("all_reduce", name) for name in ("ring", "tree", "halving_doubling", "recursive_doubling")],
-    *[(kind, "ring") for kind in ("all_gather", "reduce_scatter", "broadcast", "reduce")],
+    *[(kind, "ring") for kind in ("all_gather", "reduce_scatter")],
     *[(kind, "tree") for kind in ("broadcast", "reduce", "scatter", "gather")],
-    ("all_to_all", "pairwise"),
 ]
+SYMMETRIC = [*ON_CLUSTERS, ("all_to_all", "pairwise"), ("broadcast", "ring"), ("reduce", "ring")]
 
 
 def cluster(nodes, devices_per_node, intra, inter, nics=None):
@@ -54,13 +49,14 @@ def cluster(nodes, devices_per_node, intra, inter, nics=None):
 
 def same_both_ways(plan, nbytes, where, itemsize=None):
     """Closed form and event simulation agree; False where there is no closed form."""
-    simulated = price(plan, nbytes, where, itemsize, method="event simulation")
-    assert simulated.method == "event simulation"
-    found = plan.price(nbytes, where, itemsize)
-    for name in ("seconds", "bytes_per_rank", "algbw", "busbw"):
-        assert getattr(found, name) == pytest.approx(getattr(simulated, name), rel=1e-12, abs=0)
-    assert (found.messages, found.rounds) == (simulated.messages, len(plan.rounds))
-    return found.method == "closed form"
+    found = _closed_form(plan, nbytes, where, itemsize)
+    if found is not None:
+        simulated = _simulated(plan, nbytes, where, itemsize)
+        assert dataclasses.astuple(found) == pytest.approx(
+            dataclasses.astuple(simulated), rel=1e-12, abs=0
+        )
+        assert plan.price(nbytes, where, itemsize) == found
+    return found is not None
 
 
 # -- two ways to the same price ------------------------------------------------------------------
@@ -69,7 +65,7 @@ def same_both_ways(plan, nbytes, where, itemsize=None):
 @pytest.mark.parametrize(("kind", "name"), SYMMETRIC)
 def test_symmetric_plans_have_an_exact_closed_form_on_a_link_for_1_to_17_ranks(kind, name):
     for n in range(1, 18):
-        for root in {0, n // 2, n - 1}:
+        for root in {0, n // 2, n - 1} if kind in ("broadcast", "reduce") else {0}:
             plan = plan_for(kind, n, name, root=root)
             assert same_both_ways(plan, 1e6 / 7, LINKS["ethernet-100g"])
             assert same_both_ways(plan, 4 * 5 * plan.chunks, LINKS["ethernet-100g"], itemsize=4)
@@ -79,7 +75,7 @@ def literature(n):
     """Latencies, buffers on the critical path, and buffers that the busiest rank sends, by plan.
 
     Written down anew: rings from Patarasuk and Yuan (2009), trees, halving and doubling from
-    Thakur, Rabenseifner and Gropp (2005); the naive plans by counting what passes rank 0's port.
+    Thakur, Rabenseifner and Gropp (2005); the naive plan by counting what passes rank 0's port.
     """
     p, whole = 2 ** math.floor(math.log2(n)), 1
     extra = n - p
@@ -97,30 +93,20 @@ def literature(n):
     return {
         ("broadcast", "tree"): tree,
         ("broadcast", "ring"): chain,
-        ("broadcast", "naive"): (1, n - 1, n - 1),
         ("reduce", "tree"): (depth, depth, whole),
         ("reduce", "ring"): chain,
-        ("reduce", "naive"): (n - 1, n - 1, whole),
         ("scatter", "tree"): (depth, rest, rest),
-        ("scatter", "naive"): (1, rest, rest),
         ("gather", "tree"): (depth, rest, subtree * share),
-        ("gather", "naive"): (1, rest, share),
         ("all_gather", "ring"): ring,
-        ("all_gather", "bidirectional"): ring,
         ("all_gather", "doubling"): (*halving, runs + whole if odd else rest),
-        ("all_gather", "naive"): (2, rest + n - 1, n - 1),
         ("reduce_scatter", "ring"): ring,
-        ("reduce_scatter", "bidirectional"): ring,
         ("reduce_scatter", "halving"): (*halving, whole if odd else rest),
-        ("reduce_scatter", "naive"): (n, n - 1 + rest, whole),
         ("all_reduce", "ring"): (2 * (n - 1), 2 * rest, 2 * rest),
-        ("all_reduce", "bidirectional"): (2 * (n - 1), 2 * rest, 2 * rest),
         ("all_reduce", "tree"): (2 * depth, 2 * depth, depth),
         ("all_reduce", "halving_doubling"): (2 * (up + odd), mean + 2 * odd, mean + odd),
         ("all_reduce", "recursive_doubling"): (up + 2 * odd, up + 2 * odd, up + odd),
         ("all_reduce", "naive"): (n, 2 * (n - 1), n - 1),
         ("all_to_all", "pairwise"): ring,
-        ("all_to_all", "naive"): (2, n - 1 + (n - 1) * rest, max(whole, (n - 1) * rest)),
     }
 
 
@@ -129,8 +115,7 @@ def literature(n):
 def test_every_plan_costs_on_a_link_what_the_literature_says(named, n, nbytes, link):
     plan, (latencies, buffers, sent) = plan_for(named[0], n, named[1]), literature(n)[named]
     seconds = latencies * link.latency + float(buffers) * nbytes / link.bandwidth
-    for method in (None, "event simulation"):
-        found = price(plan, nbytes, link, method=method)
+    for found in (plan.price(nbytes, link), _simulated(plan, nbytes, link, None)):
         assert found.seconds == pytest.approx(seconds, rel=1e-9, abs=0)
         assert found.bytes_per_rank == pytest.approx(float(sent) * nbytes, rel=1e-9, abs=0)
         assert found.messages == sum(map(len, plan.rounds))
@@ -191,67 +176,40 @@ def test_every_plan_costs_on_a_cluster_what_its_messages_take(
     else:
         plan = plan_for(named[0], nodes * devices, named[1])
     seconds, sent = by_hand(plan, nbytes, where)
-    for method in (None, "event simulation"):
-        found = price(plan, nbytes, where, method=method)
+    for found in (plan.price(nbytes, where), _simulated(plan, nbytes, where, None)):
         assert found.seconds == pytest.approx(seconds, rel=1e-9, abs=0)
         assert found.bytes_per_rank == pytest.approx(sent, rel=1e-9, abs=0)
         assert found.messages == sum(map(len, plan.rounds))
 
 
-@given(st.integers(1, 12), st.integers(0, 200), st.sampled_from(NAMED))
-@settings(deadline=None)
-def test_whole_items_never_cost_less_than_the_ideal_and_at_most_a_chunk_a_message_more(
-    n, items, named
-):
-    plan = plan_for(named[0], n, named[1])
-    ideal, whole = (plan.price(8 * items, FREE, itemsize) for itemsize in (None, 8))
-    assert abs(whole.bytes_per_rank - ideal.bytes_per_rank) <= 8 * max(1, ideal.messages)
-    assert whole.messages <= ideal.messages
-
-
-def test_rings_and_hierarchical_plans_have_an_exact_closed_form_on_a_cluster():
+def test_rings_trees_doubling_and_hierarchical_plans_have_an_exact_closed_form_on_a_cluster():
     intra, inter = LINKS["nvlink4"], LINKS["infiniband-ndr"]
     for nodes, devices in ((1, 8), (4, 1), (3, 4), (4, 4)):
         where = cluster(nodes, devices, intra, inter)
         assert same_both_ways(ring_all_reduce(where.size), 1e8, where)
-        for kind in set(TWO_LEVEL) - {"all_to_all"}:
+        for kind in ("all_reduce", "reduce_scatter", "all_gather"):
             assert same_both_ways(TWO_LEVEL[kind](nodes, devices), 1e8, where)
-        for build in (collectives.hierarchical_scatter, collectives.hierarchical_gather):
-            assert same_both_ways(build(nodes, devices, root=where.size - 2), 1e8, where)
-    where = cluster(4, 4, intra, inter)
-    for make in (tree_all_reduce, halving_doubling_all_reduce, recursive_doubling_all_reduce):
-        assert same_both_ways(make(16), 1e8, where)
+    for kind, name in ON_CLUSTERS:
+        assert same_both_ways(plan_for(kind, 16, name), 1e8, cluster(4, 4, intra, inter))
     for kind in ("broadcast", "reduce", "scatter", "gather"):
-        assert same_both_ways(plan_for(kind, 16, "tree"), 1e8, where)
-    # With shared cards the ranks of a node queue, and only the simulation knows how.
+        for root in range(6):  # wherever the root is, a closed form that exists is right
+            same_both_ways(plan_for(kind, 6, "tree", root), 1e8, cluster(3, 2, intra, inter))
+    assert same_both_ways(ring_all_reduce(4), 1e8, cluster(4, 1, inter, intra))
+    # Of nodes of another size, and of shared cards, for which ranks queue, the simulation knows.
+    assert not same_both_ways(hierarchical_all_reduce(2, 8), 1e8, cluster(4, 4, intra, inter))
     assert not same_both_ways(hierarchical_all_reduce(4, 4), 1e8, cluster(4, 4, intra, inter, 2))
-
-
-@pytest.mark.parametrize("kind", ["broadcast", "reduce", "scatter", "gather"])
-def test_from_any_root_a_closed_form_is_what_the_messages_take(kind):
-    intra, inter = LINKS["nvlink4"], LINKS["infiniband-ndr"]
-    for n in range(2, 10):
-        for root in range(n):
-            assert same_both_ways(plan_for(kind, n, "tree", root=root), 1e8, intra)
-    for nodes, devices in ((2, 4), (4, 2), (3, 3)):
-        where = cluster(nodes, devices, intra, inter)
-        for root in range(where.size):
-            same_both_ways(plan_for(kind, where.size, "tree", root=root), 1e8, where)
-            assert same_both_ways(TWO_LEVEL[kind](nodes, devices, root=root), 1e8, where)
 
 
 def test_a_thousand_ranks_are_priced_without_looking_at_a_single_message():
     def build(index):
         raise AssertionError(f"round {index} was built")
 
-    makers = (ring_all_reduce, tree_all_reduce, halving_doubling_all_reduce)
-    plans = [make(1024) for make in (*makers, recursive_doubling_all_reduce)]
-    plans += [collectives.tree_scatter(1024), collectives.tree_gather(1024)]
-    plans += [build(128, 8) for kind, build in TWO_LEVEL.items() if kind != "all_to_all"]
+    plans = [plan_for(kind, 1024, name) for kind, name in ON_CLUSTERS]
+    plans += [TWO_LEVEL[kind](128, 8) for kind in ("all_reduce", "reduce_scatter", "all_gather")]
     for plan in plans:
         unseen = dataclasses.replace(plan, rounds=Rounds(len(plan.rounds), build))
         for where in (dgx_h100(128), LINKS["nvlink4"]):
-            assert unseen.price(1e9, where).method == "closed form"
+            assert unseen.price(1e9, where).seconds > 0
 
 
 def test_rounds_written_by_hand_are_never_priced_by_somebody_elses_formula():
@@ -263,73 +221,11 @@ def test_rounds_written_by_hand_are_never_priced_by_somebody_elses_formula():
 # -- values --------------------------------------------------------------------------------------
 
 
-def test_every_rank_sends_exactly_2_n_minus_1_over_n_of_the_buffer():
-    for n in range(1, 18):
-        for plan in (ring_all_reduce(n), bidirectional_all_reduce(n)):
-            assert plan.price(n * 1e6, FREE).bytes_per_rank == 2 * (n - 1) * 1e6
-        for make in (ring_all_gather, ring_reduce_scatter, collectives.pairwise_all_to_all):
-            assert make(n).price(n * 1e6, FREE).bytes_per_rank == (n - 1) * 1e6
-        assert naive_all_reduce(n).price(1e6, FREE).bytes_per_rank == max(0, n - 1) * 1e6
-
-
-def test_worked_examples_of_ring_times_and_bytes():
-    def ring(n, nbytes, bandwidth):
-        return ring_all_reduce(n).price(nbytes, Link("worked example", 0.0, bandwidth))
-
-    assert ring(16, 200e6, 100e9).seconds == pytest.approx(3.75e-3, rel=1e-12)
-    assert ring(8, 14e9, 600e9).seconds == pytest.approx(40.833e-3, rel=1e-4)
-    assert ring(8, 14e9, 12.5e9).seconds == pytest.approx(1.96, rel=1e-12)
-    assert ring(64, 20e9, 100e9).bytes_per_rank == 39.375e9
-    # Two whole buffers, without the (n-1)/n, would be 2.24 s in place of 1.96.
-    mistaken = Link("", 0.0, 12.5e9).seconds(2 * 14e9)
-    assert ring(8, 14e9, 12.5e9).seconds == pytest.approx(7 / 8 * mistaken, rel=1e-12)
-    # Sharded training gathers twice and reduce-scatters once: half as much again.
-    gather, scatter = (
-        make(64).price(20e9, FREE).bytes_per_rank for make in (ring_all_gather, ring_reduce_scatter)
-    )
-    assert 2 * gather + scatter == 59.0625e9
-
-
-def test_the_factor_2_is_two_phases_and_not_sending_and_receiving():
-    n, nbytes = 8, 14e9
-    halves = [make(n).price(nbytes, FREE) for make in (ring_reduce_scatter, ring_all_gather)]
-    whole = ring_all_reduce(n).price(nbytes, FREE)
-    assert [half.bytes_per_rank for half in halves] == [7 / 8 * nbytes] * 2
-    assert whole.bytes_per_rank == sum(half.bytes_per_rank for half in halves)
-    assert whole.seconds == pytest.approx(sum(half.seconds for half in halves), rel=1e-12)
-
-
-def test_8_ranks_send_24_5_of_14_gb_each_and_196_together_not_28():
-    found = ring_all_reduce(8).price(14e9, LINKS["ethernet-100g"])
-    assert found.bytes_per_rank == 24.5e9
-    assert 8 * found.bytes_per_rank == 196e9
-    assert found.seconds == pytest.approx(1.96, rel=1e-3)
-
-
-def test_a_ring_uses_one_direction_of_nvlink_so_it_takes_82_ms_and_not_41():
-    found = ring_all_reduce(8).price(14e9, LINKS["nvlink3"])
-    assert found.seconds == pytest.approx(81.7e-3, rel=1e-3)
-    slow, fast = (
-        ring_all_reduce(8).price(1e15, LINKS[name]) for name in ("ethernet-100g", "nvlink4")
-    )
-    assert slow.seconds / fast.seconds == pytest.approx(36, rel=1e-6)
-
-
-def test_an_hdr_port_is_a_twelfth_of_nvlink_3_and_not_a_third():
-    assert LINKS["infiniband-hdr"].bandwidth == 25e9
-    ring = ring_all_reduce(8)
-    slow, fast = (
-        ring.price(1e15, Link("", 0.0, LINKS[name].bandwidth)).seconds
-        for name in ("infiniband-hdr", "nvlink3")
-    )
-    assert slow / fast == pytest.approx(12, rel=1e-12)
-
-
 def test_bus_bandwidth_of_a_ring_is_the_bandwidth_of_its_link_for_any_number_of_ranks():
     for n in range(2, 18):
         for make in (ring_all_reduce, ring_all_gather, ring_reduce_scatter):
             assert make(n).price(1e9, FREE).busbw == pytest.approx(1e9, rel=1e-12)
-        assert collectives.pairwise_all_to_all(n).price(1e9, FREE).busbw == pytest.approx(1e9)
+        assert pairwise_all_to_all(n).price(1e9, FREE).busbw == pytest.approx(1e9)
     assert bus_factor("all_reduce", 8) == 1.75
     assert bus_factor("reduce_scatter", 8) == 0.875
     assert bus_factor("broadcast", 8) == bus_factor("reduce", 8) == 1
@@ -338,42 +234,26 @@ def test_bus_bandwidth_of_a_ring_is_the_bandwidth_of_its_link_for_any_number_of_
 def test_one_rank_or_no_bytes_cost_nothing_and_have_no_bandwidth():
     for kind, name in NAMED:
         for plan, nbytes in ((plan_for(kind, 1, name), 1e9), (plan_for(kind, 4, name), 0)):
-            for method in (None, "event simulation"):
-                found = price(plan, nbytes, LINKS["nvlink4"], method=method)
+            where = LINKS["nvlink4"]
+            for found in (plan.price(nbytes, where), _simulated(plan, nbytes, where, None)):
                 assert (found.seconds, found.bytes_per_rank, found.messages) == (0, 0, 0)
                 assert (found.algbw, found.busbw) == (0, 0)
 
 
 def test_where_messages_take_no_time_bytes_are_counted_and_no_bandwidth_is_named():
-    for method in ("closed form", "event simulation"):
-        found = price(ring_all_reduce(4), 8e9, None, method=method)
+    plan = ring_all_reduce(4)
+    for found in (plan.price(8e9, None), _simulated(plan, 8e9, None, None)):
         assert (found.seconds, found.algbw, found.busbw) == (0, 0, 0)
         assert (found.bytes_per_rank, found.messages, found.rounds) == (12e9, 24, 6)
-        assert found.method == method
-    nothing = price(ring_all_reduce(4), 0, FREE)
-    assert (nothing.rounds, nothing.method) == (6, "closed form")
 
 
 def test_bytes_are_counted_exactly_beyond_what_floats_hold():
     # 2^53 + 1 is a multiple of 3, which the nearest float is not.
-    for itemsize, method in ((1, "closed form"), (3, "event simulation")):
-        found = ring_all_reduce(3).price(2**53 + 1, FREE, itemsize)
-        assert (found.method, found.bytes_per_rank) == (method, pytest.approx(4 / 3 * 2**53))
-
-
-def test_latency_is_paid_in_every_round():
-    slow = Link("only latency", latency=1.0, bandwidth=1e300)
-    assert ring_all_reduce(9).price(1, slow).seconds == 16
-    assert tree_all_reduce(9).price(1, slow).seconds == 8
-    assert halving_doubling_all_reduce(8).price(1, slow).seconds == 6
-    assert halving_doubling_all_reduce(9).price(1, slow).seconds == 8
-    assert recursive_doubling_all_reduce(8).price(1, slow).seconds == 3
-    assert recursive_doubling_all_reduce(9).price(1, slow).seconds == 5
-
-
-def test_the_naive_root_takes_n_times_as_long_for_large_buffers():
-    naive, ring = (make(8).price(8e9, FREE).seconds for make in (naive_all_reduce, ring_all_reduce))
-    assert naive / ring == pytest.approx(8, rel=1e-12)
+    plan = ring_all_reduce(3)
+    for itemsize, closed in ((1, True), (3, False)):
+        assert (_closed_form(plan, 2**53 + 1, FREE, itemsize) is not None) == closed
+        found = plan.price(2**53 + 1, FREE, itemsize).bytes_per_rank
+        assert found == pytest.approx(4 / 3 * 2**53)
 
 
 # -- bad input -----------------------------------------------------------------------------------
@@ -382,7 +262,9 @@ def test_the_naive_root_takes_n_times_as_long_for_large_buffers():
 def test_impossible_sizes_and_networks_are_sentences():
     ring = ring_all_reduce(4)
     for nbytes in (-1, math.nan, math.inf):
-        with pytest.raises(ValueError, match="from 0 bytes up"):
+        with pytest.raises(
+            ValueError, match=r"nbytes is .*; it must be a finite number of at least 0"
+        ):
             ring.price(nbytes, FREE)
     with pytest.raises(ValueError, match="whole number of items"):
         ring.price(10, FREE, itemsize=4)
@@ -396,8 +278,6 @@ def test_impossible_sizes_and_networks_are_sentences():
         match=r"link_or_cluster is 'nvlink4'; it must be a Link such as LINKS\['nvlink4'\] or a Cluster",
     ):
         ring.price(1e6, "nvlink4")
-    with pytest.raises(ValueError, match="no exact closed form"):
-        price(naive_all_reduce(4), 1e6, FREE, method="closed form")
 
 
 # -- the chooser ---------------------------------------------------------------------------------
@@ -426,50 +306,6 @@ def test_recursive_doubling_then_halving_doubling_then_a_ring_where_ranks_are_no
     assert [size for size, _ in changes[1:]] == pytest.approx(exact, rel=1e-3)
 
 
-@pytest.mark.parametrize("n", [4, 8, 64, 1024])
-def test_halving_doubling_is_beaten_by_recursive_doubling_alone_where_ranks_are_a_power_of_two(n):
-    link, levels = LINKS["infiniband-ndr"], n.bit_length() - 1
-    changes = crossovers("all_reduce", link, n)
-    assert [name for _, name in changes] == ["recursive_doubling", "halving_doubling"]
-    # levels (a + S/B) = 2 levels a + 2(n-1)/n S/B
-    exact = levels * link.latency * link.bandwidth / (levels - 2 * (n - 1) / n)
-    assert changes[1][0] == pytest.approx(exact, rel=1e-3)
-
-
-def test_a_kilobyte_on_eight_ranks_takes_three_latencies_by_recursive_doubling():
-    plan = best("all_reduce", 1e3, LINKS["infiniband-ndr"], 8)
-    found = plan.price(1e3, LINKS["infiniband-ndr"])
-    assert plan.algorithm == "recursive_doubling"
-    assert found.seconds == pytest.approx(8.16e-6, rel=1e-12)
-    assert (found.rounds, found.bytes_per_rank, found.messages) == (3, 3e3, 24)
-    halving = halving_doubling_all_reduce(8).price(1e3, LINKS["infiniband-ndr"])
-    assert halving.seconds == pytest.approx(16.235e-6, rel=1e-12)
-
-
-def test_many_messages_started_at_once_pay_one_latency_so_the_chooser_leaves_such_plans_out():
-    link, others = LINKS["infiniband-ndr"], range(1, 48)
-    at_once = Plan("all_gather", "all at once", 48, 48, [[
-        Transfer(r, (r + k) % 48, r, r + 1) for k in others for r in range(48)]])  # fmt: skip
-    at_once.check()
-    assert at_once.price(48e3, link).seconds == pytest.approx(3.64e-6, rel=1e-9)
-    chosen = best("all_reduce", 1e3, link, 48).price(1e3, link)
-    assert chosen.seconds == pytest.approx(19.04e-6, rel=1e-9)
-
-
-def test_two_ranks_swap_their_buffers_at_every_size():
-    assert crossovers("all_reduce", LINKS["ethernet-100g"], 2) == [(1.0, "recursive_doubling")]
-
-
-def test_ring_and_tree_cross_where_their_formulas_are_equal():
-    link, n = LINKS["nvlink4"], 64
-    among = {"ring": ring_all_reduce(n), "tree": tree_all_reduce(n)}
-    changes = crossovers("all_reduce", link, among=among)
-    assert [name for _, name in changes] == ["tree", "ring"]
-    # 2(n-1)(a + S/nB) = 2 log2(n) (a + S/B)
-    exact = link.latency * link.bandwidth * (n - 1 - 6) / (6 - (n - 1) / n)
-    assert changes[1][0] == pytest.approx(exact, rel=2e-3)
-
-
 def cross_at(size):
     """A ring and a tree of 64 ranks, and a link on which they cost the same at `size` bytes."""
     among = {"ring": ring_all_reduce(64), "tree": tree_all_reduce(64)}
@@ -490,6 +326,13 @@ def test_the_best_of_some_is_one_of_them_and_of_equals_the_first():
     for name in among:
         assert best("all_reduce", 1e3, link, among={name: among[name]}) is among[name]
     assert best("all_reduce", 0, link, among=among) is among["ring"]  # nothing is sent
+    # Without latencies these two differ by rounding alone.
+    plans = [
+        ("ring", ring_all_reduce(64)),
+        ("halving", plan_for("all_reduce", 64, "halving_doubling")),
+    ]
+    for order, nbytes in product((plans, plans[::-1]), (1e5 / 3, 1e6 / 7, 1e7 / 9)):
+        assert best("all_reduce", nbytes, FREE, among=dict(order)) is order[0][1]
     with pytest.raises(ValueError, match=r"^among is"):
         best("all_reduce", 1e3, link, among={})
 
@@ -500,50 +343,23 @@ def test_two_levels_are_a_candidate_where_there_are_two_nodes(kind):
     assert candidates(kind, dgx_h100(2))["hierarchical"].algorithm == "hierarchical"
 
 
-def test_a_flat_ring_falls_to_one_network_card_and_two_levels_do_not():
-    where = dgx_h100(2)
-    flat, two_level = (
-        plan.price(16e9, where) for plan in (ring_all_reduce(16), hierarchical_all_reduce(2, 8))
-    )
-    assert flat.busbw == pytest.approx(50e9, rel=1e-2)
-    assert two_level.busbw > 5 * flat.busbw
-
-
-def test_two_levels_of_trees_help_where_a_flat_tree_leaves_the_node_more_often():
-    def seconds(root, nodes, g):
-        where = cluster(nodes, g, LINKS["nvlink4"], LINKS["infiniband-ndr"])
-        flat = collectives.tree_broadcast(nodes * g, root)
-        levels = collectives.hierarchical_broadcast(nodes, g, root)
-        return [plan.price(1e9, where).seconds for plan in (flat, levels)]
-
-    flat, levels = seconds(0, 2, 8)
-    assert flat == pytest.approx(levels, rel=1e-12)
-    for root, nodes, g in ((5, 2, 8), (0, 4, 6)):
-        flat, levels = seconds(root, nodes, g)
-        assert flat > 1.3 * levels
-
-
 def test_the_measured_cliff_lies_between_no_overlap_and_full_overlap_of_the_levels():
     inside, two, across = node_boundary()
-    assert inside.predicted_busbw == pytest.approx(450e9, rel=1e-3)
     # More than NVLink carries one way: the switches add. Then the bound is 2(n-1)/n of the link.
-    assert inside.measured_busbw == (480e9, 480e9)
-    assert inside.predicted_busbw < 480e9 < bus_factor("all_reduce", 8) * 450e9 == 787.5e9
-    assert across.predicted_busbw < 320e9 < 350e9 < across.overlapped_busbw
-    assert two.predicted_busbw < 479e9 < two.overlapped_busbw == pytest.approx(482e9, rel=1e-3)
-    assert across.predicted_busbw / inside.predicted_busbw < 0.6
+    assert inside.predicted_busbw == pytest.approx(450e9, rel=1e-3)
+    assert inside.predicted_busbw < inside.measured_busbw[0] < bus_factor("all_reduce", 8) * 450e9
+    for side in (two, across):
+        low, high = side.measured_busbw
+        assert side.predicted_busbw < low <= high < side.overlapped_busbw
     # Recursive doubling: three rounds inside a node, and four more across 16.
-    assert inside.predicted_latency == pytest.approx(3 * 0.6e-6, rel=1e-3)
-    assert across.predicted_latency == pytest.approx(3 * 0.6e-6 + 4 * 2.7e-6, rel=1e-3)
-    assert two.predicted_latency == pytest.approx(3 * 0.6e-6 + 1 * 2.7e-6, rel=1e-3)
+    for side, far in (inside, 0), (two, 1), (across, 4):
+        assert side.predicted_latency == pytest.approx(3 * 0.6e-6 + far * 2.7e-6, rel=1e-3)
+        assert side.predicted_latency < side.measured_latency
     # Each of eight cards sends an eighth of 2 x 15/16 of the buffer, and bus bandwidth credits
     # every rank with 2 x 127/128 of it.
     assert across.overlapped_busbw == pytest.approx(8 * 50e9 * (127 / 128) / (15 / 16), rel=1e-9)
-    assert (two.measured_busbw, across.measured_busbw) == ((479e9, 479e9), (320e9, 350e9))
-    sides = inside, two, across
-    assert [side.nodes for side in sides] == [1, 2, 16]
-    assert [side.measured_latency for side in sides] == [13e-6, 55e-6, 235e-6]
-    assert all(side.predicted_latency < side.measured_latency for side in sides)
+    assert two.overlapped_busbw == pytest.approx(482e9, rel=1e-3)  # bound by NVLink
+    assert [side.nodes for side in (inside, two, across)] == [1, 2, 16]
 
 
 def test_choosing_needs_to_know_how_many_ranks():
@@ -551,18 +367,22 @@ def test_choosing_needs_to_know_how_many_ranks():
         best("all_reduce", 1e6, LINKS["nvlink4"])
     with pytest.raises(ValueError, match="a Cluster has its own"):
         best("all_reduce", 1e6, dgx_h100(1), ranks=4)
-    with pytest.raises(ValueError, match="did you mean 'all_reduce'"):
-        candidates("all_reduced", dgx_h100(1))
-    with pytest.raises(ValueError, match="no collective 'all_reduced'"):
-        plan_for("all_reduced", 4)
-    with pytest.raises(ValueError, match="no all_reduce algorithm 'rings'; did you mean 'ring'"):
-        plan_for("all_reduce", 4, "rings")
 
 
-def test_the_figures_of_the_chooser_have_a_line_for_each_algorithm():
-    figure = draw_crossovers("all_reduce", LINKS["nvlink4"], 6)
-    (axes,) = figure.axes
+def test_the_figure_of_the_chooser_has_a_line_for_each_algorithm_and_marks_the_fastest():
+    link = LINKS["nvlink4"]
+    (axes,) = draw_crossovers("all_reduce", link, 6, sizes=(1e3, 1e9)).axes
+    band, *lines = axes.lines
+    plans = candidates("all_reduce", link, 6)
     names = [text.get_text() for text in axes.get_legend().get_texts()]
     assert names == ["ring", "tree", "halving-doubling", "recursive-doubling"]
+    for at in (0, 37, 100):
+        nbytes = band.get_xdata()[at]
+        seconds = [plan.price(nbytes, link).seconds for plan in plans.values()]
+        assert [line.get_ydata()[at] for line in lines[:4]] == seconds
+        assert band.get_ydata()[at] == min(seconds)
+    assert (band.get_xdata()[0], band.get_xdata()[100]) == pytest.approx((1e3, 1e9))
+    marks = [size for size, _ in crossovers("all_reduce", link, 6, largest=1e9)[1:]]
+    assert [line.get_xdata()[0] for line in lines[4:]] == marks
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("buffer (bytes)", "time (s)")

@@ -19,7 +19,7 @@ _INLINE = {
 KERNEL = [f"--InlineBackend.{name}={value!r}" for name, value in _INLINE.items()]
 """Arguments of a kernel that draws figures for pages."""
 
-_MOVING = re.compile(r'(<div class="moving-figure (?s:.*?)<svg [^>]*aria-label=")[^"]*')
+_MOVING = re.compile(r'(<div class="moving-figure (?s:.*?)<div role="img" aria-label=")[^"]*')
 
 
 class Figures:

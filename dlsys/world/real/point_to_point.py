@@ -34,9 +34,9 @@ def carry_out(
     In a round all sends read what was held before a receive of that round is stored. Messages of
     0 bytes are not sent. Their tag is `tag`, so that they never match those of another collective.
     """
-    for step in plan.steps(rank):
-        sends = [t for t in step.sends if buffers.nbytes(t)]
-        receives = [t for t in step.receives if buffers.nbytes(t)]
+    for sent, received in plan.steps(rank):
+        sends = [t for t in sent if buffers.nbytes(t)]
+        receives = [t for t in received if buffers.nbytes(t)]
         changed = disturbed(sends, receives)
         outgoing = [(t, buffers.outgoing(t)) for t in sends]
         outgoing = [(t, m.clone() if t in changed else m) for t, m in outgoing]

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from dlsys.collectives import (
-    bidirectional_all_reduce,
     hierarchical_all_reduce,
     ring_all_gather,
     ring_all_reduce,
@@ -66,6 +65,5 @@ class TestQuiz(contract.Quiz): ...
 def test_the_bytes_that_the_questions_and_their_feedback_name_are_those_of_the_plans() -> None:
     phase, ring = (make(8).price(14e9, OF_150) for make in (ring_reduce_scatter, ring_all_reduce))
     assert (phase.bytes_per_rank, ring.bytes_per_rank) == (12.25e9, 24.5e9)
-    assert bidirectional_all_reduce(8).price(14e9, OF_150).bytes_per_rank == 24.5e9
     assert 2 * ring_all_reduce(16).price(8e9, OF_150).bytes_per_rank == 30e9
     assert ring_all_reduce(4).price(1e9, HDR).bytes_per_rank == pytest.approx(1.5e9)

@@ -426,11 +426,6 @@ RIGHT = {
             "return comm.all_to_all(comm.scatter(x).repeat(comm.size))",
             "return comm.all_gather(comm.scatter(x))",
         ),
-        (
-            "parts dealt out by the root itself",
-            'return comm.all_gather(comm.scatter(x, plan="naive"))',
-            "return comm.all_gather(comm.scatter(x))",
-        ),
     ],
     "mean": [
         ("two steps, in no ring", DIRECT + "return direct(x) / comm.size"),
