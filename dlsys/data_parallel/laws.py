@@ -67,7 +67,7 @@ def weak_scaling(
     """
     positive("compute_seconds", compute_seconds)
     rest = (gradient_bytes, where, algorithm, bucket_bytes)
-    return [_scaled(n, n * compute_seconds, *rest) for n in _counts(ranks)]
+    return [_scaled(n, count("ranks", n) * compute_seconds, *rest) for n in ranks]
 
 
 @checked
@@ -86,11 +86,7 @@ def strong_scaling(
     """
     positive("compute_seconds", compute_seconds)
     rest = (gradient_bytes, where, algorithm, bucket_bytes)
-    return [_scaled(n, compute_seconds, *rest) for n in _counts(ranks)]
-
-
-def _counts(ranks: Sequence[int]) -> list[int]:
-    return [count("ranks", n) for n in ranks]
+    return [_scaled(n, compute_seconds, *rest) for n in ranks]
 
 
 def _scaled(
@@ -102,6 +98,7 @@ def _scaled(
     bucket_bytes: float | None,
 ) -> Scaling:
     """n ranks that share what one rank would compute in `work` seconds."""
+    n = count("ranks", n)
     at_least("gradient_bytes", gradient_bytes, 0)
     most = max(gradient_bytes, 1.0) if bucket_bytes is None else bucket_bytes
     backward = BACKWARD * work / n

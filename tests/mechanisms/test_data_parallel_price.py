@@ -89,25 +89,6 @@ def test_a_training_step_sends_exactly_the_priced_bytes(ranks):
     assert run.traffic.count("all_reduce", rank=0) == (len(plan.buckets) if ranks > 1 else 0)
 
 
-def test_accumulating_with_no_sync_sends_once_a_step_and_without_it_once_a_micro_batch():
-    ranks, batch = 2, 12
-    micro_batches = accumulation_steps(batch, 2, ranks)
-    assert micro_batches == 3
-
-    def program(comm, every_time):
-        model = DataParallel(nn.Linear(6, 4, bias=False), comm)
-        for i in range(micro_batches):
-            if every_time or i == micro_batches - 1:
-                model(torch.ones(2, 6)).sum().backward()
-            else:
-                with model.no_sync():
-                    model(torch.ones(2, 6)).sum().backward()
-
-    for every_time, times in ((False, 1), (True, micro_batches)):
-        run = world.simulate(program, ranks, args=(every_time,))
-        assert run.traffic.by_kind()["all_reduce"] == times * ranks * step_bytes(96, ranks)
-
-
 def test_eight_turned_rings_take_what_one_ring_takes_on_a_link_of_eight_cards():
     """The page prices nodes of eight cards as one link of eight times the bandwidth."""
     nodes, n, nbytes = 4, 32, 1e9
@@ -343,22 +324,12 @@ def test_scaling_is_what_runs_of_each_size_take(scaling, shared):
         assert found.efficiency == pytest.approx(found.speedup / found.ranks)
 
 
-def test_weak_scaling_comes_to_a_constant_fraction_and_strong_scaling_hits_the_network_wall():
-    # One second of compute and, for many ranks, 2 x 14 GB / 12.5 GB/s = 2.24 s of communication.
-    link = Link("100 Gb/s", 0.0, 12.5e9)
-    weak = weak_scaling([8, 64, 1024], 1.0, 14e9, link)
-    assert [round(each.step.communication_seconds, 2) for each in weak] == [1.96, 2.21, 2.24]
-    assert all(each.network_bound for each in weak)
-    r = weak[-1].step.communication_seconds / weak[-1].step.seconds
-    for each in weak[1:]:
-        assert each.speedup == pytest.approx((1 - r) * each.ranks, rel=0.02)
+def test_buckets_hide_communication_up_to_the_network_wall():
+    link = Link("100 Gb/s", 0.0, 12.5e9)  # on many ranks an all-reduce takes 2.24 s
     strong = strong_scaling([1, 8, 16, 64], 30.0, 14e9, link, bucket_bytes=100e6)
     assert [each.network_bound for each in strong] == [False, False, True, True]
-    assert strong[-1].step.communication_seconds > strong[-1].step.compute_seconds
     assert strong[1].speedup > 7.9
-    # All-reduces of 2.1 s fit into 2.5 s of compute, and not into the 1.7 s of backward.
-    assert strong_scaling([12], 30.0, 14e9, link, bucket_bytes=100e6)[0].network_bound
-    for each in strong[2:]:  # the wall: 30 s of work in no less than the communication takes
+    for each in strong[2:]:  # 30 s of work in no less than the communication takes
         assert each.speedup < 30 / each.step.communication_seconds < 14.3
 
 
@@ -405,16 +376,6 @@ def exchange(comm, hook, steps, shapes=SHAPES):
     return given, got, hook.residuals.get(0, torch.zeros(()))
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
-def test_top_k_keeps_exactly_what_it_does_not_send(ranks):
-    run = world.simulate(lambda comm: exchange(comm, TopK(0.2), 6), ranks)
-    given, got, left = (torch.stack(each) for each in zip(*run.results, strict=True))
-    assert torch.equal(got, got[:1].expand_as(got))  # replicas stay replicas
-    # Integers: every sum is exact; a division by 3 or 5 is rounded.
-    torch.testing.assert_close(got[0] + left.double().mean(0), given.mean(0), rtol=0, atol=1e-5)
-    assert left.abs().sum() > 0
-
-
 def test_top_k_of_one_rank_gives_sent_plus_residual_bit_for_bit():
     def program(comm):
         hook, old = TopK(0.1), torch.zeros(())
@@ -428,7 +389,9 @@ def test_top_k_of_one_rank_gives_sent_plus_residual_bit_for_bit():
     world.simulate(program, 1)
 
 
-@pytest.mark.parametrize("make", [lambda: Int8(), lambda: PowerSGD(1), lambda: PowerSGD(2)])
+@pytest.mark.parametrize(
+    "make", [lambda: TopK(0.2), Int8, lambda: PowerSGD(1), lambda: PowerSGD(2)]
+)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 @pytest.mark.parametrize("shapes", [SHAPES, [()]])  # the second: fewer elements than ranks
 def test_what_is_sent_adds_up_to_the_gradients_but_for_one_residual(make, ranks, shapes):
@@ -533,34 +496,6 @@ def test_a_hook_object_that_ranks_share_is_refused(make):
         world.simulate(lambda comm: hook(comm, make_bucket(comm.rank)).wait(), 2)
 
 
-def hooked_training(comm):
-    """Every hook in real training of two buckets, and a module that local SGD takes over."""
-    found = []
-    for make in (lambda: TopK(0.1), Int8, lambda: PowerSGD(2)):
-        torch.manual_seed(0)
-        module = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 1))
-        model = DataParallel(module, comm, bucket_bytes=48, hook=make())
-        stream = torch.Generator().manual_seed(comm.rank)
-        for _ in range(2):
-            model.zero_grad()
-            model(torch.randn(4, 6, generator=stream)).square().mean().backward()
-            with torch.no_grad():  # without an optimizer: a new process takes a second to load one
-                for p in model.parameters():
-                    p -= 0.1 * p.grad
-        found.append(nn.utils.parameters_to_vector(model.parameters()).detach())
-    local = LocalSGD(nn.Linear(3, 3), comm, 2)
-    found.append(nn.utils.parameters_to_vector(local.parameters()).detach())
-    return torch.cat(found)
-
-
-def test_real_processes_do_what_simulated_ranks_do():
-    launched, simulated = world.launch(hooked_training, 2), world.simulate(hooked_training, 2)
-    for a, b in zip(launched.results, simulated.results, strict=True):
-        assert torch.equal(a, launched.results[0])
-        # gloo sums in another order, and a number halfway may round the other way.
-        torch.testing.assert_close(a[:-12], b[:-12], rtol=1e-3, atol=1e-4)
-
-
 @pytest.mark.parametrize("make", [lambda: TopK(0.1), Int8, lambda: PowerSGD(2)])
 def test_hooks_send_16_bit_gradients_as_such(make):
     shapes = ((10, 20), (9,))
@@ -597,41 +532,31 @@ def test_residuals_of_16_bit_gradients_add_up_in_32_bits():
 # -- local SGD -----------------------------------------------------------------------------------
 
 
-def local_training(comm, every, optimizer_class=torch.optim.SGD, steps=4, **options):
-    model = LocalSGD(GPT(TINY, seed=comm.rank), comm, every)  # every rank starts from rank 0's
-    optimizer = optimizer_class(model.parameters(), 0.1, **options)
+def training(comm, every=None, optimizer_class=torch.optim.SGD):
+    """The parameters after four steps on a rank's own tokens, with an average of parameters after
+    every so many, or of gradients."""
+    model = GPT(TINY, seed=comm.rank)  # every rank starts from rank 0's
+    model = LocalSGD(model, comm, every) if every else DataParallel(model, comm)
+    optimizer = optimizer_class(model.parameters(), 0.1)
     stream = torch.Generator().manual_seed(comm.rank)
-    for _ in range(steps):
+    for _ in range(4):
         tokens = torch.randint(32, (2, 8), generator=stream)
         optimizer.zero_grad()
         model(tokens, tokens.roll(-1, 1)).backward()
         optimizer.step()
-        model.step()
-    return nn.utils.parameters_to_vector(model.parameters()).detach()
-
-
-def parallel_training(comm, optimizer_class=torch.optim.SGD, steps=4, **options):
-    model = DataParallel(GPT(TINY), comm)
-    optimizer = optimizer_class(model.parameters(), 0.1, **options)
-    stream = torch.Generator().manual_seed(comm.rank)
-    for _ in range(steps):
-        tokens = torch.randint(32, (2, 8), generator=stream)
-        optimizer.zero_grad()
-        model(tokens, tokens.roll(-1, 1)).backward()
-        optimizer.step()
+        if every:
+            model.step()
     return nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
 def test_local_sgd_that_averages_after_every_step_is_data_parallelism():
-    parallel = world.simulate(parallel_training, 3)
-    local = world.simulate(local_training, 3, args=(1,))
-    for a, b in zip(parallel.results, local.results, strict=True):
-        # The same sums in another order: a few rounding errors of parameters around 0.1.
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+    parallel, local = (world.simulate(training, 3, args=(k,)).results for k in (None, 1))
+    # The same sums in another order: a few rounding errors of parameters around 0.1.
+    torch.testing.assert_close(local, parallel, rtol=1e-4, atol=1e-6)
     # With a state of its own on each rank it is not: Adam divides by each rank's own moments.
-    parallel = world.simulate(parallel_training, 3, args=(torch.optim.AdamW,))
-    local = world.simulate(local_training, 3, args=(1, torch.optim.AdamW))
-    assert (parallel.results[0] - local.results[0]).abs().max() > 1e-2
+    adam = torch.optim.AdamW
+    parallel, local = (world.simulate(training, 3, args=(k, adam)).results for k in (None, 1))
+    assert (parallel[0] - local[0]).abs().max() > 1e-2
 
 
 def test_local_sgd_averages_parameters_that_are_not_contiguous():
@@ -647,7 +572,7 @@ def test_local_sgd_averages_parameters_that_are_not_contiguous():
 
 
 def test_local_sgd_sends_one_part_in_every_of_the_bytes_and_lets_ranks_drift_between():
-    runs = {k: world.simulate(local_training, 2, args=(k,)) for k in (1, 2, 4, 3)}
+    runs = {k: world.simulate(training, 2, args=(k,)) for k in (1, 2, 4, 3)}
     sent = {k: run.traffic.by_kind()["all_reduce"] for k, run in runs.items()}
     assert sent[1] == 2 * sent[2] == 4 * sent[4] == 4 * sent[3]
     elements = runs[1].results[0].numel()
