@@ -176,6 +176,6 @@ def test_one_design_of_a_data_parallel_run_is_the_cheapest_that_is_done_in_time(
 def test_the_noise_scale_of_the_trial_does_not_stand_in_the_model_of_the_runs() -> None:
     """The bank has it that the critical batch of the runs, which stands open, is refused for it."""
     answers = solved("data_parallel")
-    measured = noise_scale(8, 385.5, 512, 7.5).simple
+    measured = noise_scale(8, 385.5, 32, 97.5).simple
     assert measured == answers["noise_scale"]
     assert 0.05 < abs(answers["TRADEOFF"].critical_batch / measured - 1) < 0.25
