@@ -87,13 +87,8 @@ class TopK(Compression):
                 total[where.long()] += v
             return total / comm.size
 
-        return Then(
-            [
-                comm.all_gather(values, async_op=True),
-                comm.all_gather(chosen.to(torch.int32), async_op=True),
-            ],
-            mean,
-        )
+        both = (values, chosen.to(torch.int32))
+        return Then(mean, *(comm.all_gather(x, async_op=True) for x in both))
 
 
 class Int8(Compression):
@@ -130,13 +125,8 @@ class Int8(Compression):
             means = dequantize(comm.all_gather(mine), comm.all_gather(size.view(1)))
             return means.flatten()[:length].to(bucket.flat.dtype)
 
-        return Then(
-            [
-                comm.all_to_all(whole, async_op=True),
-                comm.all_gather(scale.view(1), async_op=True),
-            ],
-            mean,
-        )
+        sent = comm.all_to_all(whole, async_op=True), comm.all_gather(scale.view(1), async_op=True)
+        return Then(mean, *sent)
 
 
 def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -173,7 +163,7 @@ class PowerSGD(Compression):
         due, dtype = self._due(comm, bucket), bucket.flat.dtype
         gradients = bucket.gradients()
         pieces = [due.as_strided(g.shape, g.stride(), g.storage_offset()) for g in gradients]
-        matrices = {i: x.flatten(1) for i, x in enumerate(pieces) if x.ndim > 1 and x.numel()}
+        matrices = {i: x.flatten(1) for i, x in enumerate(pieces) if x.ndim > 1}
         vectors = {i: x for i, x in enumerate(pieces) if i not in matrices}
         right = self.factors.get(bucket.index) or self._first(bucket.index, matrices)
         left = {i: matrix @ right[i] for i, matrix in matrices.items()}
@@ -198,7 +188,7 @@ class PowerSGD(Compression):
             return bucket.flat
 
         packed = _packed(left | vectors).to(dtype)
-        return Then([comm.all_reduce(packed, op="mean", async_op=True)], mean)
+        return Then(mean, comm.all_reduce(packed, op="mean", async_op=True))
 
     def _first(self, bucket: int, matrices: dict[int, Tensor]) -> dict[int, Tensor]:
         """The right factors to begin with: random, and the same on every rank."""

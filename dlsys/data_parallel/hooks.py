@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,8 +18,8 @@ from dlsys.world import Communicator, Handle
 class Then:
     """A handle that waits for others and finishes with `function` of their results."""
 
-    def __init__(self, handles: Sequence[Handle], function: Callable[..., Any]) -> None:
-        self._handles, self._function = handles, function
+    def __init__(self, function: Callable[..., Any], *handles: Handle) -> None:
+        self._function, self._handles = function, handles
 
     def wait(self) -> Any:
         """Wait for all of them, then compute the result."""
@@ -62,7 +62,7 @@ class NoiseMeter(OneRank):
             self.mean_square += float(mean.double().square().sum())
             return mean
 
-        return Then([comm.all_reduce(bucket.flat, op="mean", async_op=True)], squared)
+        return Then(squared, comm.all_reduce(bucket.flat, op="mean", async_op=True))
 
     @checked
     def estimate(self, comm: Communicator, batch: float) -> NoiseScale:

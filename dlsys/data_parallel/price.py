@@ -125,11 +125,12 @@ def bucket_tradeoff(
         parts = sorted({2**i for i in range(13)} | {3 * 2**i for i in range(11)})
         bucket_bytes = [gradient_bytes / part for part in parts]
     some("bucket_bytes", bucket_bytes)
+    cuts = {
+        most: equal_buckets(gradient_bytes, most) for most in sorted(bucket_bytes, reverse=True)
+    }
     return {
-        most: overlap(
-            equal_buckets(gradient_bytes, most), backward_seconds, ranks, where, algorithm
-        )
-        for most in sorted(bucket_bytes, reverse=True)
+        most: overlap(sizes, backward_seconds, ranks, where, algorithm)
+        for most, sizes in cuts.items()
     }
 
 

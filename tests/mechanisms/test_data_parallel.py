@@ -334,34 +334,28 @@ def test_ranks_may_use_different_parameters_and_what_none_used_has_no_gradient(b
     assert world.simulate(program, 3).results == [expected] * 3
 
 
+class Mixed(nn.Sequential):
+    def forward(self, x):
+        for layer in self:
+            x = layer(x.to(layer.weight.dtype))
+        return x
+
+
 def test_a_bucket_holds_one_dtype_and_gradients_keep_theirs():
-    class Mixed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.ModuleList(nn.Linear(4, 4, dtype=d) for d in kinds)
-
-        def forward(self, x):
-            for layer in self.layers:
-                x = layer(x.to(layer.weight.dtype))
-            return x
-
     kinds = (torch.float32, torch.bfloat16, torch.float32, torch.float64, torch.bfloat16)
 
-    def program(comm):
-        model = DataParallel(whole_numbers(Mixed()), comm)
+    def program(comm, averaged):
+        net = whole_numbers(Mixed(*(nn.Linear(4, 4, dtype=d) for d in kinds)))
+        model = DataParallel(net, comm) if averaged else net
         model(torch.full((1, 4), float(comm.rank))).sum().backward()
-        assert all(p.grad.dtype == p.dtype for p in model.parameters())
-        return gradients(model.module), model.plan
+        return [p.grad for p in net.parameters()], averaged and model.plan
 
-    found, plan = world.simulate(program, 2).results[0]
+    (found, plan), _ = world.simulate(program, 2, args=(True,)).results
     plan.check()
     assert [bucket.dtype for bucket in plan.buckets] == ["float64", "bfloat16", "float32"]
-    ones = [whole_numbers(Mixed()) for _ in range(2)]
-    for rank, one in enumerate(ones):
-        one(torch.full((1, 4), float(rank))).sum().backward()
-    for name, mean in found.items():
-        both = sum(one.get_parameter(name).grad for one in ones) / 2
-        torch.testing.assert_close(mean, both, rtol=0, atol=0)
+    alone = [own for own, _ in world.simulate(program, 2, args=(False,)).results]
+    for mean, *own in zip(found, *alone, strict=True):
+        torch.testing.assert_close(mean, sum(own) / 2, rtol=0, atol=0)
 
 
 def test_parameters_that_are_not_contiguous_have_gradients_laid_out_as_they_are():
