@@ -71,5 +71,6 @@ def test_the_explorer_says_in_words_what_it_draws():
     row = choice.row()
     assert "64 x H200" in choice.summary()
     assert f"{64 * 16 * 16384:,} together" in choice.summary()
-    assert f"{row.efficiency:.0%} of their number" in choice.summary()
+    whole = f"the work of {64 * row.efficiency:,.3g}, {row.efficiency:.0%} of their number"
+    assert whole in choice.summary()
     assert explore(ranks=64, micro_batches=16).choice == choice
