@@ -47,7 +47,7 @@ from dlsys.world.real import processes
 LINK, CLUSTER, H100 = hardware.LINKS["nvlink4"], hardware.dgx_h100(2), hardware.DEVICES["h100-sxm"]
 RING, GPIPE = collectives.ring_all_reduce(4), pipeline_parallel.gpipe(2, 4)
 BUCKETS = data_parallel.buckets({"a": 8, "b": 16}, 8)
-STEP = data_parallel.overlap(BUCKETS, 1.0, 4, LINK)
+STEP = BUCKETS.price(4, LINK, 1.0)
 TINY = TransformerSpec(layers=2, hidden=8, heads=2, vocab=16, sequence=4)
 BYTES = TransformerSpec(layers=1, hidden=8, heads=2, vocab=256, sequence=4)
 LAYOUT = tensor_parallel.layout(TINY, 2)
@@ -296,7 +296,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "data_parallel.PowerSGD": {"rank": 1},
     "data_parallel.TopK": {"fraction": 0.1},
     "data_parallel.TopK.kept": {"elements": 100},
-    "data_parallel.*.sent_bytes": {"shapes": [(4, 8), (4,)]},
+    "data_parallel.TopK.sent_bytes": {"elements": 100},
     "data_parallel.DataParallel": {"module": torch.nn.Linear(2, 2)},
     "data_parallel.LocalSGD": {"module": torch.nn.Linear(2, 2)},
     "data_parallel.buckets": {"sizes": {"a": 8, "b": 16}},
@@ -312,7 +312,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "large_batch": 8,
         "large_square": 1.0,
     },
-    "data_parallel.overlap": {"plan_or_sizes": [8.0, 16.0]},
+    "data_parallel.overlap": {"sizes": [8.0, 16.0]},
     "data_parallel.*_scaling": {"ranks": [1, 2, 4]},
     "exercises.amounts": {"cost": {"bytes": 8, "messages": 2}},
     "exercises.cost_line": {"cost": {"bytes": 8, "messages": 2}},
@@ -1008,8 +1008,6 @@ OBJECTS: dict[str, Any] = {
     "scaling_laws.Sweep": scaling_laws.tiny_sweep(),
     "data_parallel.BatchTradeoff": data_parallel.BatchTradeoff(1e3, 1e6),
     "data_parallel.BucketPlan": BUCKETS,
-    "data_parallel.Int8": data_parallel.Int8(),
-    "data_parallel.PowerSGD": data_parallel.PowerSGD(1),
     "data_parallel.TopK": data_parallel.TopK(0.1),
     "exercises.Sealed": exercises.sealed(exercises.seal("a word")),
     "hardware.Cluster": CLUSTER,
@@ -1213,7 +1211,7 @@ REFUSED = {
 end_of_text ignore_index key offset seed start target x input_pipeline.pad.padding
 """,
         (-1,): """
-all_reduces bad batch_bytes dense_layers dimension drafted elements epoch file first flops_each
+bad batch_bytes dense_layers dimension drafted elements epoch file first flops_each
 hadamard held_back hosts layer least_bytes master merges moments optimizer padding pattern rank read
 root scale_block sent shared shuffle spares src stage step tag tile token_types unit warm_up_steps
 weights worker written zero_stage collectives.Plan.bounds.length input_pipeline.permutation.samples
@@ -1243,7 +1241,7 @@ timeout tokens_per_parameter tokens_per_second value weight attention.check_fits
 attention.matmul_cost.tile attention.online_attention.tile attention.tiled_matmul.tile
 collectives.node_boundary.nbytes data_parallel.BatchTradeoff.samples.batch
 data_parallel.BatchTradeoff.steps.batch data_parallel.PowerSGD.rank
-data_parallel.NoiseMeter.estimate.batch data_parallel.draw_bucket_tradeoff.best
+data_parallel.NoiseMeter.estimate.batch data_parallel.bucket_tradeoff.gradient_bytes
 hardware.Device.memory memory_wall.check_energy.seconds memory_wall.devices_needed.device_memory
 memory_wall.largest_model.device_memory memory_wall.should_scale.tokens
 memory_wall.utilization.seconds precision.Adam8bit.eps precision.LoRALinear.rank
@@ -1333,7 +1331,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "tp": ("tensor-parallel degree",),
     "degrees": ("tensor-parallel degree",),
     "tensor_parallel": ("tensor-parallel degree",),
-    "plan_or_sizes": ("A bucket's size",),
+    "sizes": ("A bucket's size",),
     "shares": ("A share of backward",),
     "times": ("A time in seconds",),
     "experts_per_token": ("a token cannot visit",),

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
-    from dlsys.data_parallel.comparison import data_or_model, even_tokens
     from dlsys.data_parallel.compression import Int8, PowerSGD, TopK
     from dlsys.data_parallel.ddp import DataParallel, GradientBucket, Hook, all_reduce
     from dlsys.data_parallel.draw import (
@@ -15,15 +14,15 @@ if TYPE_CHECKING:
         draw_scaling,
     )
     from dlsys.data_parallel.explorer import explore
+    from dlsys.data_parallel.hooks import NoiseMeter
     from dlsys.data_parallel.laws import (
         Scaling,
         amdahl_speedup,
-        constant_fraction_speedup,
         strong_scaling,
         weak_scaling,
     )
     from dlsys.data_parallel.local_sgd import LocalSGD
-    from dlsys.data_parallel.noise import BatchTradeoff, NoiseMeter, NoiseScale, noise_scale
+    from dlsys.data_parallel.noise import BatchTradeoff, NoiseScale, noise_scale
     from dlsys.data_parallel.plan import Bucket, BucketPlan, buckets
     from dlsys.data_parallel.price import (
         accumulation_steps,

@@ -9,23 +9,15 @@ differs from the sum of the gradients by one residual, which stays bounded.
 
 from __future__ import annotations
 
-import math
-import zlib
-from collections.abc import Sequence
-from itertools import pairwise
-
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from dlsys.annotated import checked
-from dlsys.checks import count, positive, whole
+from dlsys.checks import count, positive, refuse
 from dlsys.data_parallel.ddp import GradientBucket
 from dlsys.data_parallel.hooks import OneRank, Then
-from dlsys.data_parallel.price import step_bytes
 from dlsys.world import Communicator, Handle
-
-Shapes = Sequence[Sequence[int]]
-"""Shapes of the gradients of a bucket."""
 
 
 class Compression(OneRank):
@@ -68,7 +60,7 @@ class TopK(Compression):
         super().__init__(error_feedback)
         positive("fraction", fraction)
         if fraction > 1:
-            raise ValueError(f"fraction is {fraction!r}; it must be at most 1, which sends all.")
+            refuse("fraction", fraction, "at most 1, which sends all")
         self.fraction = fraction
 
     def kept(self, elements: int) -> int:
@@ -76,11 +68,9 @@ class TopK(Compression):
         elements = count("elements", elements, least=0)
         return min(elements, max(1, round(self.fraction * elements)))
 
-    @checked
-    def sent_bytes(self, shapes: Shapes, ranks: int, itemsize: int = 4) -> float:
+    def sent_bytes(self, elements: int, ranks: int, itemsize: int = 4) -> int:
         """Bytes that a rank sends for a bucket: (n-1) k (itemsize + 4)."""
-        n, nbytes = count("ranks", ranks), count("itemsize", itemsize) + 4
-        return (n - 1) * self.kept(sum(map(math.prod, shapes))) * nbytes
+        return (count("ranks", ranks) - 1) * self.kept(elements) * (count("itemsize", itemsize) + 4)
 
     def __call__(self, comm: Communicator, bucket: GradientBucket) -> Handle:
         """Start to gather every rank's choice; the sum over ranks / n is the result."""
@@ -97,13 +87,8 @@ class TopK(Compression):
                 total[where.long()] += v
             return total / comm.size
 
-        return Then(
-            [
-                comm.all_gather(values, async_op=True),
-                comm.all_gather(chosen.to(torch.int32), async_op=True),
-            ],
-            mean,
-        )
+        both = (values, chosen.to(torch.int32))
+        return Then(mean, *(comm.all_gather(x, async_op=True) for x in both))
 
 
 class Int8(Compression):
@@ -112,9 +97,9 @@ class Int8(Compression):
     Integers of different scales cannot be summed on the way, and gathering all would send
     (n-1) L bytes. So, as in a reduce-scatter and an all-gather: an all-to-all takes block r of
     every rank's bytes to rank r, which averages them in full precision, quantises the mean with
-    a scale of its own and passes it to all. A rank sends 2(n-1)/n L bytes, a quarter of FP32, and
-    8(n-1) for the scales. Both roundings have residuals; the second is rank r's, for its block.
-    (Two-phase 1-bit compression: Tang et al. 2021, 1-bit Adam.)
+    a scale of its own and passes it to all. A rank sends 2(n-1)/n L bytes, a quarter of FP32 (with
+    L rounded up to n blocks), and 8(n-1) for the scales. Both roundings have residuals; the second
+    is rank r's, for its block. (Two-phase 1-bit compression: Tang et al. 2021, 1-bit Adam.)
     """
 
     @checked
@@ -122,53 +107,38 @@ class Int8(Compression):
         super().__init__(error_feedback)
         self.block_residuals: dict[int, Tensor] = {}
 
-    @checked
-    def sent_bytes(self, shapes: Shapes, ranks: int, itemsize: int = 4) -> float:
-        """Bytes that a rank sends for a bucket, on average; `itemsize` is no matter."""
-        count("itemsize", itemsize)
-        return step_bytes(sum(map(math.prod, shapes)), ranks) + 8 * (ranks - 1)
-
     def __call__(self, comm: Communicator, bucket: GradientBucket) -> Handle:
         """Start the all-to-all; `wait` averages and gathers."""
-        due = self._due(comm, bucket)
+        n, length = comm.size, bucket.flat.numel()
+        due = pad(self._due(comm, bucket), (0, -length % n))  # n blocks of one length
         whole, scale = quantize(due)
-        self._keep(bucket, due - whole * scale)
+        self._keep(bucket, (due - whole * scale)[:length])
 
         def mean(blocks: Tensor, scales: Tensor) -> Tensor:
             # Row r is rank r's bytes for this rank's block, each in a scale of its own.
-            rows = blocks.view(comm.size, len(blocks) // comm.size)
-            block = (rows * scales[:, None]).mean(0)
+            block = dequantize(blocks, scales).mean(0)
             if bucket.index in self.block_residuals:
                 block += self.block_residuals[bucket.index]
             mine, size = quantize(block)
             if self.error_feedback:
                 self.block_residuals[bucket.index] = block - mine * size
-            parts = comm.all_gather(mine, due.numel())
-            sizes = comm.all_gather(size.view(1))
-            return join(parts, sizes).to(bucket.flat.dtype)
+            means = dequantize(comm.all_gather(mine), comm.all_gather(size.view(1)))
+            return means.flatten()[:length].to(bucket.flat.dtype)
 
-        return Then(
-            [
-                comm.all_to_all(whole, async_op=True),
-                comm.all_gather(scale.view(1), async_op=True),
-            ],
-            mean,
-        )
+        sent = comm.all_to_all(whole, async_op=True), comm.all_gather(scale.view(1), async_op=True)
+        return Then(mean, *sent)
 
 
 def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
     """x as (int8, scale): scale = max |x| / 127 in FP32, round(x / scale); an error of scale/2."""
-    scale = x.abs().max().float() / 127 if x.numel() else torch.zeros((), device=x.device)
+    scale = (x.abs().max() if x.numel() else x.new_zeros(())).float() / 127
     # A bucket of zeros has scale 0; dividing by 1 keeps it zeros.
     return (x / torch.where(scale > 0, scale, 1)).round().to(torch.int8), scale
 
 
-def join(parts: Tensor, scales: Tensor) -> Tensor:
-    """Whole numbers (L,) whose block r, [r*L//n, (r+1)*L//n), has scale r -> values (L,)."""
-    n, length = len(scales), len(parts)
-    edges = [rank * length // n for rank in range(n + 1)]
-    sizes = torch.tensor([b - a for a, b in pairwise(edges)])
-    return parts * scales.repeat_interleave(sizes.to(scales.device))
+def dequantize(whole: Tensor, scales: Tensor) -> Tensor:
+    """Whole numbers (elements,) in n equal blocks, each with its scale (n,) -> values by block."""
+    return whole.view(len(scales), len(whole) // len(scales)) * scales[:, None]
 
 
 class PowerSGD(Compression):
@@ -183,75 +153,58 @@ class PowerSGD(Compression):
     """
 
     @checked
-    def __init__(self, rank: int, error_feedback: bool = True, seed: int = 0) -> None:
+    def __init__(self, rank: int, error_feedback: bool = True) -> None:
         super().__init__(error_feedback)
         self.rank = count("rank", rank)
-        self.seed = whole("seed", seed)
-        self.factors: dict[tuple[int, int], Tensor] = {}
-
-    @checked
-    def sent_bytes(self, shapes: Shapes, ranks: int, itemsize: int = 4) -> float:
-        """Bytes that a rank sends for a bucket, on average over the ranks."""
-        elements = 0
-        for shape in shapes:
-            rows, columns = shape[0] if shape else 1, math.prod(shape[1:])
-            thin = min(self.rank, rows, columns) * (rows + columns)
-            elements += thin if len(shape) > 1 else rows
-        return step_bytes(count("itemsize", itemsize) * elements, ranks)
+        self.factors: dict[int, dict[int, Tensor]] = {}  # Q by bucket, and by place in it
 
     def __call__(self, comm: Communicator, bucket: GradientBucket) -> Handle:
         """Start the all-reduce of the left factors and vectors; `wait` does the right factors."""
         due, dtype = self._due(comm, bucket), bucket.flat.dtype
-        pieces = _like_gradients(due, bucket)
-        matrices = {i: x.flatten(1) for i, x in enumerate(pieces) if x.ndim > 1 and x.numel()}
+        gradients = bucket.gradients()
+        pieces = [due.as_strided(g.shape, g.stride(), g.storage_offset()) for g in gradients]
+        matrices = {i: x.flatten(1) for i, x in enumerate(pieces) if x.ndim > 1}
         vectors = {i: x for i, x in enumerate(pieces) if i not in matrices}
-        right = {i: self._start(bucket.index, i, matrix) for i, matrix in matrices.items()}
+        right = self.factors.get(bucket.index) or self._first(bucket.index, matrices)
         left = {i: matrix @ right[i] for i, matrix in matrices.items()}
 
-        def mean(joined: Tensor) -> Tensor:
-            found = unpacked(joined.to(due.dtype), {**left, **vectors})
+        def mean(sums: Tensor) -> Tensor:
+            found = _unpacked(sums.to(due.dtype), left | vectors)
             # Algorithm 1: one step of power iteration, with Q from the last step as its start.
             basis = {i: torch.linalg.qr(found[i]).Q for i in matrices}
             right = {i: matrix.T @ basis[i] for i, matrix in matrices.items()}
             if right:
-                averaged = comm.all_reduce(packed(right).to(dtype), op="mean")
-                right = unpacked(averaged.to(due.dtype), right)
-            for i, factor in right.items():
-                self.factors[bucket.index, i] = factor
-                found[i] = basis[i] @ factor.T
-            result = torch.empty_like(due)
-            for i, place in enumerate(_like_gradients(result, bucket)):
-                place.copy_(found[i].view(place.shape))
-            for i in vectors:
-                pieces[i].copy_(found[i])  # sent whole: nothing is left over
-            self._keep(bucket, due - result)
-            return result.to(dtype)
+                averaged = comm.all_reduce(_packed(right).to(dtype), op="mean")
+                right = _unpacked(averaged.to(due.dtype), right)
+            self.factors[bucket.index] = right
+            for i, (piece, gradient) in enumerate(zip(pieces, gradients, strict=True)):
+                if i in matrices:
+                    found[i] = (basis[i] @ right[i].T).view(piece.shape)
+                    piece -= found[i]
+                else:
+                    piece.zero_()  # sent whole: nothing is left over
+                gradient.copy_(found[i])
+            self._keep(bucket, due)
+            return bucket.flat
 
-        joined = packed({**left, **vectors}).to(dtype)
-        return Then([comm.all_reduce(joined, op="mean", async_op=True)], mean)
+        packed = _packed(left | vectors).to(dtype)
+        return Then(mean, comm.all_reduce(packed, op="mean", async_op=True))
 
-    def _start(self, bucket: int, place: int, matrix: Tensor) -> Tensor:
-        """The right factor to begin with: the last one, at first the same random one everywhere."""
-        kept = self.factors.get((bucket, place))
-        if kept is not None:
-            return kept
-        columns = matrix.shape[1]
-        stream = torch.Generator().manual_seed(zlib.crc32(f"{self.seed} {bucket} {place}".encode()))
-        normal = torch.randn(columns, min(self.rank, *matrix.shape), generator=stream)
-        return normal.to(matrix)
+    def _first(self, bucket: int, matrices: dict[int, Tensor]) -> dict[int, Tensor]:
+        """The right factors to begin with: random, and the same on every rank."""
+        stream = torch.Generator().manual_seed(bucket)
+        return {
+            i: torch.randn(m.shape[1], min(self.rank, *m.shape), generator=stream).to(m)
+            for i, m in matrices.items()
+        }
 
 
-def _like_gradients(flat: Tensor, bucket: GradientBucket) -> list[Tensor]:
-    """Views of `flat` laid out as the bucket's gradients are in its own."""
-    return [flat.as_strided(g.shape, g.stride(), g.storage_offset()) for g in bucket.gradients()]
-
-
-def packed(tensors: dict[int, Tensor]) -> Tensor:
+def _packed(tensors: dict[int, Tensor]) -> Tensor:
     """All of them in one flat tensor."""
     return torch.cat([tensor.flatten() for tensor in tensors.values()])
 
 
-def unpacked(flat: Tensor, like: dict[int, Tensor]) -> dict[int, Tensor]:
-    """The inverse of `packed` for tensors of the shapes in `like`."""
+def _unpacked(flat: Tensor, like: dict[int, Tensor]) -> dict[int, Tensor]:
+    """The inverse of `_packed` for tensors of the shapes in `like`."""
     pieces = flat.split([tensor.numel() for tensor in like.values()])
     return {i: p.view_as(t) for (i, t), p in zip(like.items(), pieces, strict=True)}

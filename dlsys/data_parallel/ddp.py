@@ -158,8 +158,6 @@ class DataParallel(nn.Module):
 
 def plan_of(tensors: Mapping[str, Tensor], bucket_bytes: float | None) -> BucketPlan:
     """The bucket plan for tensors like these."""
-    return buckets(
-        {name: t.numel() * t.itemsize for name, t in tensors.items()},
-        bucket_bytes,
-        {name: str(t.dtype).removeprefix("torch.") for name, t in tensors.items()},
-    )
+    sizes = {name: tensor.nbytes for name, tensor in tensors.items()}
+    dtypes = {name: str(t.dtype).removeprefix("torch.") for name, t in tensors.items()}
+    return buckets(sizes, bucket_bytes, dtypes)

@@ -102,7 +102,7 @@ class Choice(Choices):
 
     def figure(self) -> Figure:
         """Left, the step; right, what is left of the ranks, by their number and by bucket."""
-        from dlsys.data_parallel.draw_explorer import draw_choice
+        from dlsys.data_parallel.draw import draw_choice
 
         return draw_choice(self.rows(), self.bucket, self.ranks)
 

@@ -37,25 +37,14 @@ class LocalSGD(nn.Module):
         """The module's own."""
         return self.module(*args, **kwargs)
 
-    def step(self) -> bool:
-        """Count an optimizer step; average where it is the last of `every`. True where it did."""
+    @torch.no_grad()
+    def step(self) -> None:
+        """Count an optimizer step; after the last of `every`, average in one all-reduce."""
         self.steps += 1
         if self.steps % self.every:
-            return False
-        self.average()
-        return True
-
-    def average(self) -> None:
-        """Set the parameters of every rank to their mean over the ranks, in one all-reduce."""
-        self._fill(self.comm.all_reduce(self._flat(), op="mean"))
-
-    def _flat(self) -> torch.Tensor:
-        # nn.utils.parameters_to_vector refuses parameters that are not contiguous.
-        return torch.cat([p.detach().reshape(-1) for p in self.module.parameters()])
-
-    @torch.no_grad()
-    def _fill(self, flat: torch.Tensor) -> None:
+            return
         parameters = list(self.module.parameters())
-        pieces = flat.split([p.numel() for p in parameters])
-        for parameter, piece in zip(parameters, pieces, strict=True):
-            parameter.copy_(piece.view_as(parameter))
+        flat = torch.cat([parameter.reshape(-1) for parameter in parameters])
+        parts = self.comm.all_reduce(flat, op="mean").split([p.numel() for p in parameters])
+        for parameter, part in zip(parameters, parts, strict=True):
+            parameter.copy_(part.view_as(parameter))

@@ -6,15 +6,8 @@ McCandlish et al. 2018, An Empirical Model of Large-Batch Training (arXiv 1812.0
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-from dlsys.annotated import checked
 from dlsys.checks import at_least, positive
-from dlsys.data_parallel.hooks import OneRank, Then
-
-if TYPE_CHECKING:
-    from dlsys.data_parallel.ddp import GradientBucket
-    from dlsys.world import Communicator, Handle
 
 
 @dataclass(frozen=True)
@@ -57,46 +50,6 @@ def noise_scale(
     square = (large_batch * large_square - small_batch * small_square) / (large_batch - small_batch)
     trace = (small_square - large_square) / (1 / small_batch - 1 / large_batch)
     return NoiseScale(square, trace)
-
-
-class NoiseMeter(OneRank):
-    """A hook of DataParallel that all-reduces as usual and measures the noise scale meanwhile.
-
-    A rank's own gradient is one of the small batch, their mean one of the large batch: both are
-    there in every step, for the price of adding up squares. One hook object for each rank.
-    """
-
-    def __init__(self) -> None:
-        self.own_square = self.mean_square = 0.0
-        self.steps = 0
-
-    def __call__(self, comm: Communicator, bucket: GradientBucket) -> Handle:
-        """Start the all-reduce of the mean; `wait` adds its square."""
-        self._claim(comm)
-        self.steps += bucket.index == 0
-        self.own_square += float(bucket.flat.double().square().sum())
-
-        def squared(mean: Any) -> Any:
-            self.mean_square += float(mean.double().square().sum())
-            return mean
-
-        return Then([comm.all_reduce(bucket.flat, op="mean", async_op=True)], squared)
-
-    @checked
-    def estimate(self, comm: Communicator, batch: float) -> NoiseScale:
-        """The noise scale over all steps so far; `batch` is the samples behind one rank's gradient.
-
-        All ranks call it: their own squares are averaged, 8 bytes in all. Raises ValueError where
-        no step was measured, or for one rank, where both batches are the same.
-        """
-        import torch
-
-        positive("batch", batch)
-        if not self.steps:
-            raise ValueError("No step was measured: pass this object as DataParallel's hook.")
-        own = comm.all_reduce(torch.tensor(self.own_square, dtype=torch.float64), op="mean")
-        small, large = float(own) / self.steps, self.mean_square / self.steps
-        return noise_scale(batch, small, batch * comm.size, large)
 
 
 @dataclass(frozen=True)

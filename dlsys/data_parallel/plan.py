@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlsys.annotated import checked
 from dlsys.checks import count, positive
-from dlsys.collectives import plan_for
 from dlsys.plain_data import plain_data
 from dlsys.units import MIB
 
@@ -39,11 +37,6 @@ class Bucket:
     def nbytes(self) -> int:
         """Bytes of all its gradients."""
         return sum(self.sizes)
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element, which no message cuts."""
-        return itemsize(self.dtype)
 
 
 @plain_data
@@ -124,31 +117,14 @@ class BucketPlan:
         if missing:
             raise ValueError(f"{missing[0]!r} is in no bucket: its gradient would stay local.")
 
-    @checked
-    def sent(self, ranks: int, algorithm: str = "ring") -> tuple[int, ...]:
-        """Bytes that each of `ranks` ranks sends in a step, as a run counts them.
-
-        Chunks are whole elements, so ranks differ where a bucket's elements do not divide by
-        `ranks`; where they do, each sends 2(n-1)/n of `nbytes` round a ring.
-        """
-        plan = plan_for("all_reduce", count("ranks", ranks, most=10_000), algorithm)
-        edges = [
-            [bucket.itemsize * edge for edge in plan.bounds(bucket.nbytes // bucket.itemsize)]
-            for bucket in self.buckets
-        ]
-        sent = [0] * ranks
-        for transfers in plan.rounds:
-            for m in transfers:
-                sent[m.src] += sum(each[m.stop] - each[m.first] for each in edges)
-        return tuple(sent)
-
     def price(
         self, ranks: int, where: Where = None, backward_seconds: float = 0.0, **more: Any
     ) -> Overlap:
         """Seconds of a step whose buckets are sent as backward makes them; see `price.overlap`."""
         from dlsys.data_parallel.price import overlap
 
-        return overlap(self, backward_seconds, ranks, where, **more)
+        sizes = [bucket.nbytes for bucket in self.buckets]
+        return overlap(sizes, backward_seconds, ranks, where, **more)
 
     def draw(self) -> Any:
         """A Matplotlib figure of the buckets; see `draw.draw`."""
@@ -159,9 +135,9 @@ class BucketPlan:
 
 @checked
 def buckets(
-    sizes: Mapping[str, int] | Sequence[tuple[str, int]],
+    sizes: Mapping[str, int],
     bucket_bytes: float | None = None,
-    dtypes: str | Mapping[str, str] = "float32",
+    dtypes: Mapping[str, str] | None = None,
 ) -> BucketPlan:
     """Cut gradients, last registered first, into buckets that are full at `bucket_bytes`.
 
@@ -173,60 +149,35 @@ def buckets(
     - sizes: bytes of each parameter by name, in order of registration.
     - bucket_bytes: above 0. None, as DDP by default: 25 MiB, and 1 MiB for the first bucket, so
       that the network begins early.
-    - dtypes: the name of the dtype of all, or of each by name.
+    - dtypes: names of the dtypes of those that are not "float32".
 
-    Raises ValueError for a name given twice, a size that is not a whole number of elements, or a
-    dtype whose name does not say its bits.
     Source: Li et al. 2020 (PyTorch Distributed, arXiv 2006.15704), section 3.2.3.
     """
-    first: float = FIRST_BYTES
-    most: float = BUCKET_BYTES
     if bucket_bytes is not None:
         positive("bucket_bytes", bucket_bytes)
-        first = most = bucket_bytes
-    pairs = list(sizes.items()) if isinstance(sizes, Mapping) else list(sizes)
-    parameters: dict[str, tuple[str, int, str]] = {}
-    for name, size in pairs:
-        dtype = dtypes.get(name, "none for it") if isinstance(dtypes, Mapping) else dtypes
-        if name in parameters:
-            raise ValueError(f"{name!r} is given twice; a tied parameter has one gradient.")
-        nbytes = count(f"The size of {name!r} in bytes", size, least=0)
-        if nbytes % itemsize(dtype):
-            raise ValueError(
-                f"{name!r} has {nbytes} bytes, not a whole number of {dtype} elements of "
-                f"{itemsize(dtype)} bytes: sizes are bytes, not elements."
-            )
-        parameters[name] = (name, nbytes, dtype)
+    first = bucket_bytes or FIRST_BYTES
+    most = bucket_bytes or BUCKET_BYTES
+    dtypes = dtypes or {}
+    parameters = tuple(
+        (name, count(f"The size of {name!r} in bytes", size, least=0), dtypes.get(name, "float32"))
+        for name, size in sizes.items()
+    )
     made: list[list[tuple[str, int, str]]] = []
-    open_: dict[str, list[tuple[str, int, str]]] = {}
+    filling: dict[str, list[tuple[str, int, str]]] = {}  # by dtype
     limits: dict[str, float] = {}
-    for parameter in reversed(parameters.values()):
+    for parameter in reversed(parameters):
         dtype = parameter[2]
-        if dtype not in open_:
-            made.append(open_.setdefault(dtype, []))
-        open_[dtype].append(parameter)
-        if sum(size for _, size, _ in open_[dtype]) >= limits.get(dtype, first):
-            del open_[dtype]
+        if dtype not in filling:
+            made.append(filling.setdefault(dtype, []))
+        filling[dtype].append(parameter)
+        if sum(size for _, size, _ in filling[dtype]) >= limits.get(dtype, first):
+            del filling[dtype]
             limits[dtype] = most
-    place = {name: i for i, name in enumerate(parameters)}
-    made.sort(key=lambda bucket: -place[bucket[-1][0]])
+    place = {name: i for i, (name, _, _) in enumerate(parameters)}
+    made.sort(key=lambda bucket: -place[bucket[-1][0]])  # as their last gradients come
+    cut = (tuple(zip(*bucket, strict=True)) for bucket in made)
     return BucketPlan(
-        tuple(parameters.values()),
-        tuple(
-            Bucket(i, tuple(p[0] for p in bucket), tuple(p[1] for p in bucket), bucket[0][2])
-            for i, bucket in enumerate(made)
-        ),
+        parameters,
+        tuple(Bucket(i, names, sizes, of[0]) for i, (names, sizes, of) in enumerate(cut)),
         most,
     )
-
-
-def itemsize(dtype: str) -> int:
-    """Bytes of an element, from the bits in a dtype's name: 4 for "float32", 2 for "bfloat16"."""
-    if dtype == "bool":
-        return 1
-    bits = re.match(r"(?:b?float|complex|u?int)(8|16|32|64|128)", str(dtype))
-    if not bits:
-        raise ValueError(
-            f"dtype is {dtype!r}; write its name with its bits: 'float32', 'bfloat16'."
-        )
-    return int(bits[1]) // 8

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from itertools import accumulate
 
 from dlsys import collectives
 from dlsys.annotated import checked
 from dlsys.checks import at_least, count, multiples_around, positive, refuse, some
-from dlsys.data_parallel.plan import BucketPlan, buckets
 from dlsys.hardware import Cluster
 from dlsys.network import Where
 from dlsys.streams import Overlap, Streams
@@ -18,17 +16,16 @@ from dlsys.streams import Overlap, Streams
 MOST_BUCKETS = 100_000
 
 
-def step_bytes(nbytes: float, ranks: int, all_reduces: int = 1) -> float:
-    """Bytes that each rank sends in an optimizer step: all_reduces x 2(n-1)/n x S.
+def step_bytes(nbytes: float, ranks: int) -> float:
+    """Bytes that each rank sends in an optimizer step: 2(n-1)/n x S.
 
-    nbytes: S, of all gradients. all_reduces: how often all of them are summed in a step: once,
-    unless every micro-batch of an accumulated step is reduced by itself. A rank also receives as
-    many. The 2 stands for two phases (reduce-scatter, all-gather), not for two directions.
-    Patarasuk and Yuan 2009.
+    nbytes: S, of all gradients, which are summed once in a step, however many micro-batches they
+    are of. A rank also receives as many. The 2 stands for two phases (reduce-scatter, all-gather),
+    not for two directions. Patarasuk and Yuan 2009.
     """
     at_least("nbytes", nbytes, 0)
     n = count("ranks", ranks)
-    return count("all_reduces", all_reduces, 0) * 2 * (n - 1) / n * nbytes
+    return 2 * (n - 1) / n * nbytes
 
 
 def accumulation_steps(batch: int, micro_batch: int, ranks: int) -> int:
@@ -57,11 +54,6 @@ def all_reduce_seconds(nbytes: float, ranks: int, where: Where, algorithm: str =
     at_least("nbytes", nbytes, 0)
     if isinstance(where, Cluster) and where.size != n:
         raise ValueError(f"{n} ranks on a cluster of {where.size} devices: give one of {n}.")
-    return _all_reduce_seconds(nbytes, n, where, algorithm)
-
-
-@lru_cache(maxsize=1024)
-def _all_reduce_seconds(nbytes: float, n: int, where: Where, algorithm: str) -> float:
     if algorithm == "best" and where is not None:
         plan = collectives.best("all_reduce", nbytes, where, n)
     elif algorithm == "hierarchical" and isinstance(where, Cluster):
@@ -73,7 +65,7 @@ def _all_reduce_seconds(nbytes: float, n: int, where: Where, algorithm: str) -> 
 
 @checked
 def overlap(
-    plan_or_sizes: BucketPlan | Sequence[float],
+    sizes: Sequence[float],
     backward_seconds: float,
     ranks: int,
     where: Where,
@@ -88,16 +80,17 @@ def overlap(
     GPU. (A simulated world lets them share the links: the end is the same where latency is zero,
     and earlier by at most the latencies of all buckets.)
 
-    plan_or_sizes: a BucketPlan, or bytes by bucket in the order in which backward completes them.
+    sizes: bytes by bucket, in the order in which backward completes them.
     backward_seconds: of a step's last micro-batch, the one whose gradients are sent;
     forward_seconds: of all that comes before it, earlier micro-batches included. shares: each
     bucket's part of backward, in any unit; proportional to its bytes where None. Raises ValueError
     where there are not as many shares as buckets.
     """
-    sizes = _sizes(plan_or_sizes)
+    for nbytes in sizes:
+        at_least("A bucket's size in bytes", nbytes, 0)
     at_least("backward_seconds", backward_seconds, 0)
     at_least("forward_seconds", forward_seconds, 0)
-    parts = sizes if shares is None else list(shares)
+    parts = sizes if shares is None else shares
     for part in parts:
         at_least("A share of backward", part, 0)
     if len(parts) != len(sizes):
@@ -112,17 +105,9 @@ def overlap(
     return streams.overlap()
 
 
-def _sizes(plan_or_sizes: BucketPlan | Sequence[float]) -> list[float]:
-    if isinstance(plan_or_sizes, BucketPlan):
-        return [float(bucket.nbytes) for bucket in plan_or_sizes.buckets]
-    for nbytes in plan_or_sizes:
-        at_least("A bucket's size in bytes", nbytes, 0)
-    return list(plan_or_sizes)
-
-
 @checked
 def bucket_tradeoff(
-    gradients: float | Mapping[str, int],
+    gradient_bytes: float,
     backward_seconds: float,
     ranks: int,
     where: Where,
@@ -131,24 +116,21 @@ def bucket_tradeoff(
 ) -> dict[float, Overlap]:
     """The step for each bucket size: small buckets pay latency, large ones leave a long last one.
 
-    gradients: bytes by parameter in order of registration, cut as DataParallel cuts them; or bytes
-    in all, cut into equal buckets. bucket_bytes: sizes to try, by default the whole in 1, 2, 3, 4,
-    6, 8, ... equal parts. Returns bytes of a bucket -> Overlap, from large to small.
+    gradient_bytes: of all gradients, cut into equal buckets. bucket_bytes: sizes to try, by default
+    the whole in 1, 2, 3, 4, 6, 8, ... equal parts. Returns bytes of a bucket -> Overlap, from large
+    to small.
     """
-    total = sum(gradients.values()) if isinstance(gradients, Mapping) else gradients
-    positive("The bytes of all gradients", total)
+    positive("gradient_bytes", gradient_bytes)
     if bucket_bytes is None:
         parts = sorted({2**i for i in range(13)} | {3 * 2**i for i in range(11)})
-        bucket_bytes = [total / part for part in parts]
+        bucket_bytes = [gradient_bytes / part for part in parts]
     some("bucket_bytes", bucket_bytes)
     cuts = {
-        most: buckets(gradients, most)
-        if isinstance(gradients, Mapping)
-        else equal_buckets(gradients, most)
-        for most in sorted(bucket_bytes, reverse=True)
+        most: equal_buckets(gradient_bytes, most) for most in sorted(bucket_bytes, reverse=True)
     }
     return {
-        most: overlap(cut, backward_seconds, ranks, where, algorithm) for most, cut in cuts.items()
+        most: overlap(sizes, backward_seconds, ranks, where, algorithm)
+        for most, sizes in cuts.items()
     }
 
 

@@ -73,7 +73,7 @@ PARTS += [Part("switch", 96, 0.5)]
 def test_the_numbers_of_the_first_question_are_those_of_the_package() -> None:
     answers, m = solved("resilience"), mtbf(PARTS)
     assert answers["mean_hours"] == pytest.approx(m / 3600)
-    assert answers["interval_minutes"] == pytest.approx(optimal_interval(45, m) / 60)
+    assert answers["interval_hours"] == pytest.approx(optimal_interval(45, m) / 3600)
     assert answers["lost_in_all"] == pytest.approx(wasted_share(45, m, 480))
     yearly = 8766 * 3600 / m / 6144
     assert answers["devices"] == pytest.approx(devices_at_waste(0.1, 45, yearly))

@@ -52,7 +52,7 @@ MORE = {  # what else has formulas, by slug
         "ring_plan.py",
         "tree.py",
     ),
-    "data_parallel": ("comparison.py", "compression.py", "laws.py", "local_sgd.py", "noise.py"),
+    "data_parallel": ("compression.py", "hooks.py", "laws.py", "local_sgd.py", "noise.py"),
     "input_pipeline": (
         *("dealing.py", "laws.py", "ordering.py", "packing.py", "shuffling.py"),
         *("simulation.py", "timeline.py"),

@@ -7,7 +7,6 @@ import pytest
 from dlsys.data_parallel import (
     BatchTradeoff,
     amdahl_speedup,
-    constant_fraction_speedup,
     overlap,
 )
 from dlsys.data_parallel import step_bytes as gradient_bytes
@@ -44,7 +43,7 @@ MISCONCEPTIONS = {
         "not the gradients": gradient_bytes(15e9, 16) / 1e9,
     },
     "dp-amdahl": {
-        "every rank spends": constant_fraction_speedup(256, 1 - 16 / 64),
+        "every rank spends": 256 * 16 / 64,
         "efficiency in percent": amdahl_speedup(256, PART) / 256 * 100,
         "rounded, or 1/r": round(amdahl_speedup(256, PART), -1),
         "very many ranks": 1 / PART,

@@ -274,7 +274,7 @@ BANK = {
     "design": [
         Wrong(
             "ratio of the squares",
-            DESIGN.format("385.5 / 7.5", 32, 4, 25e6, "infiniband-hdr"),
+            DESIGN.format("385.5 / 97.5", 32, 4, 25e6, "infiniband-hdr"),
             "Two unknowns",
         ),
         Wrong(
@@ -357,7 +357,7 @@ SEALED = {
         "synced": [2, 0, 10, 28, 16, 18],
     },
     "design": {
-        "noise_scale": [51.4, 3072, ..., 410, 51.2, 256, 2020, 32, 1800],
+        "noise_scale": [3.95, 3072, 1.5, 31.5, 3.94, 256, 1536, 512, 1800],
         "changes": ['micro_batches', 'bucket_bytes', 'network'],
         "saves": [569, 28.2, 132, 0.133],
     },
@@ -369,9 +369,6 @@ SEALED = {
         "in_small_letters(keeps_its_batch, shares_one_batch)": [['amdahl', 'constant'], ['amdahl', 'amdahl'], ['constant', 'constant']],
     },
 }  # fmt: skip
-# Of them, what two digits make right.
-ROUNDED = [("noise_scale", 2020)]
-
 
 # Answers of another structure: what came, its source, words of the sentence, what of the solution it replaces.
 GRADIENTS = "return [handle.wait() / count for handle in handles]"
@@ -458,7 +455,7 @@ RIGHT = {
     ],
     "timeline": [("with a point", "slower = 7.0", "slower = 7")],
     "design": [
-        ("rounded", "noise_scale = 2000", "noise_scale = trace / (7.5 - trace / 512)"),
+        ("rounded", "noise_scale = 2000", "noise_scale = trace / (97.5 - trace / 32)"),
     ],
     "tax": [
         (

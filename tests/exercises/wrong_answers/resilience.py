@@ -2,15 +2,13 @@
 
 from tests.exercises.wrong_answers import Wrong, in_place_of, one_wrong
 
-INTERVAL = (
-    "mean_hours = {}\ninterval_minutes = {}\nlost_in_all = {}\nlost_hourly = {}\ndevices = {}"
-)
+INTERVAL = "mean_hours = {}\ninterval_hours = {}\nlost_in_all = {}\nlost_hourly = {}\ndevices = {}"
 DESIGN = (
     'design = {{"storage": {}, "saves": "{}", "levels": {}, "spares": {}, "restart": {}}}\n'
     'loosened, gained, gained_faster, gained_blocking = "money", 0.0194, 0.00622, 0.0358'
 )
 LEAST = DESIGN.format(0.1, "behind", 1, 16, 150) + "\n"
-RIGHT_INTERVAL = ["7.97", "26.8", "0.0727", "0.0753", "19600"]
+RIGHT_INTERVAL = ["7.97", "0.446", "0.0727", "0.0753", "19600"]
 SAVED = "trained_twice = 800 * 640 * 4 - 830 * 512 * 4"
 WRITTEN = """done += [("write", f"{part}/{name}", text)]
         done += [("fsync", f"{part}/{name}")]"""
@@ -43,8 +41,9 @@ BANK = {
         ),
         *one_wrong(INTERVAL, RIGHT_INTERVAL, 
             1,
-            ("all of the interval is lost", "18.9", "throws half an interval away"),
-            ("a guess", "60", "both in seconds"),
+            ("all of the interval is lost", "0.316", "throws half an interval away"),
+            ("a guess", "1", "both in the same unit"),
+            ("seconds and hours under one root", "26.8", "take one unit for both"),
         ),
         *one_wrong(INTERVAL, RIGHT_INTERVAL, 
             2,
@@ -278,7 +277,7 @@ BANK = {
 SEALED = {
     "interval": {
         "mean_hours": [11.9, 8.33, 8.97, 9.65, 3.59, 1100, 0.126, 28700, 478, 0.332, 73050, ...],
-        "interval_minutes": [18.9, 1607, 0.446, 91.5, 26.3, ..., 26.8],
+        "interval_hours": [0.316, 1607, 26.8, 1.52, 0.438, 3.46],
         "lost_in_all": [0.056, 0.0447, 0.028, 0.0167, 0.927, 7.27, 0.0644, 0.0707, 0.0706],
         "lost_hourly": [0.0628, 0.0125, 0.138, ..., 0.056, 0.092, 7.53],
         "devices": [10970, 1930, 11600, 3.19, 8570, 29200],
@@ -301,8 +300,6 @@ SEALED = {
         "gained_blocking": [0.00622, 3.58],
     },
 }  # fmt: skip
-# Of them, what two digits make right.
-ROUNDED = [("interval_minutes", 26.8)]
 
 # What is built otherwise than asked for: what came, its source, words of what is said, and what of
 # the solution it replaces.
@@ -357,7 +354,7 @@ PROGRAMS = {
 
 # Right answers of another kind: what came, its source, what of the solution it replaces.
 RIGHT = {
-    "interval": [("rounded", INTERVAL.format("8.0", "27", "0.073", "0.075", "20000"))],
+    "interval": [("rounded", INTERVAL.format("8.0", "0.45", "0.073", "0.075", "20000"))],
     "save": [
         (
             "each kind by itself",
