@@ -105,6 +105,8 @@ def test_a_message_goes_from_the_cell_that_sends_it_to_the_cell_that_takes_it():
     # Ranks 0 to 3 stand at the top, on the right, below and on the left.
     _, moving, _ = parts(shown(ring_all_reduce(4)))
     to = [g.get("style") for g in moving.findall("g") if g.get("class") == "g g0"]
+    messages = [g for g in moving.findall("g") if g.get("class").startswith("g ")]
+    assert [g.find("path").get("class") for g in messages] == 12 * ["p"] + 12 * ["f"]
     ways = [tuple(map(float, re.findall(r"(-?[\d.]+)px", style))) for style in to]
     assert [(x > 0, y > 0) for x, y in ways] == [(1, 1), (0, 1), (0, 0), (1, 0)]
     boxes = [path.get("d") for path in moving.findall("path") if path.get("class") == "b"]
