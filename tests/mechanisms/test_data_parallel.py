@@ -9,6 +9,7 @@ import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -152,6 +153,8 @@ def test_gradients_of_passes_that_end_at_any_time_are_averaged_when_asked():
         for _ in range(2):  # the second time into gradients that lie in their buckets
             model.zero_grad(set_to_none=False)
             with model.no_sync():
+                with model.no_sync():
+                    pass
                 for part_of_model in (lambda x: x @ model.module.weight.T, model):
                     part_of_model(torch.full((1, 3), float(comm.rank))).sum().backward()
             local = model.module.weight.grad.clone()
@@ -526,6 +529,9 @@ def test_checkpointing_changes_no_gradient_and_sends_nothing_twice():
     )
     for run in runs:
         assert run.traffic.count("all_reduce", rank=0) == run.results[0][1] > 3
+        # Buffers come with the forward pass, and not again where it is repeated.
+        counts = [each.traffic.count("broadcast", rank=0) for each in (run, plain)]
+        assert counts[0] == counts[1]
         torch.testing.assert_close(run.results[0], plain.results[0])
 
 
@@ -579,6 +585,10 @@ def test_gradients_lie_in_their_bucket_whatever_zero_grad_does(set_to_none):
     def hook(comm, bucket):
         seen.append((comm.rank, bucket.index, bucket.flat.data_ptr()))
         assert [g.shape for g in bucket.gradients()] == [p.shape for p in bucket.parameters]
+        assert [*zip(bucket.names, (p.numel() for p in bucket.parameters), strict=True)] == [
+            ("bias", 2),
+            ("weight", 6),
+        ]
         assert all(p.grad is g for p, g in zip(bucket.parameters, bucket.gradients(), strict=True))
         return all_reduce(comm, bucket)
 
@@ -597,14 +607,13 @@ def test_gradients_lie_in_their_bucket_whatever_zero_grad_does(set_to_none):
     assert len(seen) == 6
 
 
-class Nothing:
-    def wait(self):
-        return None
-
-
 @pytest.mark.parametrize(
     ("given", "says"),
-    [(Nothing(), "the hook's handle gave NoneType for bucket 0"), (None, "the hook returned None")],
+    [
+        (SimpleNamespace(wait=lambda: None), "the hook's handle gave NoneType for bucket 0"),
+        (SimpleNamespace(wait=lambda: torch.ones(2)), "a tensor of 3 elements like `flat`"),
+        (None, "the hook returned None"),
+    ],
 )
 def test_a_hook_that_gives_no_mean_is_refused(given, says):
     def program(comm):

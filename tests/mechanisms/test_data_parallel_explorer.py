@@ -62,8 +62,9 @@ def test_the_explorer_draws_its_rows_and_marks_the_chosen_one():
     (chosen,) = (row for row in rows if row[:2] == ("250 MB", 32))
     mark = curves.lines[-1]
     assert ([*mark.get_xdata()], [*mark.get_ydata()]) == ([32], [100 * chosen.efficiency])
-    ends = [bar.get_x() + bar.get_width() for bar in step.patches]
-    assert max(ends) == pytest.approx(1e3 * chosen.seconds)  # in ms
+    widths = [bar.get_width() for bar in step.patches]
+    seconds = [chosen.forward, chosen.backward, chosen.hidden, chosen.exposed]
+    assert widths == pytest.approx([1e3 * each for each in seconds])  # in ms
 
 
 def test_the_explorer_says_in_words_what_it_draws():

@@ -689,21 +689,30 @@ def test_pictures_show_what_was_priced_with_units_and_are_closed():
     import matplotlib.pyplot as plt
 
     step = overlap([1e6] * 4, 10.0, 4, LINK, forward_seconds=2.0)
-    curves = {"weak": weak_scaling([1, 2, 4], 1.0, 1e6, LINK)}
-    drawn = {
-        "overlap": draw_overlap(step, overlap([4e6], 10.0, 4, LINK), names=["four", "one"]),
-        "buckets": draw_bucket_tradeoff(bucket_tradeoff(1e6, 1.0, 4, LINK)),
-        "scaling": draw_scaling(curves),
-        "compression": draw_compression({"plain": ([1e6, 2e6], [2.0, 1.0])}),
-        "plan": buckets({"a": 400, "b": 800}, 800).draw(),
-    }
+    curve = weak_scaling([1, 2, 4], 1.0, 4.5e5, LINK)
+    sizes = bucket_tradeoff(1e6, 1.0, 4, LINK)
+    best = min(sizes, key=lambda size: sizes[size].seconds)
+    overlaps = draw_overlap(step, overlap([4e6], 10.0, 4, LINK), names=["four", "one"])
+    tradeoff, scaling = draw_bucket_tradeoff(sizes), draw_scaling({"weak": curve})
+    compression = draw_compression({"plain": ([1e6, 2e6], [2.0, 1.0])})
+    plan = buckets({"a": 400, "b": 800}, 800).draw()
     assert not plt.get_fignums()
-    for figure in drawn.values():
-        for axes in figure.axes:
-            assert axes.lines or axes.patches
-        assert figure.axes[-1].get_xlabel()
-    exposed = [c for c in drawn["overlap"].axes[0].containers if "exposed" in c.get_label()]
-    assert sum(bar.get_width() for bar in exposed[0]) == pytest.approx(step.exposed_seconds)
+    assert all(f.axes[-1].get_xlabel() for f in (overlaps, tradeoff, scaling, compression, plan))
+
+    widths = {c.get_label(): sum(bar.get_width() for bar in c) for c in overlaps.axes[0].containers}
+    exposed = step.exposed_seconds
+    hidden = {"all-reduce, hidden": step.communication_seconds - exposed}
+    shown = {"forward": 2, "backward": 10, "all-reduce, exposed": exposed, **hidden}
+    assert widths == pytest.approx(shown)
+    assert {text.get_text() for text in overlaps.axes[0].texts} == {"", "0", "1", "2", "3"}
+    assert overlaps.axes[0].get_xlim()[1] >= step.seconds
+    assert [*tradeoff.axes[0].lines[-1].get_xdata()] == [best / 1e6]
+    weak, walled = scaling.axes[0].lines[1:3]
+    assert [*weak.get_ydata()] == [each.speedup for each in curve]
+    assert [*walled.get_xdata()] == [each.ranks for each in curve if each.network_bound] == [4]
+    assert [*compression.axes[0].lines[0].get_xdata()] == pytest.approx([1, 2])  # MB
+    assert [bar.get_width() for bar in plan.axes[0].patches] == pytest.approx([800, 400])
+    assert plan.axes[0].yaxis_inverted()
 
 
 def test_pictures_drop_no_curve_however_many_there_are():
