@@ -23,7 +23,7 @@ _ROLE = {color: f"var(--figure-{name}, {color})" for name, color in ROLES.items(
 _COLOR = re.compile("|".join(_ROLE), re.IGNORECASE)
 _REFERENCE = re.compile(r"(?:^|url\()#(?=([\w-]+))")
 _FONTS = re.compile(r"'[^;]*sans-serif")
-_LINES, _LINE = re.compile(r"[MLz\d. -]+"), re.compile(r"([MLz])(?: (\S+) (\S+))?")
+_LINES, _LINE = re.compile(r"[MLz\d. -]+"), re.compile(r"([MLz])(?: ([\d.-]+) ([\d.-]+))?")
 _NUMBER, _PEN = re.compile(r"-?[\d.]+"), re.compile(r"stroke-width: ([\d.]+)")
 _DIGITS = re.compile(r"-?\d+\.\d{3,}")
 _TURNED_BY_NOTHING = re.compile(r"\s*rotate\(-?0 [^)]*\)")
@@ -31,8 +31,11 @@ _TURNED_BY_NOTHING = re.compile(r"\s*rotate\(-?0 [^)]*\)")
 
 def drawn(draw: Callable[[], Figure]) -> str:
     """The SVG file of a figure that is drawn for a page: the same bytes every time."""
-    from matplotlib import rc_context
+    from matplotlib import pyplot, rc_context
 
+    # With its first figure a notebook's backend sets what a page's figures look like. Within the
+    # settings of this one it would be undone at their end.
+    pyplot.close(pyplot.figure())
     file = io.StringIO()
     with rc_context(STYLE):
         draw().savefig(file, format="svg", metadata={"Date": None})

@@ -117,3 +117,22 @@ def test_what_repeats_is_written_once_and_no_bar_is_lost():
     apart = [max(abs(a - c), abs(b - d)) for (a, b), (c, d) in zip(before, after, strict=True)]
     assert max(apart) < 0.11
     assert any(abs(x - z) > 1 for (x, _), (z, _) in pairwise(after))
+
+
+def test_a_path_of_several_parts_keeps_where_each_begins():
+    assert svg._straight("M 0 0 L 2 0 L 2 2 z M 1 1 L 3 3 z") == "M0 0H2V2zM1 1L3 3z"
+
+
+def test_a_figure_that_is_drawn_first_leaves_a_notebooks_settings_as_they_are():
+    nbclient = pytest.importorskip("nbclient", reason="the book's tools are not installed")
+    nbformat = pytest.importorskip("nbformat")
+    from jupyter_client.manager import KernelManager
+
+    first = "from dlsys import svg\nfrom matplotlib import pyplot\nsvg.drawn(pyplot.figure)"
+    then = "import matplotlib\nprint(matplotlib.rcParams['svg.fonttype'])"
+    cells = [nbformat.v4.new_code_cell(code) for code in (first, then)]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    rc = "--InlineBackend.rc={'svg.fonttype': 'none'}"
+    kernel = KernelManager(kernel_name="python3")
+    nbclient.NotebookClient(notebook, kernel, extra_arguments=[rc]).execute()
+    assert notebook.cells[1].outputs[0]["text"] == "none\n"

@@ -38,8 +38,8 @@ _STYLE = f""".NAME svg{{display:block;min-width:540px;max-width:100%;height:auto
 .NAME:not(:has(.all:checked)) .still{{display:none}}}}"""
 _PAGE = """<div class="moving-figure NAME" style="overflow-x:auto;color:{ink};background:{ground}">
 <style>{style}</style>
-<div role="img" aria-label="{label}">{moving}
-<div class="still">{still}</div></div>
+{moving}
+<div class="still">{still}</div>
 <p><label><input type="checkbox" class="pause"/> Pause</label>
 <label><input type="checkbox" class="all"/> All rounds side by side</label></p>
 </div>"""
@@ -80,14 +80,12 @@ def animate(plan: Plan, seconds: float = 1.5) -> Animation:
             "most.".format(*sizes, *most)
         )
     stage, label = _Stage(plan), f"{title(plan)}, {len(plan.rounds)} rounds"
-    moving, style = stage.svg(), _STYLE.replace("DURATION", f"{stage.last * seconds:g}")
+    moving, style = stage.svg(label), _STYLE.replace("DURATION", f"{stage.last * seconds:g}")
     style += "".join(stage.keyframes(seconds))
     name = f"plan-{sha256((moving + style).encode()).hexdigest()[:8]}"
     ground, ink, style = (svg.by_role(part) for part in (GROUND, INK, style))
     still = svg.inline(svg.drawn(lambda: draw(plan)), label, name)
-    page = _PAGE.format(
-        ground=ground, ink=ink, style=style, label=label, moving=moving, still=still
-    )
+    page = _PAGE.format(ground=ground, ink=ink, style=style, moving=moving, still=still)
     return Animation(label, page.replace("NAME", name))
 
 
@@ -120,11 +118,12 @@ class _Stage:
         self.windows: dict[tuple[float, float], int] = {}  # from when to when something shows
         self.last = START + len(plan.rounds) + END
 
-    def svg(self) -> str:
+    def svg(self, label: str) -> str:
         """The arrows of every round, over them the boxes and what they hold, then the messages."""
         parts = [*self.arrows(), *self.boxes(), *self.messages(), *self.key()]
         size = f'width="{self.width}" viewBox="0 0 {self.width} {self.height}"'
-        return f'<svg class="plot moving" {size}>{"".join(parts)}</svg>'
+        told = f'role="img" aria-label="{label}"'
+        return f'<svg class="plot moving" {told} {size}>{"".join(parts)}</svg>'
 
     def showing(self, begin: float, end: float) -> str:
         """The classes of what shows from one time to another, in rounds."""

@@ -43,7 +43,7 @@ def shown(plan, **options):
 def parts(html):
     """The page as XML, and its two pictures: what moves, and the rounds side by side."""
     root = ElementTree.fromstring(html)
-    moving, still = root.find("div[@role='img']")
+    moving, still = root.find("svg"), root.find("div[@class='still']")
     return root, moving, still
 
 

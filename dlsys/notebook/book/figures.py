@@ -19,7 +19,7 @@ _INLINE = {
 KERNEL = [f"--InlineBackend.{name}={value!r}" for name, value in _INLINE.items()]
 """Arguments of a kernel that draws figures for pages."""
 
-_MOVING = re.compile(r'(<div class="moving-figure (?s:.*?)<div role="img" aria-label=")[^"]*')
+_MOVING = re.compile(r'(<div class="moving-figure (?s:.*?)<svg [^>]*aria-label=")[^"]*')
 
 
 class Figures:
@@ -43,8 +43,11 @@ class Figures:
                 "render_image_options", data.cell_metadata, line=data.line
             )
             if moves:
-                label = escape(told.get("alt", "")) or moves[0].removeprefix(moves[1])
-                return [nodes.raw("", moves[1] + label + data.string[moves.end() :], format="html")]
+                old = moves[0].removeprefix(moves[1])
+                own = f'aria-label="{escape(told.get("alt", "")) or old}"'
+                return [
+                    nodes.raw("", data.string.replace(f'aria-label="{old}"', own), format="html")
+                ]
             name = data.cell_metadata.get("mystnb", {}).get("figure", {}).get("name", "figure")
             unique = f"{name}-{data.cell_index}-{data.output_index}"
             drawn = svg.inline(data.string, told.get("alt", ""), unique)
