@@ -25,6 +25,7 @@ from dlsys.data_parallel.ddp import plan_of
 from dlsys.model import GPT
 from dlsys.transformer import TransformerSpec
 from dlsys.world.real.rank_process import loopback
+from tests.mechanisms.nets import Fails, whole_numbers
 
 TINY = TransformerSpec(layers=2, hidden=16, heads=4, vocab=32, sequence=8)
 SPECS = {
@@ -47,15 +48,6 @@ def part(comm, tensors):
 
 def gradients(model):
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-
-
-def whole_numbers(module, seed=0):
-    """The module with small whole numbers as parameters: sums are exact in any order."""
-    stream = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for p in module.parameters():
-            p.copy_(torch.randint(-2, 3, p.shape, generator=stream))
-    return module
 
 
 class Branches(nn.Module):
@@ -546,16 +538,6 @@ def test_a_pass_inside_a_pass_is_refused_not_halved():
             model(torch.ones(1, 2, requires_grad=True)).sum().backward()
 
     world.simulate(program, 2)
-
-
-class Fails(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        raise ArithmeticError("no gradient")
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])
