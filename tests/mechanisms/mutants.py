@@ -140,6 +140,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     stats = Path("mutmut-stats.json")
     seconds = json.loads(stats.read_text())["duration_by_test"] if stats.exists() else {}
+    items[:] = [item for item in items if "__mutmut_" not in item.name]  # its own, in our classes
     for item in items:
         item._nodeid = item.nodeid  # which mutmut 3.8 reads, and pytest 9 has no more
     items.sort(key=lambda item: seconds.get(item.nodeid, 0.0))

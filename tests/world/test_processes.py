@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -637,6 +638,17 @@ def test_after_its_server_was_killed_a_launch_starts_another_one():
     server.kill()
     server.wait()
     assert world.launch(lambda comm: comm.rank, 2).results == [0, 1]
+
+
+def test_a_launch_starts_another_server_where_the_old_one_is_about_to_end():
+    world.launch(lambda comm: None, 1)
+    old = fork_server._server
+    old.process.send_signal(signal.SIGSTOP)  # it is there still
+    old.line.shutdown(socket.SHUT_RDWR)  # and its line is not, as when a process ends
+    try:
+        assert world.launch(lambda comm: comm.rank, 2).results == [0, 1]
+    finally:
+        old.process.kill()
 
 
 @on_linux

@@ -55,6 +55,10 @@ class _Server:
                 pass_fds=[number],
             )
 
+    def ask(self, line: connection.Connection) -> None:
+        """Have it fork a keeper that listens at `line`."""
+        socket.send_fds(self.line, [b"!"], [line.fileno()])
+
     def stop(self) -> None:
         """End it: it ends when its line does."""
         self.line.close()
@@ -70,9 +74,13 @@ def fork_keeper(line: connection.Connection) -> None:
     """Have a keeper forked that listens at `line`, by a server that is started where none runs."""
     global _server
     with _starting:
-        if _server is None or _server.process.poll() is not None:
-            _server = _Server()
-        socket.send_fds(_server.line, [b"!"], [line.fileno()])
+        if _server is not None and _server.process.poll() is None:
+            # One that ends closes its line before anybody can see that it has ended.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                _server.ask(line)
+                return
+        _server = _Server()
+        _server.ask(line)
 
 
 @atexit.register
