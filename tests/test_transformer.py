@@ -623,6 +623,7 @@ def test_a_configuration_that_is_not_supported_says_which_key(change, message):
             "no head's query or key",
         ),
         (lambda: LatentAttention(0, 4, 4, 4, 4), "query_rank is 0"),
+        (lambda: CATALOGUE["gpt2-xl"].sparse_layers(0, 49), "stop is 49; it must be at most 48"),
         (lambda: CATALOGUE["gpt2-xl"].operations(0), "batch is 0"),
         (lambda: CATALOGUE["gpt2-xl"].operations(1, layer=48), "no layer 48; layers are 0 to 47"),
     ],

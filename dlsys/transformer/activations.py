@@ -211,4 +211,5 @@ def check_cut(
         split["neurons of an expert"] = spec.moe.ffn_hidden or spec.ffn_hidden
     if sequence_parallel:
         split["tokens of a sequence"] = spec.sequence // context
-    return divisor(name, degree, split, {"key-value heads": spec.kv_heads})
+    shared = {} if spec.latent else {"key-value heads": spec.kv_heads}
+    return divisor(name, degree, split, shared)

@@ -53,7 +53,7 @@ class Device:
         terms = {"attention.norm_input": 2 * self.stream, "attention.input": 2 * self.stream}
         if m := spec.latent:
             value = heads * m.value_size
-            key = query  # each head has its own copy of the part with a position
+            key = query  # each head has its own key, with a copy of the part with a position
             ranks = {"query": m.query_rank, "key_value": m.key_value_rank}
             # The key's part with a position leaves the same product as the low rank.
             made = ranks | {"key_value": m.key_value_rank + m.rotary_size}

@@ -193,10 +193,12 @@ class TransformerSpec:
         after = layer - self.moe.dense_layers if self.moe else -1
         return self.moe is not None and after >= 0 and (after + 1) % self.moe.every == 0
 
+    @checked
     def sparse_layers(self, first: int = 0, stop: int | None = None) -> int:
-        """How many layers are mixtures, of those from `first` up to `stop` (None: all)."""
-        stop = self.layers if stop is None else stop
-        return sum(map(self.is_sparse, range(first, stop))) if self.moe else 0
+        """How many layers are mixtures, of those from `first` up to `stop` (None: the last)."""
+        end = self.layers if stop is None else count("stop", stop, least=0, most=self.layers)
+        layers = range(count("first", first, least=0), end)
+        return sum(map(self.is_sparse, layers)) if self.moe else 0
 
     def attention_matrices(self) -> list[Matrix]:
         """The weight matrices of one layer's attention."""

@@ -21,6 +21,7 @@ from dlsys.memory_wall import (
     measure_activations,
     measure_state,
     parameters_held,
+    should_scale,
 )
 from dlsys.model import GPT, Core, FeedForward, rotate
 from dlsys.transformer import CATALOGUE, LatentAttention, MixtureOfExperts, TransformerSpec
@@ -215,7 +216,7 @@ SPECS = {
     "latent": dataclasses.replace(
         BASE,
         head_size=10,
-        kv_heads=4,
+        kv_heads=1,  # of no matter: each head has its own key
         moe=MixtureOfExperts(6, 3, 1, 20, dense_layers=1),
         latent=LatentAttention(14, 10, plain_size=6, rotary_size=4, value_size=5),
     ),
@@ -296,6 +297,17 @@ def test_with_sequence_parallelism_the_copies_to_experts_stay_whole_and_what_ret
         assert {n: b for n, b in found.items() if n.startswith("ffn.")} == {
             n: b for n, b in want.items() if n.startswith("ffn.")
         }
+
+
+@each
+def test_sequence_parallelism_divides_everything_but_the_copies_sent_to_experts(spec):
+    whole, split = activations(spec, 2, flash=True), activations(spec, 2, 2, True, flash=True)
+    for one, part in ((whole, split), (whole.dense, split.dense))[: 1 + (whole.dense is not None)]:
+        assert one.terms == {
+            name: nbytes * (1 if name == "ffn.expert_input" else 2)
+            for name, nbytes in part.terms.items()
+        }
+        assert one.statistics == {name: 2 * nbytes for name, nbytes in part.statistics.items()}
 
 
 def test_the_layer_that_is_rebuilt_is_a_mixtures_where_that_is_the_larger():
@@ -518,6 +530,15 @@ def test_every_mixture_of_the_catalogue_has_a_verdict():
             assert verdict.held["weights"] < verdict.whole["weights"] / 64, name
 
 
+def test_whether_a_mixture_needs_more_than_one_device_counts_all_experts_and_the_active_flops():
+    spec = CATALOGUE["mixtral-8x7b"]
+    advice = should_scale(spec, H100, tokens=1e12, days=1, utilization=0.5)
+    full = fits(spec, H100, recompute="full").total
+    assert advice.needs["memory"] == full / H100.memory
+    seconds = 6 * spec.active_parameters() * 1e12 / (0.5 * H100.rate("bf16"))
+    assert advice.needs["time"] == pytest.approx(seconds / 86_400)
+
+
 # --- errors ---------------------------------------------------------------------------------------
 
 MIXTRAL = CATALOGUE["mixtral-8x7b"]
@@ -560,8 +581,17 @@ MIXTRAL = CATALOGUE["mixtral-8x7b"]
             lambda: activations(dataclasses.replace(BASE, moe=MixtureOfExperts(4, 1, 0, 9)), 1, 2),
             "9 neurons of an expert do not divide by a tensor_parallel of 2",
         ),
+        (
+            lambda: activations(dataclasses.replace(SPECS["alternating"], ffn_hidden=41), 1, 2),
+            "41 FFN neurons do not divide by a tensor_parallel of 2",
+        ),
     ],
 )
 def test_a_degree_that_does_not_divide_is_a_sentence(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_width_that_no_layer_has_need_not_divide():
+    odd = dataclasses.replace(SPECS["mixture"], ffn_hidden=41)
+    assert activations(odd, 1, 2) == activations(SPECS["mixture"], 1, 2)
