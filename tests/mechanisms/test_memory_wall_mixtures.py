@@ -321,9 +321,12 @@ def test_the_layer_that_is_rebuilt_is_a_mixtures_where_that_is_the_larger():
     assert counted.peak == counted.everything + max(rebuilt)
     assert counted == spec.layers * 2 * spec.sequence * spec.hidden
     small = dataclasses.replace(spec, moe=dataclasses.replace(spec.moe, shared=0, ffn_hidden=1))
-    counted = activations(dataclasses.replace(small, ffn_hidden=400), 1, recompute="full")
+    wide = dataclasses.replace(small, ffn_hidden=400)
+    counted = activations(wide, 1, recompute="full")
     assert counted.dense.recomputed > counted.recomputed
     assert counted.peak == counted.everything + counted.dense.recomputed
+    held = fits(wide, H100, recompute="full", dropout=True).held
+    assert held["activations"] == counted.peak
 
 
 def test_a_count_of_two_kinds_of_layers_survives_copies():
