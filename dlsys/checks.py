@@ -151,8 +151,9 @@ def divisor(
     below = next(filter(works, downward), 1)
     above = next(filter(works, range(parts + 1, min(largest, parts + _NEAR) + 1)), below)
     nearest = f"{below} and {above}" if above != below else str(below)
+    named = f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
     raise ValueError(
-        f"{numbers[what]} {what} do not divide by a {name} of {parts}; the nearest that work: "
+        f"{numbers[what]} {what} do not divide by {named} of {parts}; the nearest that work: "
         f"{nearest}."
     )
 

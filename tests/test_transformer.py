@@ -30,6 +30,7 @@ class Attention(nn.Module):
         self.key = nn.Linear(spec.hidden, spec.kv_heads * d, bias=spec.bias)
         self.value = nn.Linear(spec.hidden, spec.kv_heads * d, bias=spec.bias)
         self.output = nn.Linear(spec.heads * d, spec.hidden, bias=spec.bias)
+        self.norms = nn.ModuleList(nn.RMSNorm(d) for _ in range(2 * spec.query_key_norm))
         if spec.positions == "relative":
             self.position = nn.Linear(spec.hidden, spec.heads * d, bias=False)
             self.content_bias = nn.Parameter(torch.zeros(spec.heads, 1, d))
@@ -42,6 +43,8 @@ class Attention(nn.Module):
             part(x).view(b, s, -1, d).transpose(1, 2).repeat_interleave(a // self.spec.kv_heads, 1)
             for part in (self.key, self.value)
         )
+        if self.norms:
+            q, k = (norm(y) for norm, y in zip(self.norms, (q, k), strict=True))
         if self.spec.positions == "relative":
             distances = torch.zeros(s, self.spec.hidden, device=x.device)
             r = self.position(distances).view(s, a, d).transpose(0, 1)
@@ -139,8 +142,8 @@ class Reference(nn.Module):
         learned = spec.positions == "learned"
         self.positions = nn.Embedding(spec.sequence, spec.hidden) if learned else None
         self.types = nn.Embedding(spec.token_types, spec.hidden) if spec.token_types else None
-        dense = spec.moe.dense_layers if spec.moe else spec.layers
-        self.layers = nn.ModuleList(Layer(spec, layer < dense) for layer in range(spec.layers))
+        dense = [not spec.is_sparse(layer) for layer in range(spec.layers)]
+        self.layers = nn.ModuleList(Layer(spec, each) for each in dense)
         self.norm = make_norm(spec, spec.hidden)
         self.pooler = nn.Linear(spec.hidden, spec.hidden) if spec.pooler else None
         self.head = None if spec.tied else nn.Linear(spec.hidden, spec.vocab, bias=False)
@@ -174,6 +177,18 @@ SMALL = {
     "palm": TransformerSpec(2, 12, 3, 20, 8, kv_heads=1, gated=True, parallel=True, norm="layer"),
     "bert": TransformerSpec(2, 12, 3, 29, 8, post_norm=True, token_types=2, pooler=True),
     "mixture": TransformerSpec(2, 8, 2, 9, 8, 24, gated=True, moe=MixtureOfExperts(4, 2)),
+    "alternating": TransformerSpec(
+        *(5, 8, 2, 9, 8, 24),
+        gated=True,
+        moe=MixtureOfExperts(4, 1, shared=1, ffn_hidden=6, dense_layers=1, every=2),
+    ),
+    "qwen": TransformerSpec(
+        *(2, 12, 4, 9, 8, 24, 2),
+        gated=True,
+        head_size=5,
+        query_key_norm=True,
+        moe=MixtureOfExperts(4, 2, ffn_hidden=6),
+    ),
     "chinchilla": TransformerSpec(2, 12, 3, 20, 8, norm="rms", positions="relative"),
     "deepseek": TransformerSpec(
         3,
@@ -213,9 +228,9 @@ def test_a_training_step_costs_three_forward_passes(spec):
 
 @published
 def test_a_published_model_has_the_parameters_and_flops_of_a_plain_transformer(name):
-    # One layer beyond the dense ones shows every kind; published totals hold the number of layers.
+    # Up to the first mixture there is every kind; published totals hold the number of layers.
     moe = CATALOGUE[name].moe
-    spec = dataclasses.replace(CATALOGUE[name], layers=1 + (moe.dense_layers if moe else 1))
+    spec = dataclasses.replace(CATALOGUE[name], layers=moe.dense_layers + moe.every if moe else 2)
     model = reference(spec)
     assert spec.parameters() == sum(p.numel() for p in model.parameters())
     assert spec.forward_flops(1) == counted(model, 1)
@@ -291,6 +306,11 @@ def test_the_parts_add_up_to_the_total(name):
         ("llama3-70b", 70_553_706_496),
         ("llama3-405b", 405_853_388_800),
         ("mixtral-8x7b", 46_702_792_704),
+        ("qwen3-30b-a3b", 30_532_122_624),
+        ("qwen3-235b-a22b", 235_093_634_560),
+        # Released with 871,932,416 parameters more, in both: what sees images.
+        ("llama4-scout", 108_641_793_536 - 871_932_416),
+        ("llama4-maverick", 401_583_781_376 - 871_932_416),
         ("bert-large", 335_141_888),
     ],
 )
@@ -327,11 +347,26 @@ def test_parameters_round_to_the_published_figure(name, parameters, printed_to):
 
 def test_a_mixture_uses_the_published_part_of_its_parameters():
     assert CATALOGUE["mixtral-8x7b"].active_parameters() / 1e9 == pytest.approx(12.9, abs=0.05)
+    # Yang et al. 2025, table 2 and the model cards; Meta's model cards say 17 billion of both.
+    assert CATALOGUE["qwen3-30b-a3b"].active_parameters() / 1e9 == pytest.approx(3.3, abs=0.06)
+    assert round(CATALOGUE["qwen3-235b-a22b"].active_parameters() / 1e9) == 22
+    assert round(CATALOGUE["llama4-scout"].active_parameters() / 1e9) == 17
+    assert round(CATALOGUE["llama4-maverick"].active_parameters() / 1e9) == 17
     # Its report says 37 billion, which is so with the head but without the embedding, a look-up;
     # with both it is 37.6.
     deepseek = CATALOGUE["deepseek-v3"]
     embedding = deepseek.parameter_counts()["token_embedding"]
     assert round((deepseek.active_parameters() - embedding) / 1e9) == 37
+
+
+def test_of_alternating_layers_each_second_is_a_mixture_from_the_second_on():
+    # As the released configuration lists them: `moe_layers` 1, 3, ... 47.
+    spec = CATALOGUE["llama4-maverick"]
+    assert [i for i in range(48) if spec.is_sparse(i)] == list(range(1, 48, 2))
+    assert (spec.sparse_layers(), spec.sparse_layers(0, 3), spec.sparse_layers(3, 8)) == (24, 1, 3)
+    later = SMALL["alternating"]
+    assert [later.is_sparse(i) for i in range(5)] == [False, False, True, False, True]
+    assert CATALOGUE["llama3-8b"].sparse_layers() == 0
 
 
 def test_gpt2_xl_is_12_l_h_squared_and_its_embeddings():
@@ -492,6 +527,43 @@ CONFIGS = [
             "tie_word_embeddings": False,
         },
     ),
+    Config(
+        "qwen3-235b-a22b",
+        _LLAMA
+        | {
+            "model_type": "qwen3_moe",
+            "num_hidden_layers": 94,
+            "num_attention_heads": 64,
+            "num_key_value_heads": 4,
+            "head_dim": 128,
+            "vocab_size": 151936,
+            "max_position_embeddings": 32768,
+            "intermediate_size": 12288,
+            "moe_intermediate_size": 1536,
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [],
+        },
+    ),
+    Config(
+        "llama4-maverick",
+        _LLAMA
+        | {
+            "model_type": "llama4_text",
+            "num_hidden_layers": 48,
+            "hidden_size": 5120,
+            "num_attention_heads": 40,
+            "head_dim": 128,
+            "vocab_size": 202048,
+            "max_position_embeddings": 1_048_576,
+            "intermediate_size": 8192,
+            "intermediate_size_mlp": 16384,
+            "num_local_experts": 128,
+            "num_experts_per_tok": 1,
+            "interleave_moe_layer_step": 2,
+        },
+    ),
 ]
 
 
@@ -502,15 +574,23 @@ def test_a_released_configuration_gives_the_catalogued_shape(model, config):
 
 @pytest.mark.parametrize(("model", "config"), CONFIGS, ids=[c.model for c in CONFIGS])
 def test_a_configuration_without_a_needed_key_names_it(model, config):
-    optional = {"num_key_value_heads", "tie_word_embeddings"}
+    optional = {"num_key_value_heads", "tie_word_embeddings", "head_dim", "mlp_only_layers"}
     for key in set(config) - optional:
         with pytest.raises(ValueError, match=f"no '{key}'"):
             TransformerSpec.from_config({k: v for k, v in config.items() if k != key})
 
 
+def test_of_a_model_that_sees_the_part_for_text_is_read():
+    model, config = CONFIGS[-1]
+    seeing = {"model_type": "llama4", "text_config": config, "vision_config": {}}
+    assert TransformerSpec.from_config(seeing) == CATALOGUE[model]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"mlp_only_layers": [0]}, r"mlp_only_layers = \[0\] is not supported; it must be \[\]"),
+        ({"model_type": "llama4"}, "no 'text_config', which a llama4 config needs"),
         ({"model_type": "lama"}, "no supported model_type 'lama'; did you mean 'llama'"),
         ({"attention_bias": True}, "attention_bias = True is not supported"),
         ({"num_hidden_layers": 0}, "layers is 0"),
@@ -537,7 +617,13 @@ def test_a_configuration_that_is_not_supported_says_which_key(change, message):
             "3 dense",
         ),
         (lambda: MixtureOfExperts(4, 5), "cannot visit 5 of 4 experts"),
+        (lambda: MixtureOfExperts(4, 1, every=0), "every is 0"),
+        (
+            lambda: dataclasses.replace(SMALL["deepseek"], query_key_norm=True),
+            "no head's query or key",
+        ),
         (lambda: LatentAttention(0, 4, 4, 4, 4), "query_rank is 0"),
+        (lambda: CATALOGUE["gpt2-xl"].sparse_layers(0, 49), "stop is 49; it must be at most 48"),
         (lambda: CATALOGUE["gpt2-xl"].operations(0), "batch is 0"),
         (lambda: CATALOGUE["gpt2-xl"].operations(1, layer=48), "no layer 48; layers are 0 to 47"),
     ],

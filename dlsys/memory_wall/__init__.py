@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         draw_zero,
     )
     from dlsys.memory_wall.explorer import explore
-    from dlsys.memory_wall.fitting import Fit, Split, fits, parameters_held
+    from dlsys.memory_wall.fitting import Fit, Split, fits
     from dlsys.memory_wall.measuring import (
         MeasuredState,
         Saved,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         utilization,
         waste,
     )
+    from dlsys.memory_wall.stages import parameters_held
     from dlsys.memory_wall.when_to_scale import REMEDIES, Advice, should_scale
     from dlsys.transformer.activations import Activations, activations
 

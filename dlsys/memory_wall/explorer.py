@@ -10,7 +10,7 @@ from dlsys.hardware import DEVICES
 from dlsys.memory_wall.fitting import BUCKETS, Split, fits
 from dlsys.memory_wall.plan import RECIPES
 from dlsys.transformer import CATALOGUE
-from dlsys.transformer.activations import Activations, activations, undescribed
+from dlsys.transformer.activations import Activations, activations
 from dlsys.units import format_bytes
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ SAVING: dict[str, dict[str, Any]] = {
     "recompute attention": {"recompute": "selective"},
     "recompute every layer": {"recompute": "full"},
 }
-MODELS = [name for name, spec in CATALOGUE.items() if not undescribed(spec)]
+MODELS = [name for name, spec in CATALOGUE.items() if spec.positions != "relative"]
 SEQUENCES = tuple(2**power for power in range(8, 18))
 
 

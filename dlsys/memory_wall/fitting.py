@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, counts
+from dlsys.checks import at_least, count, counts, divisor
 from dlsys.hardware import Device
 from dlsys.memory_wall.plan import Recipe, model_state
+from dlsys.memory_wall.stages import Stage, check_experts, stages
 from dlsys.plain_data import plain_data
 from dlsys.transformer import TransformerSpec
 from dlsys.transformer.activations import (
@@ -16,7 +17,6 @@ from dlsys.transformer.activations import (
     Recompute,
     activations,
     check_cut,
-    undescribed,
 )
 from dlsys.units import format_bytes
 
@@ -27,10 +27,19 @@ BUCKETS = ("weights", "gradients", "optimizer", "activations")
 @plain_data
 @dataclass(frozen=True)
 class Split:
-    """Over how many devices each axis divides a run; `data * tensor * pipeline` devices in all.
+    """Over how many devices each axis divides a run.
 
-    `zero_stage`, 0 to 3, says what the data axis divides; `sequence_parallel`, whether the tensor
-    axis also divides what lies between its products.
+    There are `data * context * tensor * pipeline` devices in all. The `expert` degree takes no more
+    of them: it divides the `data * context` devices that otherwise hold the same weights, so that
+    each holds 1/`expert` of a layer's experts, and data * context / expert devices hold the same.
+
+    `zero_stage`, 0 to 3, says what those devices divide among themselves: an expert's state over
+    the ones that hold the same experts, all other state over all data * context.
+    `sequence_parallel`: whether the tensor axis also divides what lies between its products.
+
+    Source: Megatron-LM's `initialize_model_parallel` (`core/parallel_state.py`), where experts are
+    cut by the same tensor degree, and its distributed optimizer. Raises ValueError for an expert
+    degree that does not divide data * context.
     """
 
     data: int = 1
@@ -38,20 +47,30 @@ class Split:
     pipeline: int = 1
     zero_stage: int = 0
     sequence_parallel: bool = False
+    context: int = 1
+    expert: int = 1
 
     def __post_init__(self) -> None:
-        counts(self, "data", "tensor", "pipeline")
+        counts(self, "data", "tensor", "pipeline", "context", "expert")
         count("zero_stage", self.zero_stage, 0, 3)
+        divisor("expert degree", self.expert, {"devices of data and context": self.replicas})
 
     @property
     def devices(self) -> int:
         """All devices of the run."""
-        return self.data * self.tensor * self.pipeline
+        return self.replicas * self.tensor * self.pipeline
+
+    @property
+    def replicas(self) -> int:
+        """Devices that hold the same weights, experts and ZeRO's sharding aside."""
+        return self.data * self.context
 
     def alone(self) -> dict[str, Split]:
-        """Each axis as if it were the only one."""
+        """Each axis as if it were the only one; experts lie on as many devices as they need."""
         return {
             "data": Split(data=self.data, zero_stage=self.zero_stage),
+            "context": Split(context=self.context, zero_stage=self.zero_stage),
+            "expert": Split(data=self.expert, expert=self.expert),
             "tensor": Split(tensor=self.tensor, sequence_parallel=self.sequence_parallel),
             "pipeline": Split(pipeline=self.pipeline),
         }
@@ -105,11 +124,15 @@ def fits(
     """Whether training with micro-batches of `batch` sequences fits the device, by bucket and axis.
 
     - data: ZeRO divides the first three buckets (`model_state`); plain data parallelism none
-    - tensor: divides matrices and most activations (`activations`); norms, learned positions and
-      the biases that are added to sums stay whole
+    - context: divides the tokens and so all activations, and the first three buckets as data does
+    - tensor: divides matrices and most activations (`activations`); norms, learned positions,
+      routers, latent attention's down-projections and the biases that are added to sums stay whole
+    - expert: divides a mixture's experts, and neither what all tokens visit (routers, shared
+      experts) nor activations, as each device has its balanced share of the tokens' copies
     - pipeline: a stage has ceil(layers / p) layers, the first also the embedding, the last the
-      head. Under 1F1B the first holds p micro-batches of its layers, as many activations as one
-      device had; the last holds one. The fuller of the two is told.
+      head. Under 1F1B stage i, from 0, holds p - i micro-batches of its layers: the first as many
+      activations as one device had, the last one. The fullest is told, which of equal layers is the
+      first or the last.
 
     `reserve`: bytes of the device kept for a framework, buffers and fragmentation. Not counted are
     gathered weights of stage 3, the two more arrays of logits that torch's loss makes as backward
@@ -140,17 +163,8 @@ class _Run:
     dropout: bool
 
     def buckets(self, split: Split) -> dict[str, int]:
-        """Bytes by bucket on the fuller of the first and the last stage."""
-        first, last = (self._stage(split, at_end=at_end) for at_end in (False, True))
-        return max(first, last, key=lambda buckets: sum(buckets.values()))
-
-    def _stage(self, split: Split, at_end: bool) -> dict[str, int]:
-        state = model_state(
-            parameters_held(self.spec, split.tensor, split.pipeline, at_end),
-            self.recipe,
-            split.zero_stage,
-            split.data,
-        )
+        """Bytes by bucket on the fullest stage."""
+        self._check(split)
         kept = activations(
             self.spec,
             self.batch,
@@ -158,60 +172,25 @@ class _Run:
             split.sequence_parallel,
             self.recompute,
             self.flash,
+            context_parallel=split.context,
             dropout=self.dropout,
         )
+        found = [self._stage(split, kept, stage) for stage in stages(self.spec, split.pipeline)]
+        return max(found, key=lambda buckets: sum(buckets.values()))
+
+    def _stage(self, split: Split, kept: Activations, stage: Stage) -> dict[str, int]:
+        shared, experts = stage.parameters(split.tensor, split.expert)
+        holders = ((shared, split.replicas), (experts, split.replicas // split.expert))
+        states = [model_state(n, self.recipe, split.zero_stage, over) for n, over in holders if n]
         return {
-            "weights": state.weights,
-            "gradients": state.gradients,
-            "optimizer": state.optimizer,
-            "activations": _stage_activations(kept, split.pipeline, at_end),
+            **{bucket: sum(getattr(state, bucket) for state in states) for bucket in BUCKETS[:3]},
+            "activations": stage.activations(kept),
         }
 
-
-def _stage_activations(kept: Activations, stages: int, at_end: bool) -> int:
-    """Bytes of the first stage, which holds a micro-batch for each stage, or of the last one."""
-    if stages == 1:
-        return kept.peak
-    layer = kept.per_layer + sum(kept.statistics.values())
-    outside = sum(n for name, n in kept.outside.items() if name.startswith("embedding") != at_end)
-    in_flight = 1 if at_end else stages
-    return in_flight * (-(-kept.layers // stages) * layer + outside) + kept.recomputed
-
-
-@checked
-def parameters_held(
-    spec: TransformerSpec, tensor: int = 1, pipeline: int = 1, at_end: bool = False
-) -> int:
-    """Parameters on the fullest device of a pipeline's first stage, or of its last (`at_end`).
-
-    A stage has ceil(layers / p) layers. `tensor` divides matrices and the vocabulary, not norms,
-    learned positions and the two biases of a layer that are added to sums; with more devices than
-    key-value heads each device holds a copy of one. A tied embedding lies on both ends. Raises
-    ValueError where there are more stages than layers, for a `tensor` that does not divide heads
-    and neurons, and for what `activations` does not describe.
-    """
-    t, p = _tensor(spec, tensor), count("pipeline", pipeline, 1, spec.layers)
-    has, norms = spec.parameter_counts(), 1 if spec.parallel else 2
-    norm = has["norms"] // (norms * spec.layers + 1)  # the one more is the last
-    biases = 2 * spec.hidden * spec.bias
-    keys = 2 * spec.kv_heads * spec.head_size * (spec.hidden + spec.bias)  # and values
-    others = (has["attention"] + has["ffn"]) // spec.layers - biases - keys
-    layer = norms * norm + biases + others // t + keys // min(t, spec.kv_heads)
-    held = -(-spec.layers // p) * layer
-    vocabulary = -(-spec.vocab // t) * spec.hidden
-    if not at_end or p == 1:
-        held += vocabulary + has.get("position_embedding", 0) + has.get("type_embedding", 0)
-    if at_end or p == 1:
-        held += norm + has.get("pooler", 0)
-        held += 0 if spec.tied and p == 1 else vocabulary
-    return held
-
-
-def _tensor(spec: TransformerSpec, tensor: int) -> int:
-    """`tensor` as an int; raises ValueError where it cannot cut the spec."""
-    if odd := undescribed(spec):
-        raise ValueError(
-            f"{spec.name or 'The model'} has {odd[0]}; parameters_held() counts shares of dense "
-            "layers with ordinary or grouped-query attention."
-        )
-    return check_cut("tensor", tensor, spec)
+    def _check(self, split: Split) -> None:
+        """Raise ValueError, by the split's own names, where it cannot be."""
+        spec = self.spec
+        divisor("context", split.context, {"tokens of a sequence": spec.sequence})
+        check_cut("tensor", split.tensor, spec, split.sequence_parallel, split.context)
+        count("pipeline", split.pipeline, 1, spec.layers)
+        check_experts(spec, split.expert)

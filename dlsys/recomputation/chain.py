@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dlsys.annotated import checked
-from dlsys.checks import count
+from dlsys.checks import count, refuse
 from dlsys.recomputation.plan import MOST_LAYERS, Chain, Layer
 from dlsys.transformer import TransformerSpec
-from dlsys.transformer.activations import activations
+from dlsys.transformer.activations import activations, beyond_dense
 
 UNIT = Layer("unit", 1, 1, 1, 2, tail=1)
 """A layer of one byte that keeps its input alone, as a linear layer does; backward costs twice."""
@@ -45,8 +45,10 @@ def chain_of(
     Its tail is the weighted sum. A layer's tail is its last product (down) where no dropout
     stands behind it, and the head's tail is nothing: the loss keeps its last tensor.
 
-    Raises as `activations` does.
+    Raises as `activations` does, and for a mixture of experts or another attention.
     """
+    if odd := beyond_dense(spec):
+        refuse("spec", spec.name or spec, f"one of dense layers, without {odd[0]}")
     t, cut = tensor_parallel, sequence_parallel
     kept = activations(spec, batch, t, cut, flash=flash, dropout=dropout)
     bare = activations(spec, batch, t, cut, "selective", dropout=dropout)

@@ -23,7 +23,7 @@ from dlsys.recomputation.plan import (
 )
 from dlsys.recomputation.price import Price, price
 from dlsys.transformer import CATALOGUE
-from dlsys.transformer.activations import undescribed
+from dlsys.transformer.activations import beyond_dense
 from dlsys.units import GIGA, format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ POLICIES = {
 }
 FITTING, CHEAPEST = "as many layers as must", "cheapest that fits"
 NAMES = (*POLICIES, FITTING, CHEAPEST)
-MODELS = [name for name, spec in CATALOGUE.items() if not undescribed(spec)]
+MODELS = [name for name, spec in CATALOGUE.items() if not beyond_dense(spec)]
 SEQUENCES = tuple(2**power for power in range(9, 16))
 
 

@@ -204,9 +204,10 @@ def layer_operations(
     - context: keys and values that each of them meets, at least `tokens`; None: as many.
 
     Queries that share a key-value head are one product, so its keys are read once for all of them.
-    Biases are left out. Raises ValueError for a mixture of experts or latent attention.
+    Biases are left out. Raises ValueError for a mixture of experts, latent attention
+    or norms of queries and keys.
     """
-    if spec.moe or spec.latent:
+    if spec.moe or spec.latent or spec.query_key_norm:
         refuse("spec", spec.name or spec, "a dense transformer with ordinary attention")
     b = count("batch", batch)
     s = spec.sequence if tokens is None else count("tokens", tokens)

@@ -11,7 +11,7 @@ from dlsys.hardware import Cluster, dgx_a100, dgx_b200, dgx_h100
 from dlsys.tensor_parallel.plan import layout
 from dlsys.tensor_parallel.price import activation_bytes
 from dlsys.transformer import CATALOGUE
-from dlsys.transformer.activations import undescribed
+from dlsys.transformer.activations import beyond_dense
 from dlsys.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ RANKS = (1, 2, 4, 8, 16, 32)
 CLUSTERS = {"DGX A100": dgx_a100, "DGX H100": dgx_h100, "DGX B200": dgx_b200}
 # The models whose layers `layout` describes and whose heads all of RANKS can share.
 MODELS = [
-    name for name, spec in CATALOGUE.items() if not undescribed(spec) and not spec.heads % RANKS[-1]
+    name
+    for name, spec in CATALOGUE.items()
+    if not beyond_dense(spec) and not spec.heads % RANKS[-1]
 ]
 STATE_BYTES = 16
 """Bytes of a parameter: weight and gradient in 16 bits, the rest of mixed AdamW in 32."""

@@ -10,6 +10,11 @@ _GPT3 = "Brown et al. 2020, arXiv 2005.14165, table 2.1; every layer counted as 
 _MEGATRON = "Korthikanti et al. 2022, arXiv 2205.05198, table 3"
 _LLAMA2 = "Touvron et al. 2023, arXiv 2307.09288, and the released weights' configuration"
 _LLAMA3 = "Grattafiori et al. 2024, arXiv 2407.21783, table 3"
+_QWEN3 = "Yang et al. 2025, arXiv 2505.09388, table 2, and the released weights' configuration"
+_LLAMA4 = (
+    "the released weights' configuration (Meta 2025); without what sees images, and every layer "
+    "counted as full attention"
+)
 
 
 def _gpt2(name: str, layers: int, hidden: int, heads: int) -> TransformerSpec:
@@ -35,6 +40,42 @@ def _llama2(
 def _llama3(name: str, layers: int, hidden: int, heads: int, ffn: int) -> TransformerSpec:
     return TransformerSpec(
         layers, hidden, heads, 128256, 8192, ffn, 8, True, False, name=name, source=_LLAMA3
+    )
+
+
+def _qwen3(name: str, layers: int, hidden: int, heads: int, expert: int) -> TransformerSpec:
+    return TransformerSpec(
+        layers,
+        hidden,
+        heads,
+        151936,
+        32768,
+        3 * hidden,  # of no layer: each is a mixture
+        4,
+        True,
+        False,
+        name=name,
+        source=_QWEN3,
+        head_size=128,
+        query_key_norm=True,
+        moe=MixtureOfExperts(128, 8, ffn_hidden=expert),
+    )
+
+
+def _llama4(name: str, experts: int, every: int, sequence: int) -> TransformerSpec:
+    return TransformerSpec(
+        48,
+        5120,
+        40,
+        202048,
+        sequence,
+        16384,
+        8,
+        True,
+        False,
+        name=name,
+        source=_LLAMA4,
+        moe=MixtureOfExperts(experts, 1, shared=1, ffn_hidden=8192, every=every),
     )
 
 
@@ -134,5 +175,9 @@ CATALOGUE: Catalogue[TransformerSpec] = Catalogue(
             source="DeepSeek-AI 2024, arXiv 2412.19437, section 4.2; without the multi-token "
             "prediction module and the routers' balancing biases",
         ),
+        "qwen3-30b-a3b": _qwen3("Qwen3 30B-A3B", 48, 2048, 32, 768),
+        "qwen3-235b-a22b": _qwen3("Qwen3 235B-A22B", 94, 4096, 64, 1536),
+        "llama4-scout": _llama4("Llama 4 Scout", 16, every=1, sequence=262_144),
+        "llama4-maverick": _llama4("Llama 4 Maverick", 128, every=2, sequence=1_048_576),
     },
 )

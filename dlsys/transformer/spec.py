@@ -37,7 +37,7 @@ class MixtureOfExperts:
 
     A token visits `experts_per_token` of `experts` and every one of `shared`. Each has
     `ffn_hidden` neurons (None: the model's own `ffn_hidden`). The first `dense_layers` layers have
-    one ordinary feed-forward network instead.
+    one ordinary feed-forward network instead, and of those after them all but each `every`-th.
     """
 
     experts: int
@@ -45,9 +45,10 @@ class MixtureOfExperts:
     shared: int = 0
     ffn_hidden: int | None = None
     dense_layers: int = 0
+    every: int = 1
 
     def __post_init__(self) -> None:
-        counts(self, "experts", "experts_per_token")
+        counts(self, "experts", "experts_per_token", "every")
         counts(self, "shared", "dense_layers", least=0)
         if self.ffn_hidden is not None:
             counts(self, "ffn_hidden")
@@ -93,6 +94,7 @@ class TransformerSpec:
     - `positions`: "relative" ones are Transformer-XL's, a matrix and two vectors in each layer
     - `parallel`: attention and feed-forward network read the same norm (PaLM)
     - `post_norm`: norms follow, with one after the embedding and none at the end (BERT)
+    - `query_key_norm`: an RMS norm of each head's query and of its key, before rotation (Qwen3)
 
     Raises ValueError, as a sentence, for shapes that no transformer has.
     """
@@ -115,6 +117,7 @@ class TransformerSpec:
     positions: str = field(default=None, kw_only=True)  # type: ignore[assignment]
     parallel: bool = field(default=False, kw_only=True)
     post_norm: bool = field(default=False, kw_only=True)
+    query_key_norm: bool = field(default=False, kw_only=True)
     token_types: int = field(default=0, kw_only=True)
     pooler: bool = field(default=False, kw_only=True)
     moe: MixtureOfExperts | None = field(default=None, kw_only=True)
@@ -150,13 +153,23 @@ class TransformerSpec:
             raise ValueError(unknown("kind of positions", self.positions, POSITIONS))
         if m and self.positions == "relative":
             raise ValueError("Latent attention has rotary positions; relative ones do not fit it.")
+        if m and self.query_key_norm:
+            raise ValueError("Latent attention norms its low ranks, and no head's query or key.")
         if self.moe and self.moe.dense_layers > self.layers:
             raise ValueError(f"{self.moe.dense_layers} dense layers are more than {self.layers}.")
 
     @property
     def beyond_gpt(self) -> list[str]:
         """The fields that ask for parts which `dlsys.model.GPT` does not have."""
-        names = ("moe", "latent", "parallel", "post_norm", "token_types", "pooler")
+        names = (
+            "moe",
+            "latent",
+            "query_key_norm",
+            "parallel",
+            "post_norm",
+            "token_types",
+            "pooler",
+        )
         odd = [name for name in names if getattr(self, name)]
         return odd + ["positions"] * (self.positions == "relative")
 
@@ -165,7 +178,8 @@ class TransformerSpec:
     def from_config(cls, config: Mapping[str, Any]) -> TransformerSpec:
         """The spec of a Hugging Face `config.json`, read as a dict; raises ValueError.
 
-        Knows the model types gpt2, llama, mistral, mixtral, bert and deepseek_v3.
+        Knows the model types gpt2, llama, mistral, mixtral, bert, deepseek_v3, qwen3_moe and
+        llama4, of which it reads the part for text.
         """
         from dlsys.transformer.config import spec_of
 
@@ -176,7 +190,15 @@ class TransformerSpec:
         layer = count("layer", layer, least=0)
         if layer >= self.layers:
             raise ValueError(f"There is no layer {layer}; layers are 0 to {self.layers - 1}.")
-        return self.moe is not None and layer >= self.moe.dense_layers
+        after = layer - self.moe.dense_layers if self.moe else -1
+        return self.moe is not None and after >= 0 and (after + 1) % self.moe.every == 0
+
+    @checked
+    def sparse_layers(self, first: int = 0, stop: int | None = None) -> int:
+        """How many layers are mixtures, of those from `first` up to `stop` (None: the last)."""
+        end = self.layers if stop is None else count("stop", stop, least=0, most=self.layers)
+        layers = range(count("first", first, least=0), end)
+        return sum(map(self.is_sparse, layers)) if self.moe else 0
 
     def attention_matrices(self) -> list[Matrix]:
         """The weight matrices of one layer's attention."""
@@ -217,6 +239,7 @@ class TransformerSpec:
         norms = (1 if self.parallel else 2) * norm
         if self.latent:
             norms += self.latent.query_rank + self.latent.key_value_rank
+        norms += 2 * d * self.query_key_norm
         if self.positions == "relative":
             attention += h * a * d + 2 * a * d  # W_kR, u and v: Dai et al. 2019, section 3.3
         ffn = [  # a router has no bias

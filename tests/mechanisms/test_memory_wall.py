@@ -412,7 +412,7 @@ def test_an_activation_count_survives_copies():
         (lambda: activations(GPT3, 0), "batch is 0"),
         (lambda: activations(GPT3, 1, 3, True), "2048 tokens of a sequence do not divide"),
         (lambda: activations(GPT3, 1, recompute="some"), "recompute is 'some'"),
-        (lambda: activations(CATALOGUE["mixtral-8x7b"], 1), "mixture of experts"),
+        (lambda: activations(CATALOGUE["chinchilla-70b"], 1), "relative positions"),
     ],
 )
 def test_impossible_activations_are_a_sentence(call, message):
