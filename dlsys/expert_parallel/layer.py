@@ -15,7 +15,7 @@ from dlsys.expert_parallel import routing
 from dlsys.expert_parallel.dispatch import dispatched
 from dlsys.expert_parallel.mixture import Experts, all_of, grouped
 from dlsys.model import at_least_float32
-from dlsys.tensors import of_shape
+from dlsys.tensors import features
 from dlsys.transformer import TransformerSpec
 from dlsys.world import Communicator
 
@@ -104,9 +104,8 @@ class MoE(nn.Module):
         """
         if self.router.weight.is_meta:
             return
-        seed = torch.randint(2**31, ())
-        if self.everyone is not None:
-            seed = self.everyone.broadcast(seed)
+        drawn = torch.randint(2**31, ())
+        seed = int(drawn if self.everyone is None else self.everyone.broadcast(drawn))
         rank = 0 if self.comm is None else self.comm.rank
         for name, p in self.named_parameters():
             parts = [p] if name.startswith("router") else [*p]
@@ -116,11 +115,11 @@ class MoE(nn.Module):
                 bound = 0 if name.endswith("bias") else part.shape[-1] ** -0.5
                 part.copy_(torch.empty(part.shape).uniform_(-bound, bound, generator=stream))
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         """x (..., hidden) -> (..., hidden)."""
-        if x.dim() < 1 or x.shape[-1] != self.router.in_features:
-            refuse_what("x", of_shape(x), f"(..., {self.router.in_features})")
-        tokens = x.flatten(0, -2)
+        features("x", x, self.router.in_features)
+        tokens = x.reshape(-1, x.shape[-1])
         scores = at_least_float32(self.router(tokens))
         self._check(scores)
         experts = routing.choose(scores, self.k, self.bias)

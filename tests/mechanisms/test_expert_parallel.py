@@ -484,7 +484,7 @@ def test_a_layer_starts_from_the_same_values_on_any_number_of_ranks():
         (lambda: MoE(spec_of(), capacity_factor=0), 1, "capacity_factor is 0; it must be a finite number above zero."),
         (lambda: MoE(spec_of(), z_loss=-1.0), 1, "z_loss is -1.0; it must be a finite number of at"),
         (lambda: MoE(TransformerSpec(1, 8, 2, 16, 4)), 1, r"spec is one without a mixture; it must be given with moe="),
-        (lambda: MoE(spec_of())(torch.ones(2, 7)), 1, r"x is of shape \(2, 7\) .*; it must be \(..., 8\)."),
+        (lambda: MoE(spec_of())(torch.ones(2, 7)), 1, r"x is of shape \(2, 7\) .*; it must be \(..., 8\) float"),
         (lambda: MoE(spec_of())(torch.full((2, 8), math.nan)), 2, "scores have NaN for 2 of 2 tokens"),
         (lambda: MoE(spec_of())(torch.tensor([[1.0] * 8, [math.inf] * 8])), 1, "scores have NaN for 1 of 2 tokens"),
     ],

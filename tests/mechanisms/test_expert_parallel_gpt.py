@@ -94,7 +94,7 @@ def joined(found, degree):
 @pytest.mark.parametrize("name", SPECS)
 def test_loss_gradients_and_three_steps_on_ranks_are_those_of_one_device(name):
     losses, gradients, parameters = one_device(name)
-    for ranks, degree in [(1, 1), (2, 2), (4, 4), (4, 2), (2, 1)]:
+    for ranks, degree in [(1, 1), (2, 2), (4, 2), (4, 4)]:
         results = world.simulate(on_ranks, ranks, args=(name, degree)).results
         for each in results:
             torch.testing.assert_close(each[0], losses, rtol=1e-9, atol=1e-12)
@@ -167,7 +167,6 @@ def test_data_parallelism_averages_whole_mixtures_as_any_module():
 
 
 def test_micro_batches_add_up_as_on_one_device():
-    spec = SPECS["mixtral"]
     expected = one_device("multi-query, tied")[1][0]
     spec = SPECS["multi-query, tied"]
 
