@@ -325,7 +325,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "exercises.same": {"expression": 4, "expected": 4},
     "exercises.plain": {"value": [4.0]},
     "exercises.Sealed.*": {"value": 12.5},
-    "expert_parallel.*": {"spec": SPARSE, "x": torch.ones(2, 8), "tokens": TOKENS, "seed": 0},
+    "expert_parallel.*": {
+        **{"spec": SPARSE, "x": torch.ones(2, 8), "choices": [[[0, 1]], [[7]]], "experts": 8},
+        **{"k": 2, "bandwidth": 1e9, "dispatch": expert_parallel.drawn(4, 8, 2, 4)},
+    },
+    "expert_parallel.MixtureGPT.*": {"tokens": TOKENS, "seed": 0},
     "expert_parallel.average_gradients": {"model": MODEL, "everyone": Later(world.current)},
     "hardware.Cluster": {"intra": LINK, "inter": LINK},
     "hardware.Cluster.link": {"src": 0, "dst": 9},
@@ -1137,6 +1141,7 @@ NOT_CALLED = {
                 "recomputation.Measured",
                 "precision.MixedState",
                 "precision.Quantized",
+                "expert_parallel.Price",
                 "tensor_parallel.Kept",
                 "tensor_parallel.Price",
             ),
@@ -1187,6 +1192,7 @@ NOT_CALLED = {
     **dict.fromkeys(
         (
             *("data_parallel.Bucket", "data_parallel.BucketPlan", "tensor_parallel.Layout"),
+            "expert_parallel.Dispatch",
             *("recomputation.Plan", "recomputation.Segment", "zero.Action", "zero.StepPlan"),
             *("attention.Schedule", "attention.Step"),
         ),
@@ -1219,7 +1225,7 @@ end_of_text ignore_index key offset seed start target x input_pipeline.pad.paddi
 """,
         (-1,): """
 bad batch_bytes dense_layers dimension drafted elements epoch file first flops_each
-hadamard held_back hosts layer least_bytes master merges moments optimizer padding pattern rank read
+expert_parallel.drawn.skew hadamard held_back hosts layer least_bytes master merges moments optimizer padding pattern rank read
 root scale_block sent shared shuffle spares src stage step tag tile token_types unit warm_up_steps
 weights worker written zero_stage collectives.Plan.bounds.length input_pipeline.permutation.samples
 memory_wall.Recipe.gradients memory_wall.training_seconds.flops memory_wall.utilization.flops

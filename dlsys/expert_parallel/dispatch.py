@@ -13,23 +13,22 @@ from dlsys.expert_parallel.mixture import by_expert, combine
 def exchange(comm, x: Tensor, sent: list[int], received: list[int]) -> Tensor:
     """Send the first sent[0] rows of x to rank 0, the next to rank 1; return what ranks send me.
 
-    An all-to-all of unequal parts. What stays here is copied, and where there is nothing to send,
-    no message goes.
+    An all-to-all of unequal parts, in n-1 rounds. What stays here is copied, and where there is
+    nothing to send, no message goes.
     """
     me, n = comm.rank, comm.size
     leaving = x.split(sent)
     arrived = x.new_empty(sum(received), *x.shape[1:])
     coming = arrived.split(received)
-    under_way = []
+    coming[me].copy_(leaving[me])
     for step in range(1, n):  # in each, everybody has another to send to
         dst, src = (me + step) % n, (me - step) % n
         if sent[dst]:
-            under_way.append(comm.isend(leaving[dst], dst))
+            sending = comm.isend(leaving[dst], dst)
         if received[src]:
-            under_way.append(comm.irecv(coming[src], src))
-    coming[me].copy_(leaving[me])
-    for message in under_way:
-        message.wait()
+            comm.recv(coming[src], src)
+        if sent[dst]:
+            sending.wait()
     return arrived
 
 

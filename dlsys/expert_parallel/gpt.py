@@ -26,7 +26,7 @@ class MixtureGPT(GPT):
     of its own; `average_gradients` makes its gradients those of the mean loss. In training, the
     loss includes the mixtures' own losses.
 
-    `options` are those of `MoE`: everyone, weigh, capacity_factor, auxiliary_loss, z_loss,
+    `options` are those of `MoE`: everyone, choose, weigh, capacity_factor, auxiliary_loss, z_loss,
     balance_step. comm=None means the world that the caller is in; outside of any, this device
     alone. Raises ValueError as GPT and MoE do.
     """

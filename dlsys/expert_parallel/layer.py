@@ -19,6 +19,8 @@ from dlsys.tensors import features
 from dlsys.transformer import TransformerSpec
 from dlsys.world import Communicator
 
+Choose = Callable[[Tensor, int, Tensor | None], Tensor]
+"""From scores (tokens, E), k and biases (E,) or None, a choice (tokens, k)."""
 Weigh = Callable[[Tensor, Tensor], Tensor]
 """From scores (tokens, E) and a choice (tokens, k), the weights of the chosen (tokens, k)."""
 
@@ -33,6 +35,7 @@ class MoE(nn.Module):
 
     - everyone: the ranks whose tokens make up the batch; None means those of `comm`. Loads are
       counted over all of them.
+    - choose: `routing.choose`, or `partial(routing.choose_near, nodes=8, most=4)`.
     - weigh: `routing.softmax_after`, `softmax_before`, `sigmoids` or a function like them. None:
       the first; for k = 1, where that has no gradient, the second.
     - capacity_factor: an expert reads at most ceil(factor k tokens / E) copies of one rank's
@@ -54,6 +57,7 @@ class MoE(nn.Module):
         spec: TransformerSpec,
         comm: Communicator | None = None,
         everyone: Communicator | None = None,
+        choose: Choose = routing.choose,
         weigh: Weigh | None = None,
         capacity_factor: float | None = None,
         auxiliary_loss: float = 0.0,
@@ -79,6 +83,7 @@ class MoE(nn.Module):
         self.experts = Experts(held, *shape)
         self.shared = Experts(mixture.shared, *shape) if mixture.shared else None
         self.capacity_factor, self.balance_step = capacity_factor, balance_step
+        self.choose = choose
         self.weigh = weigh or (routing.softmax_before if self.k == 1 else routing.softmax_after)
         self.auxiliary_loss, self.z_loss = auxiliary_loss, z_loss
         self.loss: Tensor | None = None
@@ -122,7 +127,7 @@ class MoE(nn.Module):
         tokens = x.reshape(-1, x.shape[-1])
         scores = at_least_float32(self.router(tokens))
         self._check(scores)
-        experts = routing.choose(scores, self.k, self.bias)
+        experts = self.choose(scores, self.k, self.bias)
         weights = self.weigh(scores, experts)
         self._account(scores, experts)
         if self.capacity_factor is not None:

@@ -18,6 +18,20 @@ def choose(scores: Tensor, k: int, bias: Tensor | None = None) -> Tensor:
     return (scores if bias is None else scores.sigmoid() + bias).topk(k).indices
 
 
+def choose_near(
+    scores: Tensor, k: int, bias: Tensor | None = None, *, nodes: int, most: int
+) -> Tensor:
+    """Choose among the experts of the `most` best of `nodes` nodes. DeepSeek-V3, section 2.1.2.
+
+    A node's experts follow each other; it is as good as its k / `most` highest sigmoids together.
+    """
+    sigmoids = scores.sigmoid() + (0 if bias is None else bias)
+    by_node = sigmoids.unflatten(-1, (nodes, -1))
+    best = by_node.topk(k // most).values.sum(-1).topk(most).indices
+    near = torch.zeros_like(by_node[..., 0], dtype=torch.bool).scatter(-1, best, True)
+    return by_node.masked_fill(~near.unsqueeze(-1), -math.inf).flatten(-2).topk(k).indices
+
+
 def softmax_before(scores: Tensor, experts: Tensor) -> Tensor:
     """Weigh by a softmax over all experts. Switch, Fedus et al. (2021), arXiv 2101.03961, eq. 1."""
     return scores.softmax(-1).gather(-1, experts)
