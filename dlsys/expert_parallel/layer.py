@@ -77,7 +77,7 @@ class MoE(nn.Module):
         self.everyone = self.comm if everyone is None else everyone
         self.number, self.k = mixture.experts, mixture.experts_per_token
         ranks = 1 if self.comm is None else self.comm.size
-        held = self.number // divisor("parallel degree", ranks, {"experts": self.number})
+        held = self.number // divisor("number of ranks", ranks, {"experts": self.number})
         shape = (spec.hidden, mixture.ffn_hidden or spec.ffn_hidden, spec.gated, spec.bias)
         self.router = nn.Linear(spec.hidden, self.number, bias=False)
         self.experts = Experts(held, *shape)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, divisor, refuse
+from dlsys.checks import at_least, count, divisor, refuse, some, whole
 from dlsys.plain_data import plain_data
 
 if TYPE_CHECKING:
@@ -93,8 +94,9 @@ def count_copies(
     `devices_per_node` None: one node. Raises ValueError where ranks do not share out the experts
     evenly, or nodes the ranks.
     """
-    n, experts = count("ranks", len(choices)), count("experts", experts)
-    held = experts // divisor("parallel degree", n, {"experts": experts})
+    some("choices", choices)
+    n, experts = len(choices), count("experts", experts)
+    held = experts // divisor("number of ranks", n, {"experts": experts})
     size = n if devices_per_node is None else count("devices_per_node", devices_per_node)
     if n % size:
         refuse("devices_per_node", size, f"a divisor of the {n} ranks")
@@ -132,19 +134,19 @@ def drawn(
         count(name, number, most=_MOST)
         for name, number in (("tokens", tokens), ("experts", experts))
     )
-    n, seed = divisor("parallel degree", ranks, {"experts": experts}), count("seed", seed, 0)
+    n, seed = divisor("number of ranks", ranks, {"experts": experts}), whole("seed", seed)
     k = count("k", k, most=experts)
     at_least("skew", skew, 0)
     nodes = n // (n if devices_per_node is None else count("devices_per_node", devices_per_node))
     most = nodes if most_nodes is None else count("most_nodes", most_nodes, most=max(nodes, 1))
     stream = random.Random(seed)
-    popular = [i**-skew for i in range(1, experts + 1)]
+    popular = [-skew * math.log(i) for i in range(1, experts + 1)]
     stream.shuffle(popular)
     size = experts // max(nodes, 1)
 
     def choose() -> list[int]:
-        # The k largest u^(1/w) are a draw by weights w. Efraimidis and Spirakis (2006).
-        keys = [stream.random() ** (1 / weight) for weight in popular]
+        # The k largest log w - log(-log u) are a draw by weights w. Kool et al. (2019).
+        keys = [weight - math.log(stream.expovariate(1)) for weight in popular]
 
         def goodness(node: int) -> float:
             there = sorted(keys[node * size : (node + 1) * size], reverse=True)

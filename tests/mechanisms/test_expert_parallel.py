@@ -452,6 +452,25 @@ def test_evaluation_counts_no_loads_and_has_no_loss():
     assert not layer.chosen.any()
 
 
+def test_loads_of_several_passes_add_up_until_biases_move():
+    layer = layer_of(spec_of(), balance_step=0.1)
+    for _ in range(2):
+        layer(X)
+    assert layer.chosen.sum() == 2 * 12 * 2
+
+
+def test_scores_of_a_layer_in_bfloat16_are_weighed_in_float32():
+    kept = []
+
+    def weigh(scores, experts):
+        kept.append(scores.dtype)
+        return routing.softmax_after(scores, experts)
+
+    layer = layer_of(spec_of(), weigh=weigh).to(torch.bfloat16)
+    assert layer(X.bfloat16()).dtype == torch.bfloat16
+    assert kept == [torch.float32]
+
+
 def test_converting_a_layer_rounds_no_bias():
     layer = layer_of(spec_of(), balance_step=0.001)
     layer.moves += 1025  # which neither bfloat16 nor float16 has
@@ -479,7 +498,7 @@ def test_a_layer_starts_from_the_same_values_on_any_number_of_ranks():
 @pytest.mark.parametrize(
     ("make", "ranks", "message"),
     [
-        (lambda: MoE(spec_of(8)), 3, "8 experts do not divide by a parallel degree of 3; the nearest that work: 2 and 4."),
+        (lambda: MoE(spec_of(8)), 3, "8 experts do not divide by a number of ranks of 3; the nearest that work: 2 and 4."),
         (lambda: MoE(spec_of(4)), 8, "4 experts do not divide .* of 8; the nearest that work: 4."),
         (lambda: MoE(spec_of(), capacity_factor=0), 1, "capacity_factor is 0; it must be a finite number above zero."),
         (lambda: MoE(spec_of(), z_loss=-1.0), 1, "z_loss is -1.0; it must be a finite number of at"),

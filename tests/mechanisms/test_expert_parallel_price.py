@@ -192,7 +192,10 @@ def test_once_a_node_each_token_crosses_once_and_goes_on_inside():
 def test_ranks_that_share_network_cards_wait_for_them():
     plan = drawn(30, 16, 2, 8, 0.0, 4)
     alone, shared = (plan.price(cluster(8, 4, cards), 10**6) for cards in (4, 1))
-    assert shared.dispatch > 2 * alone.dispatch
+    leaves = [sum(plan.nodes[src][1 - src // 4] for src in range(r, r + 4)) for r in (0, 4)]
+    copies = [sum(sum(plan.copies[src][4 - r : 8 - r]) for src in range(r, r + 4)) for r in (0, 4)]
+    assert max(leaves) < max(copies), "some tokens have two copies there"
+    assert shared.dispatch >= max(copies) * 2e6 / SLOW.bandwidth > alone.dispatch
 
 
 def test_a_whole_layers_step_is_what_its_parts_are():
@@ -278,7 +281,7 @@ def test_what_mixtures_of_published_widths_hide():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: count_copies([[[0]]] * 3, 8), ValueError, "8 experts do not divide by a parallel degree of 3; the nearest that work: 2 and 4."),
+        (lambda: count_copies([[[0]]] * 3, 8), ValueError, "8 experts do not divide by a number of ranks of 3; the nearest that work: 2 and 4."),
         (lambda: count_copies([[[0]]] * 4, 8, 3), ValueError, "devices_per_node is 3; it must be a divisor of the 4 ranks."),
         (lambda: count_copies([[[-1]]], 8), ValueError, "an expert of choices is -1; it must be a whole"),
         (lambda: drawn(4, 8, 9, 2), ValueError, "k is 9; it must be at most 8"),
