@@ -128,7 +128,7 @@ def drawn(
 
     The i-th most popular expert is drawn with a weight of i^-skew (0: all alike); which one that
     is, is drawn, too. `most_nodes` limits the nodes of a token as `routing.choose_near` does.
-    Raises ValueError as `count_copies` does, and for more experts a token than there are.
+    Raises ValueError as `count_copies` does, and for more experts a token than its nodes have.
     """
     tokens, experts = (
         count(name, number, most=_MOST)
@@ -143,9 +143,11 @@ def drawn(
     popular = [-skew * math.log(i) for i in range(1, experts + 1)]
     stream.shuffle(popular)
     size = experts // max(nodes, 1)
+    if k > most * size and nodes:
+        refuse("most_nodes", most, f"enough for {k} experts a token, of {size} on each node")
 
     def choose() -> list[int]:
-        # The k largest log w - log(-log u) are a draw by weights w. Kool et al. (2019).
+        # The k largest log w - log(-log u) are a draw by weights w. Kool et al. 1903.06059.
         keys = [weight - math.log(stream.expovariate(1)) for weight in popular]
 
         def goodness(node: int) -> float:

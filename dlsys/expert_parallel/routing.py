@@ -27,7 +27,7 @@ def choose_near(
     """
     sigmoids = scores.sigmoid() + (0 if bias is None else bias)
     by_node = sigmoids.unflatten(-1, (nodes, -1))
-    best = by_node.topk(k // most).values.sum(-1).topk(most).indices
+    best = by_node.topk(max(1, k // most)).values.sum(-1).topk(most).indices
     near = torch.zeros_like(by_node[..., 0], dtype=torch.bool).scatter(-1, best, True)
     return by_node.masked_fill(~near.unsqueeze(-1), -math.inf).flatten(-2).topk(k).indices
 

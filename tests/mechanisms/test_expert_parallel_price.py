@@ -285,6 +285,7 @@ def test_what_mixtures_of_published_widths_hide():
         (lambda: count_copies([[[0]]] * 4, 8, 3), ValueError, "devices_per_node is 3; it must be a divisor of the 4 ranks."),
         (lambda: count_copies([[[-1]]], 8), ValueError, "an expert of choices is -1; it must be a whole"),
         (lambda: drawn(4, 8, 9, 2), ValueError, "k is 9; it must be at most 8"),
+        (lambda: drawn(4, 8, 3, 4, devices_per_node=1, most_nodes=1), ValueError, "most_nodes is 1; it must be enough for 3 experts a token, of 2 on each node."),
         (lambda: nodes_reached(2, 8, 3), ValueError, "8 experts do not divide by a number of nodes of 3"),
         (lambda: drawn(4, 8, 2, 4).price(cluster(8, 4), 8), ValueError, "where is of 2 nodes of 4 devices; it must be of the dispatch's 1 nodes of 4."),
         (lambda: Dispatch(((1, 2), (3,)), ((2,), (2,))).check(), DispatchError, "rank 1 has copies for 1 ranks"),
