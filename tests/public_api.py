@@ -6,6 +6,7 @@ what is called (ARGUMENTS), or by its name (NAMES); what is in neither has its d
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -26,6 +27,7 @@ from dlsys import (
     collectives,
     data_parallel,
     exercises,
+    expert_parallel,
     hardware,
     input_pipeline,
     memory_wall,
@@ -41,7 +43,7 @@ from dlsys import (
     zero,
 )
 from dlsys.model import GPT
-from dlsys.transformer import TransformerSpec
+from dlsys.transformer import MixtureOfExperts, TransformerSpec
 from dlsys.world.real import processes
 
 LINK, CLUSTER, H100 = hardware.LINKS["nvlink4"], hardware.dgx_h100(2), hardware.DEVICES["h100-sxm"]
@@ -50,6 +52,7 @@ BUCKETS = data_parallel.buckets({"a": 8, "b": 16}, 8)
 STEP = BUCKETS.price(4, LINK, 1.0)
 TINY = TransformerSpec(layers=2, hidden=8, heads=2, vocab=16, sequence=4)
 BYTES = TransformerSpec(layers=1, hidden=8, heads=2, vocab=256, sequence=4)
+SPARSE = dataclasses.replace(TINY, moe=MixtureOfExperts(4, 2))
 LAYOUT = tensor_parallel.layout(TINY, 2)
 ENERGY = memory_wall.energy(3600.0, 8, 500.0, pue=1.1)
 UNITS = {"a": 8, "b": 16}
@@ -322,6 +325,12 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "exercises.same": {"expression": 4, "expected": 4},
     "exercises.plain": {"value": [4.0]},
     "exercises.Sealed.*": {"value": 12.5},
+    "expert_parallel.*": {
+        **{"spec": SPARSE, "x": torch.ones(2, 8), "choices": [[[0, 1]], [[7]]], "experts": 8},
+        **{"k": 2, "bandwidth": 1e9, "dispatch": expert_parallel.drawn(4, 8, 2, 4)},
+    },
+    "expert_parallel.MixtureGPT.*": {"tokens": TOKENS, "seed": 0},
+    "expert_parallel.average_gradients": {"model": MODEL, "everyone": Later(world.current)},
     "hardware.Cluster": {"intra": LINK, "inter": LINK},
     "hardware.Cluster.link": {"src": 0, "dst": 9},
     "hardware.Device": {
@@ -1009,6 +1018,8 @@ OBJECTS: dict[str, Any] = {
     "data_parallel.BatchTradeoff": data_parallel.BatchTradeoff(1e3, 1e6),
     "data_parallel.BucketPlan": BUCKETS,
     "data_parallel.TopK": data_parallel.TopK(0.1),
+    "expert_parallel.MixtureGPT": expert_parallel.MixtureGPT(SPARSE),
+    "expert_parallel.MoE": expert_parallel.MoE(SPARSE),
     "exercises.Sealed": exercises.sealed(exercises.seal("a word")),
     "hardware.Cluster": CLUSTER,
     "hardware.Device": H100,
@@ -1130,6 +1141,7 @@ NOT_CALLED = {
                 "recomputation.Measured",
                 "precision.MixedState",
                 "precision.Quantized",
+                "expert_parallel.Price",
                 "tensor_parallel.Kept",
                 "tensor_parallel.Price",
             ),
@@ -1180,6 +1192,7 @@ NOT_CALLED = {
     **dict.fromkeys(
         (
             *("data_parallel.Bucket", "data_parallel.BucketPlan", "tensor_parallel.Layout"),
+            "expert_parallel.Dispatch",
             *("recomputation.Plan", "recomputation.Segment", "zero.Action", "zero.StepPlan"),
             *("attention.Schedule", "attention.Step"),
         ),
@@ -1212,7 +1225,7 @@ end_of_text ignore_index key offset seed start target x input_pipeline.pad.paddi
 """,
         (-1,): """
 bad batch_bytes dense_layers dimension drafted elements epoch file first flops_each
-hadamard held_back hosts layer least_bytes master merges moments optimizer padding pattern rank read
+expert_parallel.drawn.skew hadamard held_back hosts layer least_bytes master merges moments optimizer padding pattern rank read
 root scale_block sent shared shuffle spares src stage step tag tile token_types unit warm_up_steps
 weights worker written zero_stage collectives.Plan.bounds.length input_pipeline.permutation.samples
 memory_wall.Recipe.gradients memory_wall.training_seconds.flops memory_wall.utilization.flops
@@ -1232,7 +1245,7 @@ zero.step_plan.prefetch
 """,
         (-1, 0): """
 A B D_c N_c R R_D R_N alpha alpha_D alpha_N bandwidth base_batch bucket_bytes bytes_each
-bytes_per_second cache_bandwidth coefficient compute_seconds corruption_seconds critical_batch
+bytes_per_second cache_bandwidth capacity_factor coefficient compute_seconds corruption_seconds critical_batch
 data_bytes dataset_bytes days delta deviation dollars dollars_per_device dollars_per_hour factor
 failures_a_year flops gradients high hours interval learning_rate least_samples least_steps limit
 loss low mates max_norm memory_bandwidth mtbf_seconds mttf_seconds network_intensity roofline.waterfall.peak outlier
@@ -1365,6 +1378,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 IN_A_WORLD = (
     "data_parallel.DataParallel",
     "data_parallel.LocalSGD",
+    "expert_parallel.*",
     "tensor_parallel.*Linear",
     "tensor_parallel.*Embedding",
     "tensor_parallel.TensorParallelGPT",

@@ -1,0 +1,65 @@
+"""Expert parallelism, as one rank runs it: copies of tokens travel to their experts and back.
+
+Rank r of n has tokens of its own, and the r-th E/n of the experts. Lepikhin et al. (2020), GShard,
+arXiv 2006.16668. Everything is as in mixture.py, but for two exchanges.
+"""
+
+import torch
+from torch import Tensor
+
+from dlsys.expert_parallel.mixture import by_expert, combine
+
+
+def exchange(comm, x: Tensor, sent: list[int], received: list[int]) -> Tensor:
+    """Send the first sent[0] rows of x to rank 0, the next to rank 1; return what ranks send me.
+
+    An all-to-all of unequal parts, in n-1 rounds. What stays here is copied, and where there is
+    nothing to send, no message goes.
+    """
+    me, n = comm.rank, comm.size
+    leaving = x.split(sent)
+    arrived = x.new_empty(sum(received), *x.shape[1:])
+    coming = arrived.split(received)
+    coming[me].copy_(leaving[me])
+    for step in range(1, n):  # in each, everybody has another to send to
+        dst, src = (me + step) % n, (me - step) % n
+        if sent[dst]:
+            sending = comm.isend(leaving[dst], dst)
+        if received[src]:
+            comm.recv(coming[src], src)
+        if sent[dst]:
+            sending.wait()
+    return arrived
+
+
+class Exchange(torch.autograd.Function):
+    """An exchange; in backward the gradients of what has been sent come back."""
+
+    @staticmethod
+    def forward(ctx, comm, sent: list[int], received: list[int], x: Tensor) -> Tensor:
+        """See `exchange`."""
+        ctx.comm, ctx.sent, ctx.received = comm, sent, received
+        return exchange(comm, x.contiguous(), sent, received)
+
+    @staticmethod
+    def backward(ctx, dy: Tensor):
+        """Send back as many rows as came."""
+        return None, None, None, exchange(ctx.comm, dy.contiguous(), ctx.received, ctx.sent)
+
+
+def dispatched(comm, x: Tensor, experts: Tensor, weights: Tensor, compute, number: int) -> Tensor:
+    """Have the experts of all ranks read my tokens, and mine the tokens of all ranks."""
+    n = comm.size
+    order, counts = by_expert(experts, number)
+    leaving = counts.view(n, -1)  # copies for each rank's experts
+    coming = comm.all_to_all(leaving)  # copies for my experts, from each rank
+    sent, received = leaving.sum(1).tolist(), coming.sum(1).tolist()
+
+    arrived = Exchange.apply(comm, sent, received, x[order // experts.shape[1]])  # dispatch
+    # Each rank's copies lie expert by expert; all ranks' are to.
+    expert = torch.arange(number // n, device=x.device).repeat(n)
+    together = expert.repeat_interleave(coming.flatten()).argsort(stable=True)
+    copies = compute(arrived[together], coming.sum(0).tolist())
+    back = copies[together.argsort()]  # as they came
+    returned = Exchange.apply(comm, received, sent, back)  # combine
+    return combine(x, returned, weights, order)

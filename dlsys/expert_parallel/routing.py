@@ -1,0 +1,82 @@
+"""Routing: from a router's scores (tokens, E), the k experts of each token and their weights.
+
+A choice, `experts`, and its `weights` are (tokens, k). Each of its entries is a copy of the token
+that an expert reads. What keeps experts equally loaded stands below.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def choose(scores: Tensor, k: int, bias: Tensor | None = None) -> Tensor:
+    """Give each token the k experts with the highest scores.
+
+    Biases (E,) are added for the choice alone. Wang et al. (2024), arXiv 2408.15664.
+    """
+    return (scores if bias is None else scores.sigmoid() + bias).topk(k).indices
+
+
+def choose_near(
+    scores: Tensor, k: int, bias: Tensor | None = None, *, nodes: int, most: int
+) -> Tensor:
+    """Choose among the experts of the `most` best of `nodes` nodes. DeepSeek-V3, section 2.1.2.
+
+    A node's experts follow each other; it is as good as its k / `most` highest sigmoids together.
+    """
+    sigmoids = scores.sigmoid() + (0 if bias is None else bias)
+    by_node = sigmoids.unflatten(-1, (nodes, -1))
+    best = by_node.topk(max(1, k // most)).values.sum(-1).topk(most).indices
+    near = torch.zeros_like(by_node[..., 0], dtype=torch.bool).scatter(-1, best, True)
+    return by_node.masked_fill(~near.unsqueeze(-1), -math.inf).flatten(-2).topk(k).indices
+
+
+def softmax_before(scores: Tensor, experts: Tensor) -> Tensor:
+    """Weigh by a softmax over all experts. Switch, Fedus et al. (2021), arXiv 2101.03961, eq. 1."""
+    return scores.softmax(-1).gather(-1, experts)
+
+
+def softmax_after(scores: Tensor, experts: Tensor) -> Tensor:
+    """Weigh by a softmax over the chosen ones. Mixtral, Jiang et al. (2024), arXiv 2401.04088.
+
+    It is `softmax_before` over its sum, so for k = 1 it is 1, and the router learns nothing.
+    """
+    return scores.gather(-1, experts).softmax(-1)
+
+
+def sigmoids(scores: Tensor, experts: Tensor) -> Tensor:
+    """Weigh by each one's sigmoid over their sum. DeepSeek-V3 (2024), arXiv 2412.19437, eq. 13."""
+    chosen = scores.gather(-1, experts).sigmoid()
+    return chosen / chosen.sum(-1, keepdim=True)
+
+
+def capacity(factor: float, tokens: int, k: int, number: int) -> int:
+    """The most copies that each of `number` experts reads: `factor` times its equal share."""
+    return math.ceil(factor * tokens * k / number)
+
+
+def drop(experts: Tensor, number: int, most: int) -> Tensor:
+    """Keep each expert's first `most` copies; a dropped one gets the number after the last."""
+    chosen = torch.nn.functional.one_hot(experts.flatten(), number)  # in order of position
+    place = (chosen.cumsum(0) * chosen).sum(-1).view_as(experts)  # 1 for the first of its expert
+    return experts.masked_fill(place > most, number)
+
+
+def auxiliary_loss(scores: Tensor, shares: Tensor) -> Tensor:
+    """E times the sum of f_i P_i: 1 where all is balanced. Switch, eq. 4 to 6, for any k.
+
+    f_i is the expert's share of the copies, of which there is no gradient, and P_i its mean
+    probability, which the loss lowers where f_i is large.
+    """
+    return len(shares) * (shares * scores.softmax(-1).mean(0)).sum()
+
+
+def z_loss(scores: Tensor) -> Tensor:
+    """The mean square of log sum exp(scores). ST-MoE, Zoph (2022), arXiv 2202.08906, eq. 5."""
+    return scores.logsumexp(-1).square().mean()
+
+
+def rebalance(bias: Tensor, shares: Tensor, step: float) -> Tensor:
+    """Move each expert's bias by a fixed step against its load. DeepSeek-V3, section 2.1.2."""
+    return bias + step * (shares.mean() - shares).sign()
