@@ -1,0 +1,53 @@
+"""Attention with gathered keys and values, as one rank runs it: gather, use, drop, twice.
+
+What Llama 3 trained long sequences with: Grattafiori et al. (2024), arXiv 2407.21783, section 3.3.2.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dlsys.context_parallel.attention import NOTHING, attend, attend_backward, merge, visible
+
+
+def all_keys(comm, layout, k: Tensor, v: Tensor) -> Tensor:
+    """Keys and values of all ranks (n, 2, b, most, kv_heads, d); those with fewer tokens end in 0."""
+    kv, most = torch.stack((k, v)), max(map(layout.tokens, range(comm.size)))
+    return comm.all_gather(F.pad(kv, (0, 0, 0, 0, 0, most - k.shape[1]))[None])
+
+
+class GatheredAttention(torch.autograd.Function):
+    """The blocks of ring attention, of keys and values that are all here."""
+
+    @staticmethod
+    def forward(ctx, comm, layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Gather, and merge what my queries find in everybody's keys."""
+        out, lse = torch.zeros_like(q), q.new_full((*q.shape[:3], 1), NOTHING)
+        for owner, kv in enumerate(all_keys(comm, layout, k, v)):
+            for mine, theirs, seen in visible(layout, comm.rank, owner, q.device):
+                found = attend(q[:, mine], *kv[:, :, theirs], seen)
+                out[:, mine], lse[:, mine] = merge((out[:, mine], lse[:, mine]), found)
+        ctx.comm, ctx.layout = comm, layout
+        ctx.save_for_backward(q, k, v, out, lse)
+        return out
+
+    @staticmethod
+    def backward(ctx, dout: Tensor):
+        """Gather again, and reduce the gradients to the ranks that have the tokens."""
+        (q, k, v, out, lse), comm, layout = ctx.saved_tensors, ctx.comm, ctx.layout
+        delta, dq = (dout * out).sum(-1, keepdim=True), torch.zeros_like(q)
+        all_kv = all_keys(comm, layout, k, v)
+        dkv = torch.zeros_like(all_kv)
+        for owner in range(comm.size):
+            for mine, theirs, seen in visible(layout, comm.rank, owner, q.device):
+                of_queries = (x[:, mine] for x in (lse, dout, delta))
+                found = attend_backward(q[:, mine], *all_kv[owner][:, :, theirs], seen, *of_queries)
+                dq[:, mine] += found[0]
+                dkv[owner][:, :, theirs] += torch.stack(found[1:])
+        mine = comm.reduce_scatter(dkv)[0]
+        return None, None, dq, *mine[:, :, : k.shape[1]]
+
+
+def gathered_attention(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention (b, tokens, heads, d) of this rank's queries to the keys of all ranks."""
+    return GatheredAttention.apply(comm, layout, q, k, v)

@@ -1,0 +1,77 @@
+"""Ring attention, as one rank runs it: queries stay, keys and values go round.
+
+Liu, Zaharia and Abbeel (2023), arXiv 2310.01889. Who has which tokens is a `Layout` of plan.py.
+q is (b, tokens, heads, d), k and v are (b, tokens, kv_heads, d): a rank's own, chunk by chunk.
+"""
+
+import torch
+from torch import Tensor
+
+from dlsys.context_parallel.attention import NOTHING, attend, attend_backward, merge, visible
+
+
+def pass_on(comm, x: Tensor, tokens: int):
+    """Start to send x to the right. Return what waits for the left's x, which has `tokens`."""
+    if comm.size == 1:
+        return lambda: x
+    arriving = x.new_empty(*x.shape[:2], tokens, *x.shape[3:])
+    sending = comm.isend(x, (comm.rank + 1) % comm.size)
+    coming = comm.irecv(arriving, (comm.rank - 1) % comm.size)
+
+    def wait() -> Tensor:
+        sending.wait()
+        return coming.wait()
+
+    return wait
+
+
+class RingAttention(torch.autograd.Function):
+    """Every rank's keys and values pass by every rank's queries."""
+
+    @staticmethod
+    def forward(ctx, comm, layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Merge in what my queries find in these keys, while the next are on their way."""
+        me, n = comm.rank, comm.size
+        kv = torch.stack((k, v))  # one message
+        out, lse = torch.zeros_like(q), q.new_full((*q.shape[:3], 1), NOTHING)
+        for step in range(n):
+            owner = (me - step) % n  # whose keys these are
+            if step < n - 1:
+                next_kv = pass_on(comm, kv, layout.tokens((owner - 1) % n))
+            for mine, theirs, seen in visible(layout, me, owner, q.device):
+                found = attend(q[:, mine], *kv[:, :, theirs], seen)
+                out[:, mine], lse[:, mine] = merge((out[:, mine], lse[:, mine]), found)
+            if step < n - 1:
+                kv = next_kv()
+        ctx.comm, ctx.layout = comm, layout
+        ctx.save_for_backward(q, k, v, out, lse)
+        return out
+
+    @staticmethod
+    def backward(ctx, dout: Tensor):
+        """Go round again; the gradients of keys and values travel one step behind them."""
+        (q, k, v, out, lse), comm, layout = ctx.saved_tensors, ctx.comm, ctx.layout
+        me, n = comm.rank, comm.size
+        delta = (dout * out).sum(-1, keepdim=True)
+        kv, dq = torch.stack((k, v)), torch.zeros_like(q)
+        for step in range(n):
+            owner = (me - step) % n
+            if step < n - 1:
+                next_kv = pass_on(comm, kv, layout.tokens((owner - 1) % n))
+            dkv = torch.zeros_like(kv)
+            for mine, theirs, seen in visible(layout, me, owner, q.device):
+                of_queries = (x[:, mine] for x in (lse, dout, delta))
+                found = attend_backward(q[:, mine], *kv[:, :, theirs], seen, *of_queries)
+                dq[:, mine] += found[0]
+                dkv[:, :, theirs] += torch.stack(found[1:])
+            if step > 0:
+                dkv += next_dkv()  # what the ranks before me have found for these keys
+            next_dkv = pass_on(comm, dkv, layout.tokens((owner - 1) % n))
+            if step < n - 1:
+                kv = next_kv()
+        return None, None, dq, *next_dkv()  # the last step has brought mine home
+
+
+def ring_attention(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention (b, tokens, heads, d) of this rank's queries to the keys of all ranks."""
+    return RingAttention.apply(comm, layout, q, k, v)
