@@ -7,6 +7,7 @@ from dlsys import lazy
 if TYPE_CHECKING:
     from dlsys.context_parallel.attention import attend, attend_backward, merge
     from dlsys.context_parallel.gathered import gathered_attention
+    from dlsys.context_parallel.gpt import ContextParallel
     from dlsys.context_parallel.plan import Layout, LayoutError, layout
     from dlsys.context_parallel.price import Price, price
     from dlsys.context_parallel.ring import ring_attention

@@ -20,7 +20,7 @@ def scores(q: Tensor, k: Tensor, seen: Tensor) -> Tensor:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean of v (b, queries, heads, d), and the log of its weights' sum (b, queries, heads, 1)."""
+    """The mean of v (b, queries, heads, d), and the log of its weights (b, queries, heads, 1)."""
     x = scores(q, k, seen)
     lse = x.logsumexp(-1, keepdim=True)
     v = v.repeat_interleave(q.shape[2] // v.shape[2], dim=2)

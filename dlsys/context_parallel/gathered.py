@@ -1,6 +1,6 @@
 """Attention with gathered keys and values, as one rank runs it: gather, use, drop, twice.
 
-What Llama 3 trained long sequences with: Grattafiori et al. (2024), arXiv 2407.21783, section 3.3.2.
+How Llama 3 learned long sequences: Grattafiori et al. (2024), arXiv 2407.21783, section 3.3.2.
 """
 
 import torch
@@ -11,7 +11,7 @@ from dlsys.context_parallel.attention import NOTHING, attend, attend_backward, m
 
 
 def all_keys(comm, layout, k: Tensor, v: Tensor) -> Tensor:
-    """Keys and values of all ranks (n, 2, b, most, kv_heads, d); those with fewer tokens end in 0."""
+    """Keys and values of all ranks (n, 2, b, most, kv_heads, d), padded where tokens are fewer."""
     kv, most = torch.stack((k, v)), max(map(layout.tokens, range(comm.size)))
     return comm.all_gather(F.pad(kv, (0, 0, 0, 0, 0, most - k.shape[1]))[None])
 
@@ -25,7 +25,7 @@ class GatheredAttention(torch.autograd.Function):
         out, lse = torch.zeros_like(q), q.new_full((*q.shape[:3], 1), NOTHING)
         for owner, kv in enumerate(all_keys(comm, layout, k, v)):
             for mine, theirs, seen in visible(layout, comm.rank, owner, q.device):
-                found = attend(q[:, mine], *kv[:, :, theirs], seen)
+                found = attend(q[:, mine], kv[0][:, theirs], kv[1][:, theirs], seen)
                 out[:, mine], lse[:, mine] = merge((out[:, mine], lse[:, mine]), found)
         ctx.comm, ctx.layout = comm, layout
         ctx.save_for_backward(q, k, v, out, lse)
@@ -37,15 +37,18 @@ class GatheredAttention(torch.autograd.Function):
         (q, k, v, out, lse), comm, layout = ctx.saved_tensors, ctx.comm, ctx.layout
         delta, dq = (dout * out).sum(-1, keepdim=True), torch.zeros_like(q)
         all_kv = all_keys(comm, layout, k, v)
-        dkv = torch.zeros_like(all_kv)
-        for owner in range(comm.size):
+        all_dkv = torch.zeros_like(all_kv)
+        for owner, (kv, dkv) in enumerate(zip(all_kv, all_dkv, strict=True)):
             for mine, theirs, seen in visible(layout, comm.rank, owner, q.device):
-                of_queries = (x[:, mine] for x in (lse, dout, delta))
-                found = attend_backward(q[:, mine], *all_kv[owner][:, :, theirs], seen, *of_queries)
+                found = attend_backward(
+                    q[:, mine], kv[0][:, theirs], kv[1][:, theirs], seen,
+                    lse[:, mine], dout[:, mine], delta[:, mine],
+                )  # fmt: skip
                 dq[:, mine] += found[0]
-                dkv[owner][:, :, theirs] += torch.stack(found[1:])
-        mine = comm.reduce_scatter(dkv)[0]
-        return None, None, dq, *mine[:, :, : k.shape[1]]
+                dkv[0][:, theirs] += found[1]
+                dkv[1][:, theirs] += found[2]
+        (own,) = comm.reduce_scatter(all_dkv)
+        return None, None, dq, *own[:, :, : k.shape[1]]
 
 
 def gathered_attention(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

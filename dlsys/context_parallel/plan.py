@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from dlsys.annotated import checked
@@ -105,7 +105,7 @@ class Layout:
         return sum(load) / len(load) / max(load)
 
     def check(self) -> None:
-        """Raise LayoutError where a position has no rank or two, or a chunk or a document is empty."""
+        """Raise LayoutError where a position has no rank or two, a chunk or document no token."""
         for rank, chunks in enumerate(self.chunks):
             if not chunks or not all(chunks):
                 raise LayoutError(f"rank {rank} has chunks {list(chunks)}; each rank has tokens.")
@@ -121,8 +121,8 @@ class Layout:
         starts = [*self.documents, self.length]
         if starts[0] or not all(one < next_ for one, next_ in pairwise(starts)):
             raise LayoutError(
-                f"documents begin at {list(self.documents)}; the first begins at 0, and each before "
-                f"the next and before the end, {self.length}."
+                f"documents begin at {list(self.documents)}; the first must begin at 0, and each "
+                f"before the next, and before the end at {self.length}."
             )
 
     def price(self, *args: Any, **options: Any) -> Price:
@@ -148,25 +148,26 @@ def layout(
     - zigzag: of 2n pieces rank r has the r-th and the r-th from the end.
     - striped: rank r has every n-th token, from the r-th on.
 
-    Zhu 2024 (zigzag; Llama 3 shares tokens out so); Brandon et al. 2023, arXiv 2311.09431 (striped).
+    Zigzag: Llama 3 (arXiv 2407.21783, section 3.3.2). Striped: Brandon et al. 2023 (2311.09431).
     Raises ValueError for fewer tokens than ranks; LayoutError for documents that are none.
     """
     length, n = count("length", length), count("ranks", ranks)
     if length < n:
         refuse("length", length, f"at least 1 token for each of {n} ranks")
 
-    def pieces(number: int) -> list[range]:
-        ends = (i * length // number for i in range(number + 1))
-        return [range(*both) for both in pairwise(ends)]
+    def cut(sizes: Iterable[int]) -> list[range]:
+        return [range(*both) for both in pairwise(accumulate(sizes, initial=0))]
 
+    sizes = [(rank + 1) * length // n - rank * length // n for rank in range(n)]
+    chunks: list[tuple[range, ...]]
     if kind == "contiguous":
-        chunks = [(piece,) for piece in pieces(n)]
+        chunks = [(piece,) for piece in cut(sizes)]
     elif kind == "striped":
         chunks = [(range(rank, length, n),) for rank in range(n)]
     else:
-        half = pieces(2 * n)
-        both = zip(half[:n], reversed(half[n:]), strict=True)
-        chunks = [tuple(filter(None, two)) for two in both]
+        halves = cut([(size + 1) // 2 for size in sizes] + [size // 2 for size in reversed(sizes)])
+        both = zip(halves, reversed(halves), strict=True)
+        chunks = [tuple(filter(None, two)) for two in islice(both, n)]
     starts = tuple(count(f"documents[{i}]", at, 0) for i, at in enumerate(documents))
     made = Layout(tuple(chunks), starts)
     made.check()

@@ -8,7 +8,7 @@ from typing import Literal
 
 from dlsys.annotated import checked
 from dlsys.checks import count, divisor, positive, refuse
-from dlsys.collectives import best
+from dlsys.collectives import Plan, best, plan_for
 from dlsys.context_parallel.plan import Layout
 from dlsys.hardware import Cluster, Link
 from dlsys.streams import Span
@@ -74,6 +74,7 @@ def price(
     itemsize: int = 2,
     overlap: bool = True,
     whole_blocks: bool = False,
+    algorithm: Literal["best", "default"] = "best",
 ) -> Price:
     """The price of causal attention in one layer of `spec`, for `batch` sequences of the layout.
 
@@ -83,6 +84,7 @@ def price(
       send nothing hides, because no rank can begin without it.
     - whole_blocks: whether a pair of chunks of which any score is seen is computed whole, as
       `attend` does. A kernel with small tiles skips what a mask hides.
+    - algorithm: of collectives, the "best" of those that fit, or the "default" of a communicator.
 
     The ring sends keys and values n - 1 times, once more in backward, and their gradients n times.
     Gathering sends (n-1)/n of all ranks' keys and values, once more in backward, and as much for
@@ -97,7 +99,15 @@ def price(
     positive("rate", rate)
     if method == "ulysses":
         check_heads(spec, layout.ranks)
-    run = _Run(layout, spec, where, batch * spec.head_size / rate, batch * itemsize, whole_blocks)
+    run = _Run(
+        layout,
+        spec,
+        where,
+        batch * spec.head_size / rate,
+        batch * itemsize,
+        whole_blocks,
+        algorithm,
+    )
     if method == "ring":
         return Price(run.ring(FORWARD, overlap), run.ring(BACKWARD, overlap))
     one = run.gathered if method == "gathered" else run.ulysses
@@ -119,6 +129,7 @@ class _Run:
     second: float  # for a FLOP of every number of one head
     unit: int  # bytes of one number of every sequence
     whole_blocks: bool
+    algorithm: str
 
     def compute(self, layout: Layout, mine: int, owner: int, flops: int) -> float:
         """Seconds of the scores of one head of a rank's queries and another's keys."""
@@ -189,21 +200,37 @@ class _Run:
     def ulysses(self, flops: int) -> Pass:
         """Swap tokens for heads, compute all scores of some heads, and swap the results back."""
         n, spec = self.layout.ranks, self.spec
-        there = [("all_to_all", self.nbytes(self.most, heads)) for heads in (spec.heads, *2 * [max(n, spec.kv_heads)])]
+        there = [
+            ("all_to_all", self.nbytes(self.most, heads))
+            for heads in (spec.heads, *2 * [max(n, spec.kv_heads)])
+        ]
         back = there[:1]
         one = spec.heads // n * self.compute(self.layout.whole(), 0, 0, flops)
         work = [[(r, one)] for r in range(n)]
-        return self.between(back, work, there) if flops == BACKWARD else self.between(there, work, back)
+        return (
+            self.between(back, work, there)
+            if flops == BACKWARD
+            else self.between(there, work, back)
+        )
 
-    def between(self, before: list[tuple[str, int]], work: list[list[tuple[int, float]]], after: list[tuple[str, int]]) -> Pass:
-        """Collectives, each with the bytes of its buffer, then what each rank computes, then more."""
-        n = self.layout.ranks
-        prices = [best(kind, nbytes, self.where, n).price(nbytes, self.where) for kind, nbytes in before + after]
+    def between(
+        self,
+        before: list[tuple[str, int]],
+        work: list[list[tuple[int, float]]],
+        after: list[tuple[str, int]],
+    ) -> Pass:
+        """Collectives, by kind and bytes of the buffer, then what each rank computes, then more."""
+        prices = [self.plan(*each).price(each[1], self.where) for each in before + after]
         first = sum(price.seconds for price in prices[: len(before)])
         compute = []
         for parts in work:
             ends = accumulate((seconds for _, seconds in parts), initial=first)
-            compute.append(tuple(Span(owner, *both) for (owner, _), both in zip(parts, pairwise(ends), strict=True)))
+            compute.append(
+                tuple(
+                    Span(owner, *both)
+                    for (owner, _), both in zip(parts, pairwise(ends), strict=True)
+                )
+            )
         last = max(spans[-1].end for spans in compute)
         return Pass(
             tuple(compute),
@@ -211,6 +238,13 @@ class _Run:
             sum(price.bytes_per_rank for price in prices),
             sum(nbytes for _, nbytes in before + after),
         )
+
+    def plan(self, kind: str, nbytes: int) -> Plan:
+        """The plan of a collective."""
+        n = self.layout.ranks
+        if self.algorithm == "default":
+            return plan_for(kind, n)
+        return best(kind, nbytes, self.where, n)
 
     def link(self, rank: int) -> Link:
         """From a rank to its right neighbor."""

@@ -4,6 +4,8 @@ Liu, Zaharia and Abbeel (2023), arXiv 2310.01889. Who has which tokens is a `Lay
 q is (b, tokens, heads, d), k and v are (b, tokens, kv_heads, d): a rank's own, chunk by chunk.
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -39,7 +41,7 @@ class RingAttention(torch.autograd.Function):
             if step < n - 1:
                 next_kv = pass_on(comm, kv, layout.tokens((owner - 1) % n))
             for mine, theirs, seen in visible(layout, me, owner, q.device):
-                found = attend(q[:, mine], *kv[:, :, theirs], seen)
+                found = attend(q[:, mine], kv[0][:, theirs], kv[1][:, theirs], seen)
                 out[:, mine], lse[:, mine] = merge((out[:, mine], lse[:, mine]), found)
             if step < n - 1:
                 kv = next_kv()
@@ -54,18 +56,21 @@ class RingAttention(torch.autograd.Function):
         me, n = comm.rank, comm.size
         delta = (dout * out).sum(-1, keepdim=True)
         kv, dq = torch.stack((k, v)), torch.zeros_like(q)
+        next_dkv = partial(torch.zeros_like, kv)  # at first no rank has found anything
         for step in range(n):
             owner = (me - step) % n
             if step < n - 1:
                 next_kv = pass_on(comm, kv, layout.tokens((owner - 1) % n))
             dkv = torch.zeros_like(kv)
             for mine, theirs, seen in visible(layout, me, owner, q.device):
-                of_queries = (x[:, mine] for x in (lse, dout, delta))
-                found = attend_backward(q[:, mine], *kv[:, :, theirs], seen, *of_queries)
+                found = attend_backward(
+                    q[:, mine], kv[0][:, theirs], kv[1][:, theirs], seen,
+                    lse[:, mine], dout[:, mine], delta[:, mine],
+                )  # fmt: skip
                 dq[:, mine] += found[0]
-                dkv[:, :, theirs] += torch.stack(found[1:])
-            if step > 0:
-                dkv += next_dkv()  # what the ranks before me have found for these keys
+                dkv[0][:, theirs] += found[1]
+                dkv[1][:, theirs] += found[2]
+            dkv += next_dkv()  # what the ranks before me have found for these keys
             next_dkv = pass_on(comm, dkv, layout.tokens((owner - 1) % n))
             if step < n - 1:
                 kv = next_kv()

@@ -1,7 +1,7 @@
-"""Ulysses, as one rank runs it: all tokens of some heads in the place of some tokens of all heads.
+"""Ulysses, as one rank runs it: swap some tokens of all heads for all tokens of some heads.
 
-Jacobs et al. (2023), DeepSpeed-Ulysses, arXiv 2309.14509. Heads do not know of each other, so a rank
-that has all tokens of a head runs any attention on it, as if it were alone.
+Jacobs et al. (2023), DeepSpeed-Ulysses, arXiv 2309.14509. Heads do not read each other, so a rank
+that has all tokens of a head can run any attention on them.
 """
 
 import torch
