@@ -1,0 +1,100 @@
+"""Pictures of context parallelism: who computes which scores, and the rounds of a ring."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+
+from dlsys.annotated import checked
+from dlsys.checks import some
+from dlsys.context_parallel.plan import Layout
+from dlsys.context_parallel.price import Pass
+from dlsys.figures import closed_figure, time_unit
+from dlsys.palette import GROUND, LINES, ON_DARK
+
+if TYPE_CHECKING:
+    from dlsys.context_parallel.explorer import Row
+
+COLORS = [LINES[i][0] for i in (0, 1, 2, 3, 5)]
+MOST_RANKS, MOST_TOKENS = 8, 256
+
+
+@checked
+def draw_scores(layouts: Mapping[str, Layout]) -> Figure:
+    """The scores of a sequence, each query a row, by the rank that computes them.
+
+    layouts: by the name that stands above. Raises ValueError for more than can be told apart.
+    """
+    some("layouts", layouts)
+    figure, panels = closed_figure(3.4 * len(layouts), 3.4, 1, len(layouts))
+    for axes, (name, layout) in zip(panels, layouts.items(), strict=True):
+        _refuse_many(layout)
+        share = [load / sum(layout.load()) for load in layout.load()]
+        for rank in range(layout.ranks):
+            rows = layout.positions(rank)
+            first = [layout.documents[bisect_right(layout.documents, q) - 1] for q in rows]
+            widths = [q + 1 - start for q, start in zip(rows, first, strict=True)]
+            label = f"rank {rank}: {share[rank]:.0%}"
+            axes.barh(rows, widths, 1.0, first, color=COLORS[rank % len(COLORS)], label=label)
+        axes.set_xlim(0, layout.length)
+        axes.set_ylim(layout.length - 0.5, -0.5)
+        axes.set_aspect("equal")
+        axes.set_title(name, fontsize="medium")
+        axes.set_xlabel("key")
+        axes.legend(loc="upper right", fontsize="small", title="scores")
+    panels[0].set_ylabel("query")
+    return figure
+
+
+@checked
+def draw_rounds(passes: Mapping[str, Pass]) -> Figure:
+    """What each rank computes, a bar for a round, with the number of the rank whose keys it has.
+
+    passes: by the name that stands above, on one axis of time. White is waiting.
+    """
+    some("passes", passes)
+    unit, scale = time_unit(max(one.seconds for one in passes.values()))
+    ranks = max(len(one.compute) for one in passes.values())
+    figure, panels = closed_figure(7, (0.6 + 0.25 * ranks) * len(passes) + 0.5, len(passes))
+    for axes, (name, one) in zip(panels, passes.items(), strict=True):
+        for rank, spans in enumerate(one.compute):
+            for span in spans:
+                if span.seconds:
+                    color = COLORS[span.action % len(COLORS)]
+                    start, width = span.start * scale, span.seconds * scale
+                    axes.barh(rank, width, 0.8, start, color=color, edgecolor=GROUND)
+                    style = {"ha": "center", "va": "center", "fontsize": 8, "color": ON_DARK}
+                    axes.text(start + width / 2, rank, str(span.action), **style)
+        axes.set_title(name, fontsize="medium", loc="left")
+        axes.set_xlim(0, 1.02 * scale * max(one.seconds for one in passes.values()))
+        axes.set_yticks(range(len(one.compute)), [f"rank {r}" for r in range(len(one.compute))])
+        axes.invert_yaxis()
+    panels[-1].set_xlabel(f"time ({unit})")
+    return figure
+
+
+def _refuse_many(layout: Layout) -> None:
+    if layout.ranks > MOST_RANKS or layout.length > MOST_TOKENS:
+        raise ValueError(
+            f"{layout.length} tokens on {layout.ranks} ranks could not be told apart: draw the "
+            f"same kind with 4 ranks and 64 tokens, say; {MOST_TOKENS} tokens on {MOST_RANKS} "
+            "ranks are the most."
+        )
+
+
+def draw_rows(rows: Sequence[Row]) -> Figure:
+    """A bar for each method: what a device computes, and what it waits for."""
+    unit, scale = time_unit(max(row.compute + row.exposed for row in rows))
+    figure, (axes,) = closed_figure(7, 0.9 + 0.4 * len(rows))
+    names = [row.method for row in rows]
+    compute = [row.compute * scale for row in rows]
+    axes.barh(names, compute, 0.7, color="#BDBDBD", label="compute")
+    exposed = [row.exposed * scale for row in rows]
+    axes.barh(names, exposed, 0.7, compute, color=LINES[1][0], hatch="///", label="exposed")
+    axes.invert_yaxis()
+    axes.set_xlabel(f"attention of a layer, forward and backward ({unit})")
+    figure.legend(loc="outside upper center", ncols=2, fontsize="small")
+    return figure
