@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
@@ -14,9 +13,6 @@ from dlsys.context_parallel.plan import Layout
 from dlsys.context_parallel.price import Pass
 from dlsys.figures import closed_figure, time_unit
 from dlsys.palette import GROUND, LINES, ON_DARK
-
-if TYPE_CHECKING:
-    from dlsys.context_parallel.explorer import Row
 
 COLORS = [LINES[i][0] for i in (0, 1, 2, 3, 5)]
 MOST_RANKS, MOST_TOKENS = 8, 256
@@ -85,15 +81,13 @@ def _refuse_many(layout: Layout) -> None:
         )
 
 
-def draw_rows(rows: Sequence[Row]) -> Figure:
-    """A bar for each method: what a device computes, and what it waits for."""
-    unit, scale = time_unit(max(row.compute + row.exposed for row in rows))
-    figure, (axes,) = closed_figure(7, 0.9 + 0.4 * len(rows))
-    names = [row.method for row in rows]
-    compute = [row.compute * scale for row in rows]
-    axes.barh(names, compute, 0.7, color="#BDBDBD", label="compute")
-    exposed = [row.exposed * scale for row in rows]
-    axes.barh(names, exposed, 0.7, compute, color=LINES[1][0], hatch="///", label="exposed")
+def draw_waiting(seconds: Mapping[str, tuple[float, float]]) -> Figure:
+    """A bar for each name: seconds that a device computes, and that it waits beyond that."""
+    unit, scale = time_unit(max(map(sum, seconds.values())))
+    figure, (axes,) = closed_figure(7, 0.9 + 0.4 * len(seconds))
+    compute, exposed = ([scale * both[i] for both in seconds.values()] for i in (0, 1))
+    axes.barh([*seconds], compute, 0.7, color="#BDBDBD", label="compute")
+    axes.barh([*seconds], exposed, 0.7, compute, color=LINES[1][0], hatch="///", label="exposed")
     axes.invert_yaxis()
     axes.set_xlabel(f"attention of a layer, forward and backward ({unit})")
     figure.legend(loc="outside upper center", ncols=2, fontsize="small")

@@ -94,9 +94,9 @@ class Choice(Choices):
 
     def figure(self) -> Figure:
         """A bar for each method."""
-        from dlsys.context_parallel.draw import draw_rows
+        from dlsys.context_parallel.draw import draw_waiting
 
-        return draw_rows(self.rows())
+        return draw_waiting({row.method: (row.compute, row.exposed) for row in self.rows()})
 
 
 def explore(**choice: Any) -> Explorer:

@@ -132,10 +132,10 @@ class Layout:
         return price(self, *args, **options)
 
     def draw(self) -> Figure:
-        """The scores of each rank in each round, as a picture."""
-        from dlsys.context_parallel.draw import draw_layout
+        """The scores by the rank that computes them; see `draw.draw_scores`."""
+        from dlsys.context_parallel.draw import draw_scores
 
-        return draw_layout(self)
+        return draw_scores({f"{self.length} tokens on {self.ranks} ranks": self})
 
 
 @checked

@@ -11,6 +11,7 @@ from dlsys.checks import count, divisor, positive, refuse
 from dlsys.collectives import Plan, best, plan_for
 from dlsys.context_parallel.plan import Layout
 from dlsys.hardware import Cluster, Link
+from dlsys.network import Network
 from dlsys.streams import Span
 from dlsys.transformer import TransformerSpec
 
@@ -153,16 +154,18 @@ class _Run:
         """
         n, layout, heads = self.layout.ranks, self.layout, 2 * self.spec.kv_heads
         spans: list[list[Span]] = [[] for _ in range(n)]
-        free, sent = [0.0] * n, [0] * n  # when a rank's link is free; bytes that it has carried
+        network, sent = Network(n, self.where), [0] * n
         start, added = [0.0] * n, [0.0] * n
 
         def carried(since: list[float], tokens: list[int]) -> list[float]:
             """When each rank's message has gone and its left neighbor's has come."""
-            for r, at in enumerate(since):
-                nbytes = self.nbytes(tokens[r], heads)
-                free[r] = max(at, free[r]) + self.link(r).seconds(nbytes)
+            end = []
+            for r in range(n):
+                right, nbytes = (r + 1) % n, self.nbytes(tokens[r], heads)
+                ready = max(since[r], since[right])  # one sends and the other receives
+                end.append(network.transfer(r, right, nbytes, ready)[1])
                 sent[r] += nbytes
-            return [max(free[r], free[r - 1]) for r in range(n)]
+            return [max(end[r], end[r - 1]) for r in range(n)]
 
         for step in range(n):
             owner = [(r - step) % n for r in range(n)]
@@ -245,9 +248,3 @@ class _Run:
         if self.algorithm == "default":
             return plan_for(kind, n)
         return best(kind, nbytes, self.where, n)
-
-    def link(self, rank: int) -> Link:
-        """From a rank to its right neighbor."""
-        if isinstance(self.where, Link):
-            return self.where
-        return self.where.link(rank, (rank + 1) % self.layout.ranks)
