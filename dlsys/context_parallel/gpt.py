@@ -10,16 +10,21 @@ from torch import Tensor, nn
 from dlsys import world
 from dlsys.annotated import checked
 from dlsys.checks import refuse_what
+from dlsys.context_parallel.gathered import gathered_attention
 from dlsys.context_parallel.plan import Kind, Layout, layout
-from dlsys.context_parallel.price import check_heads
+from dlsys.context_parallel.price import Method, check_heads
 from dlsys.context_parallel.ring import ring_attention
 from dlsys.context_parallel.ulysses import ulysses_attention
 from dlsys.model import GPT
-from dlsys.tensors import of_shape
+from dlsys.tensors import dense, of_shape
 from dlsys.world import Communicator
 
 Attention = Callable[[Communicator, Layout, Tensor, Tensor, Tensor], Tensor]
-"""`ring_attention`, `ulysses_attention` or `gathered_attention`."""
+METHODS: dict[Method, Attention] = {
+    "ring": ring_attention,
+    "gathered": gathered_attention,
+    "ulysses": ulysses_attention,
+}
 
 
 class _Core(nn.Module):
@@ -45,7 +50,7 @@ class ContextParallel(nn.Module):
     by `DataParallel(ContextParallel(gpt))`. Without targets it returns the logits of this rank's
     tokens (b, tokens, vocab), at `layout.positions(rank)`.
 
-    - attention: `ring_attention`, `ulysses_attention` or `gathered_attention`.
+    - method: "ring", "gathered" or "ulysses", for attention.
     - kind: how tokens are shared out, as for `plan.layout`.
 
     comm=None means the world that the caller is in. Raises ValueError for a GPT with dropout, whose
@@ -57,7 +62,7 @@ class ContextParallel(nn.Module):
         self,
         module: GPT,
         comm: Communicator | None = None,
-        attention: Attention = ring_attention,
+        method: Method = "ring",
         kind: Kind = "zigzag",
     ) -> None:
         super().__init__()
@@ -68,12 +73,13 @@ class ContextParallel(nn.Module):
                 f"The GPT has dropout {module.dropout.probability}; it must be 0, because ranks "
                 "cannot draw the masks of one device."
             )
-        if attention is ulysses_attention:
+        if method == "ulysses":
             check_heads(module.spec, self.comm.size)
-        self._cores = [_Core(attention, self.comm) for _ in module.layers]
+        self._cores = [_Core(METHODS[method], self.comm) for _ in module.layers]
         for block, core in zip(module.layers, self._cores, strict=True):
             block.get_submodule("attention").add_module("core", core)
 
+    @checked
     def forward(
         self, tokens: Tensor, targets: Tensor | None = None, documents: Sequence[int] = (0,)
     ) -> Tensor:
@@ -81,8 +87,13 @@ class ContextParallel(nn.Module):
 
         `documents`: the first positions of the texts packed into each sequence.
         """
+        dense("tokens", tokens)
         if tokens.dim() != 2:
             refuse_what("tokens", of_shape(tokens), "(b, s) whole numbers, of torch.int64")
+        if targets is not None:
+            dense("targets", targets)
+            if targets.shape != tokens.shape:
+                refuse_what("targets", of_shape(targets), f"{tuple(tokens.shape)}, as tokens is")
         shares = layout(tokens.shape[1], self.comm.size, self.kind, documents)
         for core in self._cores:
             core.layout = shares

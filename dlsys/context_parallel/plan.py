@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from dlsys.context_parallel.price import Price
 
+MOST = 2**30
+"""Tokens of the longest sequence."""
 Kind = Literal["contiguous", "zigzag", "striped"]
 
 
@@ -118,6 +120,10 @@ class Layout:
         absent = next((p for p in range(self.length) if p not in owner), None)
         if absent is not None:
             raise LayoutError(f"no rank has position {absent} of {self.length} tokens.")
+        self.check_documents()
+
+    def check_documents(self) -> None:
+        """Raise LayoutError where documents do not begin one after the other, from 0 on."""
         starts = [*self.documents, self.length]
         if starts[0] or not all(one < next_ for one, next_ in pairwise(starts)):
             raise LayoutError(
@@ -151,7 +157,7 @@ def layout(
     Zigzag: Llama 3 (arXiv 2407.21783, section 3.3.2). Striped: Brandon et al. 2023 (2311.09431).
     Raises ValueError for fewer tokens than ranks; LayoutError for documents that are none.
     """
-    length, n = count("length", length), count("ranks", ranks)
+    length, n = count("length", length, most=MOST), count("ranks", ranks)
     if length < n:
         refuse("length", length, f"at least 1 token for each of {n} ranks")
 
@@ -170,7 +176,7 @@ def layout(
         chunks = [tuple(filter(None, two)) for two in islice(both, n)]
     starts = tuple(count(f"documents[{i}]", at, 0) for i, at in enumerate(documents))
     made = Layout(tuple(chunks), starts)
-    made.check()
+    made.check_documents()
     return made
 
 

@@ -193,7 +193,7 @@ def test_a_gpt_trains_as_on_one_device(spec, method, kind):
         return torch.stack(losses), gradients, model.state_dict()
 
     def on_a_rank(comm):
-        shared = ContextParallel(GPT(spec, dtype=torch.float64), comm, METHODS[method], kind)
+        shared = ContextParallel(GPT(spec, dtype=torch.float64), comm, method, kind)
         losses, gradients, weights = steps(DataParallel(shared), tokens, targets, documents)
         return comm.all_reduce(losses, "mean"), gradients, weights
 
@@ -293,7 +293,7 @@ def test_fewer_tokens_than_ranks_are_refused():
 )
 def test_heads_that_ulysses_cannot_share_out_are_refused(ranks, words):
     with pytest.raises(ValueError, match=words):
-        world.simulate(lambda comm: ContextParallel(GPT(PLAIN), comm, ulysses_attention), ranks)
+        world.simulate(lambda comm: ContextParallel(GPT(PLAIN), comm, "ulysses"), ranks)
 
 
 def test_dropout_is_refused():
