@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
+from dataclasses import replace
 
 from matplotlib.figure import Figure
 
 from dlsys.annotated import checked
-from dlsys.checks import some
+from dlsys.checks import count, some
 from dlsys.context_parallel.plan import Layout
 from dlsys.context_parallel.price import Pass
 from dlsys.figures import closed_figure, time_unit
-from dlsys.palette import GROUND, LINES, ON_DARK
+from dlsys.palette import GROUND, LINES, MUTED, ON_DARK
+from dlsys.transformer import TransformerSpec
+from dlsys.transformer.activations import Recompute, activations
 
 COLORS = [LINES[i][0] for i in (0, 1, 2, 3, 5)]
 MOST_RANKS, MOST_TOKENS = 8, 256
@@ -91,4 +94,31 @@ def draw_waiting(seconds: Mapping[str, tuple[float, float]]) -> Figure:
     axes.invert_yaxis()
     axes.set_xlabel(f"attention of a layer, forward and backward ({unit})")
     figure.legend(loc="outside upper center", ncols=2, fontsize="small")
+    return figure
+
+
+@checked
+def draw_memory(spec: TransformerSpec, ranks: int = 8, memory: float = 80e9) -> Figure:
+    """Activations that a device keeps of one sequence, by its length, alone and on `ranks`.
+
+    With flash attention, and with and without full recomputation; `memory` is drawn as a line.
+    """
+    count("ranks", ranks)
+    figure, (axes,) = closed_figure(7, 3.4)
+    lengths = [2**power for power in range(13, 21)]
+    ways: dict[str, Recompute] = {"": "none", ", all recomputed": "full"}
+    lines = iter(LINES)
+    for n in (1, ranks):
+        for words, recompute in ways.items():
+            each = [replace(spec, sequence=length // n) for length in lengths]
+            kept = [activations(one, 1, recompute=recompute, flash=True) / 1e9 for one in each]
+            color, style, marker = next(lines)
+            name = f"{n} rank{'s' * (n > 1)}{words}"
+            axes.plot(lengths, kept, color=color, linestyle=style, marker=marker, label=name)
+    axes.axhline(memory / 1e9, color=MUTED, linewidth=1)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel("tokens of the sequence")
+    axes.set_ylabel("activations on a device (GB)")
+    axes.legend(fontsize="small")
     return figure
