@@ -6,6 +6,8 @@ q is (b, queries, heads, d), k and v are (b, keys, kv_heads, d); `seen` (queries
 key a query sees.
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -57,3 +59,20 @@ def visible(layout, mine: int, theirs: int, device):
         q, k = (torch.arange(x.start, x.stop, x.step, device=device) for x in (queries, keys))
         of_q, of_k = (torch.bucketize(x, documents, right=True) for x in (q, k))
         yield rows, columns, (k <= q[:, None]) & (of_k == of_q[:, None])
+
+
+class Attention(torch.autograd.Function):
+    """The result of one function, and in backward the gradients of another."""
+
+    @staticmethod
+    def forward(ctx, forward, backward, comm, layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """out, of the `forward` that also gives the log-sum-exp of each query."""
+        out, lse = forward(comm, layout, q, k, v)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.gradients = partial(backward, comm, layout)
+        return out
+
+    @staticmethod
+    def backward(ctx, dout: Tensor):
+        """A gradient for each argument of `forward`: none, but for q, k and v."""
+        return None, None, None, None, *ctx.gradients(*ctx.saved_tensors, dout)

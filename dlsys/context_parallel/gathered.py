@@ -7,7 +7,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dlsys.context_parallel.attention import NOTHING, attend, attend_backward, merge, visible
+from dlsys.context_parallel.attention import (
+    NOTHING,
+    Attention,
+    attend,
+    attend_backward,
+    merge,
+    visible,
+)
 
 
 def all_keys(comm, layout, k: Tensor, v: Tensor) -> Tensor:
@@ -16,41 +23,35 @@ def all_keys(comm, layout, k: Tensor, v: Tensor) -> Tensor:
     return comm.all_gather(F.pad(kv, (0, 0, 0, 0, 0, most - k.shape[1]))[None])
 
 
-class GatheredAttention(torch.autograd.Function):
-    """The blocks of ring attention, of keys and values that are all here."""
+def gathered_forward(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Gather, and merge what my queries find in everybody's keys."""
+    out, lse = torch.zeros_like(q), q.new_full((*q.shape[:3], 1), NOTHING)
+    for owner, kv in enumerate(all_keys(comm, layout, k, v)):
+        for mine, theirs, seen in visible(layout, comm.rank, owner, q.device):
+            found = attend(q[:, mine], kv[0][:, theirs], kv[1][:, theirs], seen)
+            out[:, mine], lse[:, mine] = merge((out[:, mine], lse[:, mine]), found)
+    return out, lse
 
-    @staticmethod
-    def forward(ctx, comm, layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Gather, and merge what my queries find in everybody's keys."""
-        out, lse = torch.zeros_like(q), q.new_full((*q.shape[:3], 1), NOTHING)
-        for owner, kv in enumerate(all_keys(comm, layout, k, v)):
-            for mine, theirs, seen in visible(layout, comm.rank, owner, q.device):
-                found = attend(q[:, mine], kv[0][:, theirs], kv[1][:, theirs], seen)
-                out[:, mine], lse[:, mine] = merge((out[:, mine], lse[:, mine]), found)
-        ctx.comm, ctx.layout = comm, layout
-        ctx.save_for_backward(q, k, v, out, lse)
-        return out
 
-    @staticmethod
-    def backward(ctx, dout: Tensor):
-        """Gather again, and reduce the gradients to the ranks that have the tokens."""
-        (q, k, v, out, lse), comm, layout = ctx.saved_tensors, ctx.comm, ctx.layout
-        delta, dq = (dout * out).sum(-1, keepdim=True), torch.zeros_like(q)
-        all_kv = all_keys(comm, layout, k, v)
-        all_dkv = torch.zeros_like(all_kv)
-        for owner, (kv, dkv) in enumerate(zip(all_kv, all_dkv, strict=True)):
-            for mine, theirs, seen in visible(layout, comm.rank, owner, q.device):
-                found = attend_backward(
-                    q[:, mine], kv[0][:, theirs], kv[1][:, theirs], seen,
-                    lse[:, mine], dout[:, mine], delta[:, mine],
-                )  # fmt: skip
-                dq[:, mine] += found[0]
-                dkv[0][:, theirs] += found[1]
-                dkv[1][:, theirs] += found[2]
-        (own,) = comm.reduce_scatter(all_dkv)
-        return None, None, dq, *own[:, :, : k.shape[1]]
+def gathered_backward(comm, layout, q, k, v, out, lse, dout) -> tuple[Tensor, Tensor, Tensor]:
+    """Gather again, and reduce the gradients to the ranks that have the tokens."""
+    delta, dq = (dout * out).sum(-1, keepdim=True), torch.zeros_like(q)
+    all_kv = all_keys(comm, layout, k, v)
+    all_dkv = torch.zeros_like(all_kv)
+    for owner, (kv, dkv) in enumerate(zip(all_kv, all_dkv, strict=True)):
+        for mine, theirs, seen in visible(layout, comm.rank, owner, q.device):
+            found = attend_backward(
+                q[:, mine], kv[0][:, theirs], kv[1][:, theirs], seen,
+                lse[:, mine], dout[:, mine], delta[:, mine],
+            )  # fmt: skip
+            dq[:, mine] += found[0]
+            dkv[0][:, theirs] += found[1]
+            dkv[1][:, theirs] += found[2]
+    (own,) = comm.reduce_scatter(all_dkv)
+    dk, dv = own[:, :, : k.shape[1]]
+    return dq, dk, dv
 
 
 def gathered_attention(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Causal attention (b, tokens, heads, d) of this rank's queries to the keys of all ranks."""
-    return GatheredAttention.apply(comm, layout, q, k, v)
+    return Attention.apply(gathered_forward, gathered_backward, comm, layout, q, k, v)

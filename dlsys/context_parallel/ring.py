@@ -9,7 +9,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from dlsys.context_parallel.attention import NOTHING, attend, attend_backward, merge, visible
+from dlsys.context_parallel.attention import (
+    NOTHING,
+    Attention,
+    attend,
+    attend_backward,
+    merge,
+    visible,
+)
 
 
 def pass_on(comm, x: Tensor, tokens: int):
@@ -27,56 +34,50 @@ def pass_on(comm, x: Tensor, tokens: int):
     return wait
 
 
-class RingAttention(torch.autograd.Function):
-    """Every rank's keys and values pass by every rank's queries."""
+def ring_forward(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Merge in what my queries find in these keys, while the next are on their way."""
+    me, n = comm.rank, comm.size
+    kv = torch.stack((k, v))  # one message
+    out, lse = torch.zeros_like(q), q.new_full((*q.shape[:3], 1), NOTHING)
+    for step in range(n):
+        owner = (me - step) % n  # whose keys these are
+        if step < n - 1:
+            next_kv = pass_on(comm, kv, layout.tokens((owner - 1) % n))
+        for mine, theirs, seen in visible(layout, me, owner, q.device):
+            found = attend(q[:, mine], kv[0][:, theirs], kv[1][:, theirs], seen)
+            out[:, mine], lse[:, mine] = merge((out[:, mine], lse[:, mine]), found)
+        if step < n - 1:
+            kv = next_kv()
+    return out, lse
 
-    @staticmethod
-    def forward(ctx, comm, layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Merge in what my queries find in these keys, while the next are on their way."""
-        me, n = comm.rank, comm.size
-        kv = torch.stack((k, v))  # one message
-        out, lse = torch.zeros_like(q), q.new_full((*q.shape[:3], 1), NOTHING)
-        for step in range(n):
-            owner = (me - step) % n  # whose keys these are
-            if step < n - 1:
-                next_kv = pass_on(comm, kv, layout.tokens((owner - 1) % n))
-            for mine, theirs, seen in visible(layout, me, owner, q.device):
-                found = attend(q[:, mine], kv[0][:, theirs], kv[1][:, theirs], seen)
-                out[:, mine], lse[:, mine] = merge((out[:, mine], lse[:, mine]), found)
-            if step < n - 1:
-                kv = next_kv()
-        ctx.comm, ctx.layout = comm, layout
-        ctx.save_for_backward(q, k, v, out, lse)
-        return out
 
-    @staticmethod
-    def backward(ctx, dout: Tensor):
-        """Go round again; the gradients of keys and values travel one step behind them."""
-        (q, k, v, out, lse), comm, layout = ctx.saved_tensors, ctx.comm, ctx.layout
-        me, n = comm.rank, comm.size
-        delta = (dout * out).sum(-1, keepdim=True)
-        kv, dq = torch.stack((k, v)), torch.zeros_like(q)
-        next_dkv = partial(torch.zeros_like, kv)  # at first no rank has found anything
-        for step in range(n):
-            owner = (me - step) % n
-            if step < n - 1:
-                next_kv = pass_on(comm, kv, layout.tokens((owner - 1) % n))
-            dkv = torch.zeros_like(kv)
-            for mine, theirs, seen in visible(layout, me, owner, q.device):
-                found = attend_backward(
-                    q[:, mine], kv[0][:, theirs], kv[1][:, theirs], seen,
-                    lse[:, mine], dout[:, mine], delta[:, mine],
-                )  # fmt: skip
-                dq[:, mine] += found[0]
-                dkv[0][:, theirs] += found[1]
-                dkv[1][:, theirs] += found[2]
-            dkv += next_dkv()  # what the ranks before me have found for these keys
-            next_dkv = pass_on(comm, dkv, layout.tokens((owner - 1) % n))
-            if step < n - 1:
-                kv = next_kv()
-        return None, None, dq, *next_dkv()  # the last step has brought mine home
+def ring_backward(comm, layout, q, k, v, out, lse, dout) -> tuple[Tensor, Tensor, Tensor]:
+    """Go round again; the gradients of keys and values travel one step behind them."""
+    me, n = comm.rank, comm.size
+    delta = (dout * out).sum(-1, keepdim=True)
+    kv, dq = torch.stack((k, v)), torch.zeros_like(q)
+    next_dkv = partial(torch.zeros_like, kv)  # at first no rank has found anything
+    for step in range(n):
+        owner = (me - step) % n
+        if step < n - 1:
+            next_kv = pass_on(comm, kv, layout.tokens((owner - 1) % n))
+        dkv = torch.zeros_like(kv)
+        for mine, theirs, seen in visible(layout, me, owner, q.device):
+            found = attend_backward(
+                q[:, mine], kv[0][:, theirs], kv[1][:, theirs], seen,
+                lse[:, mine], dout[:, mine], delta[:, mine],
+            )  # fmt: skip
+            dq[:, mine] += found[0]
+            dkv[0][:, theirs] += found[1]
+            dkv[1][:, theirs] += found[2]
+        dkv += next_dkv()  # what the ranks before me have found for these keys
+        next_dkv = pass_on(comm, dkv, layout.tokens((owner - 1) % n))
+        if step < n - 1:
+            kv = next_kv()
+    dk, dv = next_dkv()  # the last step has brought mine home
+    return dq, dk, dv
 
 
 def ring_attention(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Causal attention (b, tokens, heads, d) of this rank's queries to the keys of all ranks."""
-    return RingAttention.apply(comm, layout, q, k, v)
+    return Attention.apply(ring_forward, ring_backward, comm, layout, q, k, v)
