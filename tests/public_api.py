@@ -466,6 +466,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "context_parallel.ContextParallel": {"module": Later(lambda: GPT(TINY))},
     "context_parallel.ContextParallel.forward": {"tokens": TOKENS},
     "context_parallel.layout": {"length": 8, "ranks": 2},
+    "context_parallel.draw_memory": {"ranks": 2},
     "context_parallel.draw_rounds": {"passes": {"a ring": ROUNDS}},
     "context_parallel.draw_scores": {"layouts": {"zigzag": SHARES}},
     "context_parallel.*": {

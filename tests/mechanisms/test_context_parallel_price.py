@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dlsys import world
 from dlsys.context_parallel import (
+    draw_memory,
     draw_rounds,
     draw_scores,
     explore,
@@ -25,6 +26,7 @@ from dlsys.context_parallel import (
 from dlsys.context_parallel.explorer import Choice
 from dlsys.hardware import LINKS, Cluster, Device, Link, dgx_h100
 from dlsys.transformer import CATALOGUE, TransformerSpec
+from dlsys.transformer.activations import activations
 from dlsys.units import format_bytes, format_seconds
 
 METHODS = {"ring": ring_attention, "gathered": gathered_attention, "ulysses": ulysses_attention}
@@ -231,6 +233,20 @@ def test_a_picture_of_rounds_has_a_bar_for_each_span():
     assert len(axes.patches) == 4 + 3 + 2 + 1  # rank r sees the keys of r + 1 ranks
     ends = [bar.get_x() + bar.get_width() for bar in axes.patches]
     assert max(ends) == pytest.approx(1e6 * one.compute[-1][-1].end)  # microseconds
+
+
+def test_a_picture_of_memory_has_the_bytes_of_a_ranks_share_of_each_length():
+    spec = CATALOGUE["llama3-8b"]
+    (axes,) = draw_memory(spec, ranks=4).axes
+    kept = {
+        line.get_label(): dict(zip(line.get_xdata(), line.get_ydata(), strict=True))
+        for line in axes.lines
+    }
+    one = dataclasses.replace(spec, sequence=2**15)
+    assert kept["1 rank"][2**15] == activations(one, 1, flash=True) / 1e9
+    assert kept["4 ranks"][2**17] == kept["1 rank"][2**15]
+    full = activations(one, 1, recompute="full", flash=True) / 1e9
+    assert kept["4 ranks, all recomputed"][2**17] == full
 
 
 def test_what_could_not_be_told_apart_is_not_drawn():
