@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from dlsys.context_parallel.explorer import Choice
-from dlsys.hardware import DEVICES, LINKS, dgx_h100
+from dlsys.hardware import DEVICES, LINKS
 from dlsys.notebook.vouch import given, says, sourced
 from dlsys.transformer import CATALOGUE
 from dlsys.transformer.activations import activations

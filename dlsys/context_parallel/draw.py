@@ -9,7 +9,7 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 
 from dlsys.annotated import checked
-from dlsys.checks import count, some
+from dlsys.checks import count, positive, some
 from dlsys.context_parallel.plan import Layout
 from dlsys.context_parallel.price import Pass
 from dlsys.figures import closed_figure, time_unit
@@ -103,7 +103,8 @@ def draw_memory(spec: TransformerSpec, ranks: int = 8, memory: float = 80e9) -> 
 
     With flash attention, and with and without full recomputation; `memory` is drawn as a line.
     """
-    count("ranks", ranks)
+    count("ranks", ranks, most=MOST_TOKENS)
+    positive("memory", memory)
     figure, (axes,) = closed_figure(7, 3.4)
     lengths = [2**power for power in range(13, 21)]
     ways: dict[str, Recompute] = {"": "none", ", all recomputed": "full"}
