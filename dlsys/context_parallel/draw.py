@@ -9,10 +9,11 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 
 from dlsys.annotated import checked
-from dlsys.checks import count, positive, some
+from dlsys.checks import count, some
 from dlsys.context_parallel.plan import Layout
 from dlsys.context_parallel.price import Pass
 from dlsys.figures import closed_figure, time_unit
+from dlsys.hardware import DEVICES
 from dlsys.palette import GROUND, LINES, MUTED, ON_DARK
 from dlsys.transformer import TransformerSpec
 from dlsys.transformer.activations import Recompute, activations
@@ -98,13 +99,12 @@ def draw_waiting(seconds: Mapping[str, tuple[float, float]]) -> Figure:
 
 
 @checked
-def draw_memory(spec: TransformerSpec, ranks: int = 8, memory: float = 80e9) -> Figure:
+def draw_memory(spec: TransformerSpec, ranks: int = 8) -> Figure:
     """Activations that a device keeps of one sequence, by its length, alone and on `ranks`.
 
-    With flash attention, and with and without full recomputation; `memory` is drawn as a line.
+    With flash attention, and with and without full recomputation. A line is at the 80 GB of an H100.
     """
     count("ranks", ranks, most=MOST_TOKENS)
-    positive("memory", memory)
     figure, (axes,) = closed_figure(7, 3.4)
     lengths = [2**power for power in range(13, 21)]
     ways: dict[str, Recompute] = {"": "none", ", all recomputed": "full"}
@@ -116,7 +116,7 @@ def draw_memory(spec: TransformerSpec, ranks: int = 8, memory: float = 80e9) -> 
             color, style, marker = next(lines)
             name = f"{n} rank{'s' * (n > 1)}{words}"
             axes.plot(lengths, kept, color=color, linestyle=style, marker=marker, label=name)
-    axes.axhline(memory / 1e9, color=MUTED, linewidth=1)
+    axes.axhline(DEVICES["h100-sxm"].memory / 1e9, color=MUTED, linewidth=1)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlabel("tokens of the sequence")
