@@ -102,7 +102,7 @@ def draw_waiting(seconds: Mapping[str, tuple[float, float]]) -> Figure:
 def draw_memory(spec: TransformerSpec, ranks: int = 8) -> Figure:
     """Activations that a device keeps of one sequence, by its length, alone and on `ranks`.
 
-    With flash attention, and with and without full recomputation. A line is at the 80 GB of an H100.
+    With flash attention, with and without full recomputation. A line is at the 80 GB of an H100.
     """
     count("ranks", ranks, most=MOST_TOKENS)
     figure, (axes,) = closed_figure(7, 3.4)
