@@ -2,7 +2,7 @@
 and of pricing large pipelines.
 
     python bench/axes.py              all of it, about three minutes
-    python bench/axes.py data         one part: data, tensor, pipeline or events
+    python bench/axes.py data         one part: context, data, tensor, pipeline or events
 
 A model, its weights and its batch are the same on both sides, whose steps alternate. A figure is
 the median over steps of the slowest rank's seconds; a ratio below 1 means that ours is faster.
@@ -31,6 +31,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dlsys import pipeline_parallel as pp
 from dlsys import world
+from dlsys.context_parallel import Layout, layout, ring_attention
 from dlsys.data_parallel import DataParallel
 from dlsys.data_parallel.ddp import plan_of
 from dlsys.model import GPT
@@ -72,6 +73,41 @@ def batch(seed: int, samples: int = 8) -> tuple[Tensor, Tensor]:
     random = torch.Generator().manual_seed(seed)
     words = torch.randint(SPEC.vocab, (samples, SPEC.sequence + 1), generator=random)
     return words[:, :-1].contiguous(), words[:, 1:].contiguous()
+
+
+# -- context parallelism -------------------------------------------------------------------------
+
+
+def ring_steps(comm: world.Communicator, tokens: int) -> list[float]:
+    """Seconds of this rank's processor for its part of a ring, both passes, and for all of it.
+
+    The whole is the same program on one rank, in zigzag's chunks, so that both skip as much.
+    """
+    shares, alone = layout(tokens, comm.size), comm.split(comm.rank)
+    chunks = sorted((c for each in shares.chunks for c in each), key=lambda chunk: chunk.start)
+    ways = ((comm, shares), (alone, Layout((tuple(chunks),))))
+    seconds: list[list[float]] = [[], []]
+    for _ in range(REPEATS // 2):
+        for (group, share), spent in zip(ways, seconds, strict=True):
+            shape = (1, share.tokens(group.rank), 8, 64)
+            q, k, v = (torch.randn(shape, requires_grad=True) for _ in range(3))
+            comm.barrier()
+            begin = time.process_time()
+            ring_attention(group, share, q, k, v).sum().backward()
+            spent.append(time.process_time() - begin)
+    return [min(spent) for spent in seconds]
+
+
+def context() -> None:
+    for tokens in (1024, 4096):
+        run = world.launch(ring_steps, RANKS, args=(tokens,), check=False, timeout=300)
+        parts, wholes = zip(*run.results, strict=True)
+        busy, whole = sum(parts), statistics.median(wholes)
+        print(
+            f"ring attention, {tokens:5,} tokens  {RANKS} processes {busy * 1e3:7.1f} ms busy   "
+            f"one {whole * 1e3:7.1f} ms   ratio {busy / whole:.2f}",
+            flush=True,
+        )
 
 
 # -- data parallelism ----------------------------------------------------------------------------
@@ -235,7 +271,7 @@ def events() -> None:
         )
 
 
-PARTS = {f.__name__: f for f in (data, tensor, pipeline, events)}
+PARTS = {f.__name__: f for f in (context, data, tensor, pipeline, events)}
 
 if __name__ == "__main__":
     torch.manual_seed(0)

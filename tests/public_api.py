@@ -25,6 +25,7 @@ import dlsys
 from dlsys import (
     attention,
     collectives,
+    context_parallel,
     data_parallel,
     exercises,
     expert_parallel,
@@ -54,6 +55,8 @@ TINY = TransformerSpec(layers=2, hidden=8, heads=2, vocab=16, sequence=4)
 BYTES = TransformerSpec(layers=1, hidden=8, heads=2, vocab=256, sequence=4)
 SPARSE = dataclasses.replace(TINY, moe=MixtureOfExperts(4, 2))
 LAYOUT = tensor_parallel.layout(TINY, 2)
+SHARES = context_parallel.layout(8, 2)
+ROUNDS = context_parallel.price(SHARES, TINY, LINK, rate=1e12).forward
 ENERGY = memory_wall.energy(3600.0, 8, 500.0, pue=1.1)
 UNITS = {"a": 8, "b": 16}
 MODEL = GPT(TINY)
@@ -174,6 +177,7 @@ def parts(comm: world.Communicator) -> dict[str, Any]:
     return {
         "TensorParallelGPT": tensor_parallel.TensorParallelGPT(TINY, comm),
         "ColumnParallelLinear": tensor_parallel.ColumnParallelLinear(4, 4, comm=comm),
+        "ContextParallel": context_parallel.ContextParallel(GPT(TINY), comm),
         "RowParallelLinear": tensor_parallel.RowParallelLinear(4, 4, comm=comm),
         "VocabParallelEmbedding": tensor_parallel.VocabParallelEmbedding(16, 4, comm=comm),
         "PipeDream": pipeline_parallel.PipeDream(
@@ -468,6 +472,19 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "recomputation.stage_layers": {"stages": 2, "micro_batches": 4},
     "recomputation.uniform": {"layer": CHAIN.layers[0]},
     "recomputation.width_to_offload": {"bandwidth": 1e9},
+    "context_parallel.ContextParallel": {"module": Later(lambda: GPT(TINY))},
+    "context_parallel.ContextParallel.forward": {"tokens": TOKENS},
+    "context_parallel.layout": {"length": 8, "ranks": 2},
+    "context_parallel.draw_memory": {"ranks": 2},
+    "context_parallel.draw_rounds": {"passes": {"a ring": ROUNDS}},
+    "context_parallel.draw_scores": {"layouts": {"zigzag": SHARES}},
+    "context_parallel.*": {
+        "layout": SHARES,
+        "spec": TINY,
+        "where": LINK,
+        "rate": 1e12,
+        "bandwidth": 1e9,
+    },
     "tensor_parallel.Collective.*": {},
     "tensor_parallel.Layout.recut": {"name": "norm.weight"},
     "tensor_parallel.Layout.times": {"parameter": LAYOUT.parameters[0]},
@@ -1038,6 +1055,7 @@ OBJECTS: dict[str, Any] = {
     "model.GPT": MODEL,
     "pipeline_parallel.Plan": GPIPE,
     "tensor_parallel.Collective": next(LAYOUT.collectives()),
+    "context_parallel.Layout": SHARES,
     "tensor_parallel.Layout": LAYOUT,
     "tensor_parallel.Parameter": LAYOUT.parameters[0],
     "pipeline_parallel.Stage": STAGES[0],
@@ -1082,6 +1100,7 @@ OBJECTS: dict[str, Any] = {
     "transformer.TransformerSpec": TINY,
     "pipeline_parallel.PipeDream": of_part(pipeline_parallel.PipeDream),
     "pipeline_parallel.Pipeline": of_part(pipeline_parallel.Pipeline),
+    "context_parallel.ContextParallel": of_part(context_parallel.ContextParallel),
     "tensor_parallel.ColumnParallelLinear": of_part(tensor_parallel.ColumnParallelLinear),
     "tensor_parallel.RowParallelLinear": of_part(tensor_parallel.RowParallelLinear),
     "tensor_parallel.TensorParallelGPT": of_part(tensor_parallel.TensorParallelGPT),
@@ -1125,6 +1144,8 @@ NOT_CALLED = {
             *("*GPT.positions_of", "*GPT.read_out", "*GPT.rotation", "*GPT.stream_shape"),
             *("pipeline_parallel.Stage.forward", "pipeline_parallel.Stage.message"),
             *("training_loop.*.update", "attention.FlashAttention.*"),
+            *("context_parallel.Layout.[!pcd]*", "context_parallel.Layout.positions"),
+            *("context_parallel.Layout.computed",),
         ),
         INSIDE,
     ),
@@ -1159,7 +1180,7 @@ NOT_CALLED = {
             *("resilience.SimulatedRun", "resilience.Stretch"),
             *("roofline.Counted", "roofline.Diagnosis", "roofline.Placed", "roofline.Price"),
             *("roofline.Profile", "roofline.Stair", "roofline.Tiled", "roofline.UnderRoof"),
-            *("attention.Cost", "attention.Kernel", "attention.Summary"),
+            *("attention.Cost", "attention.Kernel", "attention.Summary", "context_parallel.Price"),
             *("roofline.Event", "roofline.Tile"),
             *("roofline.Measurements", "roofline.Rung", "roofline.Timed"),
             *("scaling_laws.Allocation", "scaling_laws.Approach", "scaling_laws.Lifetime"),
@@ -1194,7 +1215,7 @@ NOT_CALLED = {
             *("data_parallel.Bucket", "data_parallel.BucketPlan", "tensor_parallel.Layout"),
             "expert_parallel.Dispatch",
             *("recomputation.Plan", "recomputation.Segment", "zero.Action", "zero.StepPlan"),
-            *("attention.Schedule", "attention.Step"),
+            *("attention.Schedule", "attention.Step", "context_parallel.Layout"),
         ),
         "its check() proves it right",
     ),
@@ -1207,6 +1228,10 @@ NOT_CALLED = {
         "the Graph that holds it proves it right",
     ),
     "recomputation.Graph.total": INSIDE,
+    **dict.fromkeys(
+        ("context_parallel.a*", "context_parallel.merge", "context_parallel.*_attention"),
+        "a page shows all of it, and ContextParallel calls it with what it has checked",
+    ),
     **dict.fromkeys(
         ("pipeline_parallel.Action", "training_loop.Action"),
         "the Plan that holds it proves it right",
@@ -1379,6 +1404,7 @@ IN_A_WORLD = (
     "data_parallel.DataParallel",
     "data_parallel.LocalSGD",
     "expert_parallel.*",
+    "context_parallel.ContextParallel*",
     "tensor_parallel.*Linear",
     "tensor_parallel.*Embedding",
     "tensor_parallel.TensorParallelGPT",

@@ -52,6 +52,7 @@ MORE = {  # what else has formulas, by slug
         "ring_plan.py",
         "tree.py",
     ),
+    "context_parallel": ("laws.py",),
     "data_parallel": ("compression.py", "hooks.py", "laws.py", "local_sgd.py", "noise.py"),
     "input_pipeline": (
         *("dealing.py", "laws.py", "ordering.py", "packing.py", "shuffling.py"),

@@ -1,0 +1,78 @@
+"""Attention put together out of parts of the keys, forward and backward.
+
+Attention is a weighted mean of values. Over two parts of the keys it is the mean of both parts'
+means, each counted by the sum of its weights. Milakov and Gimelshein (2018), arXiv 1805.02867.
+q is (b, queries, heads, d), k and v are (b, keys, kv_heads, d); `seen` (queries, keys) says which
+key a query sees.
+"""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+NOTHING = -1e30  # the log of no weight at all: two infinities would have no difference
+
+
+def scores(q: Tensor, k: Tensor, seen: Tensor) -> Tensor:
+    """Return q k / sqrt(d), (b, heads, queries, keys)."""
+    k = k.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
+    x = torch.einsum("bqhd,bkhd->bhqk", q, k) * q.shape[-1] ** -0.5
+    return x.masked_fill(~seen, NOTHING)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of v (b, queries, heads, d), and the log of its weights (b, queries, heads, 1)."""
+    x = scores(q, k, seen)
+    lse = x.logsumexp(-1, keepdim=True)
+    v = v.repeat_interleave(q.shape[2] // v.shape[2], dim=2)
+    return torch.einsum("bhqk,bkhd->bqhd", torch.exp(x - lse), v), lse.transpose(1, 2)
+
+
+def merge(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """What `attend` gives for the keys of both."""
+    (a, lse_a), (b, lse_b) = one, other
+    lse = torch.logaddexp(lse_a, lse_b)
+    return a * torch.exp(lse_a - lse) + b * torch.exp(lse_b - lse), lse
+
+
+def attend_backward(q, k, v, seen, lse, dout, delta) -> tuple[Tensor, Tensor, Tensor]:
+    """What these keys add to the gradient of q, and what these queries add to those of k and v.
+
+    lse is that of all keys; delta is dout * out, summed over d; both are (b, queries, heads, 1).
+    """
+    group = q.shape[2] // k.shape[2]
+    weights = torch.exp(scores(q, k, seen) - lse.transpose(1, 2))
+    dweights = torch.einsum("bqhd,bkhd->bhqk", dout, v.repeat_interleave(group, dim=2))
+    dscores = weights * (dweights - delta.transpose(1, 2)) * q.shape[-1] ** -0.5
+    dq = torch.einsum("bhqk,bkhd->bqhd", dscores, k.repeat_interleave(group, dim=2))
+    dk = torch.einsum("bhqk,bqhd->bkhd", dscores, q)
+    dv = torch.einsum("bhqk,bqhd->bkhd", weights, dout)
+    # The query heads of a group read one head of keys and values, so their gradients add up.
+    return dq, dk.unflatten(2, (-1, group)).sum(3), dv.unflatten(2, (-1, group)).sum(3)
+
+
+def visible(layout, mine: int, theirs: int, device):
+    """Parts of my queries and of their keys of which some see some, and `seen` for each pair."""
+    documents = torch.tensor(layout.documents, device=device)  # the first position of each
+    for rows, queries, columns, keys in layout.blocks(mine, theirs):
+        q, k = (torch.arange(x.start, x.stop, x.step, device=device) for x in (queries, keys))
+        of_q, of_k = (torch.bucketize(x, documents, right=True) for x in (q, k))
+        yield rows, columns, (k <= q[:, None]) & (of_k == of_q[:, None])
+
+
+class Attention(torch.autograd.Function):
+    """The result of one function, and in backward the gradients of another."""
+
+    @staticmethod
+    def forward(ctx, forward, backward, comm, layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """out, of the `forward` that also gives the log-sum-exp of each query."""
+        out, lse = forward(comm, layout, q, k, v)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.gradients = partial(backward, comm, layout)
+        return out
+
+    @staticmethod
+    def backward(ctx, dout: Tensor):
+        """A gradient for each argument of `forward`: none, but for q, k and v."""
+        return None, None, None, None, *ctx.gradients(*ctx.saved_tensors, dout)

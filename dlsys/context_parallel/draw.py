@@ -1,0 +1,125 @@
+"""Pictures of context parallelism: who computes which scores, and the rounds of a ring."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import replace
+
+from matplotlib.figure import Figure
+
+from dlsys.annotated import checked
+from dlsys.checks import count, some
+from dlsys.context_parallel.plan import Layout
+from dlsys.context_parallel.price import Pass
+from dlsys.figures import closed_figure, time_unit
+from dlsys.hardware import DEVICES
+from dlsys.palette import GROUND, LINES, MUTED, ON_DARK
+from dlsys.transformer import TransformerSpec
+from dlsys.transformer.activations import Recompute, activations
+
+COLORS = [LINES[i][0] for i in (0, 1, 2, 3, 5)]
+MOST_RANKS, MOST_TOKENS = 8, 256
+
+
+@checked
+def draw_scores(layouts: Mapping[str, Layout]) -> Figure:
+    """The scores of a sequence, each query a row, by the rank that computes them.
+
+    layouts: by the name that stands above. Raises ValueError for more than can be told apart.
+    """
+    some("layouts", layouts)
+    figure, panels = closed_figure(3.4 * len(layouts), 3.4, 1, len(layouts))
+    for axes, (name, layout) in zip(panels, layouts.items(), strict=True):
+        _refuse_many(layout)
+        share = [load / sum(layout.load()) for load in layout.load()]
+        for rank in range(layout.ranks):
+            rows = layout.positions(rank)
+            first = [layout.documents[bisect_right(layout.documents, q) - 1] for q in rows]
+            widths = [q + 1 - start for q, start in zip(rows, first, strict=True)]
+            label = f"rank {rank}: {share[rank]:.0%}"
+            axes.barh(rows, widths, 1.0, first, color=COLORS[rank % len(COLORS)], label=label)
+        axes.set_xlim(0, layout.length)
+        axes.set_ylim(layout.length - 0.5, -0.5)
+        axes.set_aspect("equal")
+        axes.set_title(name, fontsize="medium")
+        axes.set_xlabel("key")
+        axes.legend(loc="upper right", fontsize="small", title="scores")
+    panels[0].set_ylabel("query")
+    return figure
+
+
+@checked
+def draw_rounds(passes: Mapping[str, Pass]) -> Figure:
+    """What each rank computes, a bar for a round, with the number of the rank whose keys it has.
+
+    passes: by the name that stands above, on one axis of time. White is waiting.
+    """
+    some("passes", passes)
+    unit, scale = time_unit(max(one.seconds for one in passes.values()))
+    ranks = max(len(one.compute) for one in passes.values())
+    figure, panels = closed_figure(7, (0.6 + 0.25 * ranks) * len(passes) + 0.5, len(passes))
+    for axes, (name, one) in zip(panels, passes.items(), strict=True):
+        for rank, spans in enumerate(one.compute):
+            for span in spans:
+                if span.seconds:
+                    color = COLORS[span.action % len(COLORS)]
+                    start, width = span.start * scale, span.seconds * scale
+                    axes.barh(rank, width, 0.8, start, color=color, edgecolor=GROUND)
+                    style = {"ha": "center", "va": "center", "fontsize": 8, "color": ON_DARK}
+                    axes.text(start + width / 2, rank, str(span.action), **style)
+        axes.set_title(name, fontsize="medium", loc="left")
+        axes.set_xlim(0, 1.02 * scale * max(one.seconds for one in passes.values()))
+        axes.set_yticks(range(len(one.compute)), [f"rank {r}" for r in range(len(one.compute))])
+        axes.invert_yaxis()
+    panels[-1].set_xlabel(f"time ({unit})")
+    return figure
+
+
+def _refuse_many(layout: Layout) -> None:
+    if layout.ranks > MOST_RANKS or layout.length > MOST_TOKENS:
+        raise ValueError(
+            f"{layout.length} tokens on {layout.ranks} ranks could not be told apart: draw the "
+            f"same kind with 4 ranks and 64 tokens, say; {MOST_TOKENS} tokens on {MOST_RANKS} "
+            "ranks are the most."
+        )
+
+
+def draw_waiting(seconds: Mapping[str, tuple[float, float]]) -> Figure:
+    """A bar for each name: seconds that a device computes, and that it waits beyond that."""
+    unit, scale = time_unit(max(map(sum, seconds.values())))
+    figure, (axes,) = closed_figure(7, 0.9 + 0.4 * len(seconds))
+    compute, exposed = ([scale * both[i] for both in seconds.values()] for i in (0, 1))
+    axes.barh([*seconds], compute, 0.7, color="#BDBDBD", label="compute")
+    axes.barh([*seconds], exposed, 0.7, compute, color=LINES[1][0], hatch="///", label="exposed")
+    axes.invert_yaxis()
+    axes.set_xlabel(f"attention of a layer, forward and backward ({unit})")
+    figure.legend(loc="outside upper center", ncols=2, fontsize="small")
+    return figure
+
+
+@checked
+def draw_memory(spec: TransformerSpec, ranks: int = 8) -> Figure:
+    """Activations that a device keeps of one sequence, by its length, alone and on `ranks`.
+
+    With flash attention, with and without full recomputation. A line is at the 80 GB of an H100.
+    """
+    count("ranks", ranks, most=MOST_TOKENS)
+    figure, (axes,) = closed_figure(7, 3.4)
+    lengths = [2**power for power in range(13, 21)]
+    ways: dict[str, Recompute] = {"": "none", ", all recomputed": "full"}
+    lines = iter(LINES)
+    for n in (1, ranks):
+        for words, recompute in ways.items():
+            each = [replace(spec, sequence=length // n) for length in lengths]
+            kept = [activations(one, 1, recompute=recompute, flash=True) / 1e9 for one in each]
+            color, style, marker = next(lines)
+            name = f"{n} rank{'s' * (n > 1)}{words}"
+            axes.plot(lengths, kept, color=color, linestyle=style, marker=marker, label=name)
+    axes.axhline(DEVICES["h100-sxm"].memory / 1e9, color=MUTED, linewidth=1)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel("tokens of the sequence")
+    axes.set_ylabel("activations on a device (GB)")
+    axes.legend(fontsize="small")
+    return figure

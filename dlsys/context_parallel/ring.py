@@ -1,0 +1,83 @@
+"""Ring attention, as one rank runs it: queries stay, keys and values go round.
+
+Liu, Zaharia and Abbeel (2023), arXiv 2310.01889. Who has which tokens is a `Layout` of plan.py.
+q is (b, tokens, heads, d), k and v are (b, tokens, kv_heads, d): a rank's own, chunk by chunk.
+"""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from dlsys.context_parallel.attention import (
+    NOTHING,
+    Attention,
+    attend,
+    attend_backward,
+    merge,
+    visible,
+)
+
+
+def pass_on(comm, x: Tensor, tokens: int):
+    """Start to send x to the right. Return what waits for the left's x, which has `tokens`."""
+    if comm.size == 1:
+        return lambda: x
+    arriving = x.new_empty(*x.shape[:2], tokens, *x.shape[3:])
+    sending = comm.isend(x, (comm.rank + 1) % comm.size)
+    coming = comm.irecv(arriving, (comm.rank - 1) % comm.size)
+
+    def wait() -> Tensor:
+        sending.wait()
+        return coming.wait()
+
+    return wait
+
+
+def ring_forward(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Merge in what my queries find in these keys, while the next are on their way."""
+    me, n = comm.rank, comm.size
+    kv = torch.stack((k, v))  # one message
+    out, lse = torch.zeros_like(q), q.new_full((*q.shape[:3], 1), NOTHING)
+    for step in range(n):
+        owner = (me - step) % n  # whose keys these are
+        if step < n - 1:
+            next_kv = pass_on(comm, kv, layout.tokens((owner - 1) % n))
+        for mine, theirs, seen in visible(layout, me, owner, q.device):
+            found = attend(q[:, mine], kv[0][:, theirs], kv[1][:, theirs], seen)
+            out[:, mine], lse[:, mine] = merge((out[:, mine], lse[:, mine]), found)
+        if step < n - 1:
+            kv = next_kv()
+    return out, lse
+
+
+def ring_backward(comm, layout, q, k, v, out, lse, dout) -> tuple[Tensor, Tensor, Tensor]:
+    """Go round again; the gradients of keys and values travel one step behind them."""
+    me, n = comm.rank, comm.size
+    delta = (dout * out).sum(-1, keepdim=True)
+    kv, dq = torch.stack((k, v)), torch.zeros_like(q)
+    next_dkv = partial(torch.zeros_like, kv)  # at first no rank has found anything
+    for step in range(n):
+        owner = (me - step) % n
+        if step < n - 1:
+            next_kv = pass_on(comm, kv, layout.tokens((owner - 1) % n))
+        dkv = torch.zeros_like(kv)
+        for mine, theirs, seen in visible(layout, me, owner, q.device):
+            found = attend_backward(
+                q[:, mine], kv[0][:, theirs], kv[1][:, theirs], seen,
+                lse[:, mine], dout[:, mine], delta[:, mine],
+            )  # fmt: skip
+            dq[:, mine] += found[0]
+            dkv[0][:, theirs] += found[1]
+            dkv[1][:, theirs] += found[2]
+        dkv += next_dkv()  # what the ranks before me have found for these keys
+        next_dkv = pass_on(comm, dkv, layout.tokens((owner - 1) % n))
+        if step < n - 1:
+            kv = next_kv()
+    dk, dv = next_dkv()  # the last step has brought mine home
+    return dq, dk, dv
+
+
+def ring_attention(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention (b, tokens, heads, d) of this rank's queries to the keys of all ranks."""
+    return Attention.apply(ring_forward, ring_backward, comm, layout, q, k, v)
