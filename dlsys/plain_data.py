@@ -4,8 +4,8 @@ A class is offered where it is defined: `@plain_data` above a NamedTuple or a fr
 values then leave as lists of their fields, and come in only as what the annotations say. Nothing is
 imported and no other class is built for data from outside, so it may come from anybody.
 
-Fields may be whole numbers, numbers, booleans, text, None, offered classes, and tuples, sequences
-and unions of these; sequences come in as tuples.
+Fields may be whole numbers, numbers, booleans, text, None, ranges, offered classes, and tuples,
+sequences and unions of these; sequences come in as tuples.
 """
 
 from __future__ import annotations
@@ -112,6 +112,8 @@ def _form(kind: Any, where: str) -> _Form:
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if kind in _LEAVES:
         return _leaf(kind, where)
+    if kind is range:
+        return _range(where)
     if origin in (typing.Union, types.UnionType):
         return _union([_form(part, where) for part in parts], kind, where)
     if origin is tuple and parts[-1] is not ...:
@@ -163,6 +165,23 @@ def _row(forms: list[_Form], where: str) -> _Form:
         lambda value: each(value, isinstance(value, tuple | list), "write"),
         lambda data: tuple(each(data, type(data) is list, "read")),
     )
+
+
+def _range(where: str) -> _Form:
+    """A range, as its start, stop and step."""
+    ends = _row([_form(int, where)] * 3, where)
+
+    def write(value: Any) -> list[Any]:
+        _demand(isinstance(value, range), where, value, "a range")
+        found: list[Any] = ends.write((value.start, value.stop, value.step))
+        return found
+
+    def read(data: Any) -> range:
+        start, stop, step = ends.read(data)
+        _demand(step != 0, where, data, "a range with a step that is not 0")
+        return range(start, stop, step)
+
+    return _Form(write, read)
 
 
 def _sequence(form: _Form, where: str) -> _Form:

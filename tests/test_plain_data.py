@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
@@ -13,6 +14,7 @@ import pytest
 
 from dlsys.collectives import Transfer, ring_all_reduce, tree_broadcast
 from dlsys.collectives.plan import Plan as Collective
+from dlsys.context_parallel import layout as share_out
 from dlsys.data_parallel.plan import BucketPlan, buckets
 from dlsys.memory_wall.plan import RECIPES, model_state
 from dlsys.pipeline_parallel import Action, Plan, interleaved, zero_bubble
@@ -52,6 +54,7 @@ def across(value: Any) -> Any:
         zero_bubble(3, 5),
         buckets({"weight": 4000, "bias": 40}, 1000),
         layout(CATALOGUE["llama3-8b"], 4, sequence_parallel=True),
+        share_out(21, 4, "zigzag", (0, 5)),
         model_state(7e9),
         *(FP8_E4M3, INT8, MXFP4, NVFP4),
         *RECIPES.values(),
@@ -78,6 +81,19 @@ def test_whatever_a_plan_is_made_of_is_offered_and_can_travel(cls: type) -> None
     assert name is not None
     with pytest.raises(Unfit, match=f"{cls.__name__} is None; it must be the list of its"):
         from_data(name, None)  # its annotations have been read
+
+
+@pytest.mark.parametrize(
+    ("chunk", "words"),
+    [
+        ([0, 4], "chunks is [0, 4]; it must be 3 values"),
+        ([0, 4, 0], "it must be a range with a step that is not 0"),
+        ([0, 4, "1"], "chunks is '1'; it must be a whole number"),
+    ],
+)
+def test_a_range_comes_in_by_three_whole_numbers(chunk: list[Any], words: str) -> None:
+    with pytest.raises(Unfit, match=re.escape(words)):
+        from_data("dlsys.context_parallel.plan.Layout", [[[chunk]], [0]])
 
 
 def test_numbers_of_numpy_become_pythons() -> None:

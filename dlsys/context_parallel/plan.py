@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dlsys.annotated import checked
 from dlsys.checks import count, refuse
+from dlsys.plain_data import plain_data
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,6 +26,7 @@ class LayoutError(ValueError):
     """A layout under which the ranks together would not compute what one device computes."""
 
 
+@plain_data
 @dataclass(frozen=True)
 class Layout:
     """The tokens of each rank: `chunks[rank]` are ranges of positions, in the order of the rank.
