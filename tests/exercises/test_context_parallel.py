@@ -347,14 +347,18 @@ CLAIM = TransformerSpec(
 
 def test_the_figures_of_the_model_answer_on_fewer_bytes_are_right() -> None:
     text, shares = model_answer("context_parallel"), layout(131_072, 16)
-    two_nodes = replace(dgx_h100(2))
     ring, ulysses = (
-        price(shares, CLAIM, two_nodes, m, 400e12, algorithm="default").forward  # type: ignore[arg-type]
+        price(shares, CLAIM, dgx_h100(2), m, 400e12, algorithm="default").forward  # type: ignore[arg-type]
         for m in ("ring", "ulysses")
     )
     assert f"{ring.bytes_per_rank / 1e6:.0f} MB" in text
     assert f"{ulysses.bytes_per_rank / 1e6:.0f} MB" in text
+    block = ring.bytes_per_rank / 15
+    assert f"{block / 1e6:.1f} MB" in text
+    keys = 15 / 16 * block  # of the swaps, without copies
+    assert f"{(ulysses.bytes_per_rank - keys) / 1e6:.0f} MB" in text
     assert ring.exposed_seconds < 1e-9
-    assert f"{tokens_to_hide(CLAIM, 400e12, 50e9):,.0f} tokens" in text
+    tokens = tokens_to_hide(CLAIM, 400e12, 50e9)
+    assert all(f"{many * tokens:,.0f} tokens" in text for many in (1, 2, 16))
     assert f"{1e3 * ulysses.exposed_seconds:.1f} ms" in text
     assert f"{1e3 * ring.compute_seconds:.0f} ms" in text
