@@ -196,7 +196,7 @@ class TransformerSpec:
     @checked
     def sparse_layers(self, first: int = 0, stop: int | None = None) -> int:
         """How many layers are mixtures, of those from `first` up to `stop` (None: the last)."""
-        end = self.layers if stop is None else count("stop", stop, least=0, most=self.layers)
+        end = self.layers if stop is None else count("stop", stop, most=self.layers)
         layers = range(count("first", first, least=0), end)
         return sum(map(self.is_sparse, layers)) if self.moe else 0
 
