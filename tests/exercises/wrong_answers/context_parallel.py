@@ -31,6 +31,20 @@ return found
 """
 
 
+GATHERED_BACK = """n, most = comm.size, max(map(len, positions))
+    delta = (dout * out).sum(-1, keepdim=True)
+    kv = torch.nn.functional.pad(torch.stack((k, v)), (0, 0, 0, 0, 0, most - k.shape[1]))
+    kv, dq = comm.all_gather(kv[None]), torch.zeros_like(q)
+    dkv = torch.zeros_like(kv)
+    for owner, some in enumerate(positions):
+        these, mask = kv[owner][:, :, : len(some)], seen(positions, comm.rank, owner)
+        more, *found = look_back(comm, q, these[0], these[1], mask, lse, dout, delta)
+        dq = dq + more
+        dkv[owner][:, :, : len(some)] = torch.stack(found)
+    (own,) = comm.reduce_scatter(dkv)
+    return dq, own[0][:, : k.shape[1]], own[1][:, : k.shape[1]]
+"""
+
 BANK = {
     "rest": [
         *in_place_of(
@@ -120,7 +134,13 @@ BANK = {
             "waits for each message before it looks",
             PART,
         ),
-        Wrong("gathered", GATHERED + "\n", "everybody's keys are gathered"),
+        Wrong("gathered", GATHERED, "everybody's keys are gathered"),
+        Wrong(
+            "gathered in backward",
+            GATHERED_BACK,
+            "all of them and their gradients at one time",
+            "me, n, before = comm.rank, comm.size, None",
+        ),
         *in_place_of(
             "dkv = before()  # mine come home",
             ("one hop short", "before()", "belongs to your left neighbor"),
