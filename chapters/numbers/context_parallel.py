@@ -15,7 +15,7 @@ spec = replace(CATALOGUE["llama3-405b"], sequence=131_072)
 says("only 128", 2**24 // 131_072)
 given(128, 8, 16)
 whole_stack = activations(spec, 1, 8, sequence_parallel=True, flash=True)
-says("86 GB", whole_stack.layers / 16)
+says("86 GB", 8 * whole_stack.per_layer)  # 126 layers on 16 stages
 says("80 GB", DEVICES["h100-sxm"].memory)
 
 # %% A mean out of parts
@@ -40,6 +40,7 @@ assert abs(7 / 16 - (2 * n - 1) / n**2) < 1e-9
 sourced(32_768, 30, 1.67, by="pithtrain2026")
 fast, slow = (layout(4 * 1024, 4, kind).balance for kind in ("zigzag", "contiguous"))
 says("is 1.75", fast / slow)
+assert abs(rounds["contiguous"].seconds / rounds["zigzag"].seconds - 15 / 8) < 0.01
 
 # %% Two other ways
 
@@ -55,7 +56,10 @@ assert ranks_for_ulysses(CATALOGUE["gpt3-175b"]) == 2
 
 # %% When the ring hides
 
+sourced(405, by="grattafiori2024")
+given(400)
 fabric = LINKS["infiniband-ndr"].bandwidth
+says("50 GB/s", fabric)
 says("from 16,000 tokens", tokens_to_hide(CATALOGUE["gpt3-175b"], 400e12, fabric))
 says("With 16 heads", llama.heads / llama.kv_heads)
 says("from 1,000 on", tokens_to_hide(llama, 400e12, fabric))
@@ -74,7 +78,7 @@ eight = CATALOGUE["llama3-8b"]
 most = activations(replace(eight, sequence=300_000), 1, recompute="full", flash=True)
 says("some 300 thousand", 300 * round(80e9 / most))
 alone_at = activations(replace(eight, sequence=14_000), 1, flash=True)
-says("about 14 thousand", 14_000 * round(80e9 / alone_at))
+says("about 14 thousand", 14 * round(80e9 / alone_at))
 start = Choice(length=16_384)
 assert {row.method: row.exposed for row in start.rows()}["ring"] > 0
 longer = replace(start, length=2**17)
