@@ -57,12 +57,12 @@ assert ranks_for_ulysses(CATALOGUE["gpt3-175b"]) == 2
 # %% When the ring hides
 
 sourced(405, by="grattafiori2024")
-given(400)
+given(500)
 fabric = LINKS["infiniband-ndr"].bandwidth
 says("50 GB/s", fabric)
-says("from 16,000 tokens", tokens_to_hide(CATALOGUE["gpt3-175b"], 400e12, fabric))
+says("from 20,000 tokens", tokens_to_hide(CATALOGUE["gpt3-175b"], 500e12, fabric))
 says("With 16 heads", llama.heads / llama.kv_heads)
-says("from 1,000 on", tokens_to_hide(llama, 400e12, fabric))
+says("from 1,250 on", tokens_to_hide(llama, 500e12, fabric))
 
 # %% A worked example: 131,072 tokens on 16 ranks
 

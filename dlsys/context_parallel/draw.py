@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -14,7 +15,7 @@ from dlsys.context_parallel.plan import Layout
 from dlsys.context_parallel.price import Pass
 from dlsys.figures import closed_figure, time_unit
 from dlsys.hardware import DEVICES
-from dlsys.palette import GROUND, LINES, MUTED, ON_DARK
+from dlsys.palette import GROUND, LINES, MUTED, ON_DARK, ON_LIGHT
 from dlsys.transformer import TransformerSpec
 from dlsys.transformer.activations import Recompute, activations
 
@@ -58,6 +59,8 @@ def draw_rounds(passes: Mapping[str, Pass]) -> Figure:
     some("passes", passes)
     unit, scale = time_unit(max(one.seconds for one in passes.values()))
     ranks = max(len(one.compute) for one in passes.values())
+    ground = {"facecolor": ON_DARK, "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
+    number: Any = {"ha": "center", "va": "center", "fontsize": 8, "color": ON_LIGHT, "bbox": ground}
     figure, panels = closed_figure(7, (0.6 + 0.25 * ranks) * len(passes) + 0.5, len(passes))
     for axes, (name, one) in zip(panels, passes.items(), strict=True):
         for rank, spans in enumerate(one.compute):
@@ -66,8 +69,7 @@ def draw_rounds(passes: Mapping[str, Pass]) -> Figure:
                     color = COLORS[span.action % len(COLORS)]
                     start, width = span.start * scale, span.seconds * scale
                     axes.barh(rank, width, 0.8, start, color=color, edgecolor=GROUND)
-                    style = {"ha": "center", "va": "center", "fontsize": 8, "color": ON_DARK}
-                    axes.text(start + width / 2, rank, str(span.action), **style)
+                    axes.text(start + width / 2, rank, str(span.action), **number)
         axes.set_title(name, fontsize="medium", loc="left")
         axes.set_xlim(0, 1.02 * scale * max(one.seconds for one in passes.values()))
         axes.set_yticks(range(len(one.compute)), [f"rank {r}" for r in range(len(one.compute))])

@@ -137,7 +137,7 @@ def step(comm: Communicator, fault: str) -> list[torch.Tensor]:
     total = n * counted.sum() if fault == "mean of means" else COUNTED.sum()
     difference = counted * (out - Y[:, at[me]])
     loss, dout = difference.square().sum() / total, 2 * difference / total
-    delta = (dout * out).sum(-1, keepdim=True)
+    delta = (out * dout).sum(-1, keepdim=True)
     kv, dq, dkv = mine, torch.zeros_like(q), torch.zeros_like(mine)
     for i in range(n):
         owner = (me - i) % n

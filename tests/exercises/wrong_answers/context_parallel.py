@@ -32,7 +32,7 @@ return found
 
 
 GATHERED_BACK = """n, most = comm.size, max(map(len, positions))
-    delta = (dout * out).sum(-1, keepdim=True)
+    delta = (out * dout).sum(-1, keepdim=True)
     kv = torch.nn.functional.pad(torch.stack((k, v)), (0, 0, 0, 0, 0, most - k.shape[1]))
     kv, dq = comm.all_gather(kv[None]), torch.zeros_like(q)
     dkv = torch.zeros_like(kv)
@@ -154,7 +154,7 @@ BANK = {
             ("stale keys", "coming()", "the keys are the rank's own in every round"),
         ),
         *in_place_of(
-            "delta = (dout * out).sum(-1, keepdim=True)",
+            "delta = (out * dout).sum(-1, keepdim=True)",
             ("no delta", "delta = 0 * lse", "because weights sum to one"),
         ),
         *in_place_of(
@@ -296,7 +296,7 @@ PROGRAMS = {"rest": "rest", "ring": "ring_forward", "packed": "shared"}
 
 # A rank adds what it finds for its own keys at the end, so that their gradients make a hop less.
 ONE_HOP_LESS = """me, n = comm.rank, comm.size
-    delta = (dout * out).sum(-1, keepdim=True)
+    delta = (out * dout).sum(-1, keepdim=True)
 
     def back(kv, owner):
         found = look_back(comm, q, *kv, seen(positions, me, owner), lse, dout, delta)
