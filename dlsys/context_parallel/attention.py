@@ -36,6 +36,22 @@ def merge(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Ten
     return a * torch.exp(lse_a - lse) + b * torch.exp(lse_b - lse), lse
 
 
+def visible(layout, mine: int, theirs: int, device):
+    """Parts of my queries and of their keys of which some see some, and `seen` for each pair."""
+    documents = torch.tensor(layout.documents, device=device)  # the first position of each
+    for rows, queries, columns, keys in layout.blocks(mine, theirs):
+        q, k = (torch.arange(x.start, x.stop, x.step, device=device) for x in (queries, keys))
+        of_q, of_k = (torch.bucketize(x, documents, right=True) for x in (q, k))
+        yield rows, columns, (k <= q[:, None]) & (of_k == of_q[:, None])
+
+
+def absorb(layout, me: int, owner: int, q, kv, out, lse) -> None:
+    """Merge into my out and lse what my queries find in the keys and values of `owner`."""
+    for mine, theirs, seen in visible(layout, me, owner, q.device):
+        found = attend(q[:, mine], kv[0][:, theirs], kv[1][:, theirs], seen)
+        out[:, mine], lse[:, mine] = merge((out[:, mine], lse[:, mine]), found)
+
+
 def attend_backward(q, k, v, seen, lse, dout, delta) -> tuple[Tensor, Tensor, Tensor]:
     """What these keys add to the gradient of q, and what these queries add to those of k and v.
 
@@ -52,13 +68,18 @@ def attend_backward(q, k, v, seen, lse, dout, delta) -> tuple[Tensor, Tensor, Te
     return dq, dk.unflatten(2, (-1, group)).sum(3), dv.unflatten(2, (-1, group)).sum(3)
 
 
-def visible(layout, mine: int, theirs: int, device):
-    """Parts of my queries and of their keys of which some see some, and `seen` for each pair."""
-    documents = torch.tensor(layout.documents, device=device)  # the first position of each
-    for rows, queries, columns, keys in layout.blocks(mine, theirs):
-        q, k = (torch.arange(x.start, x.stop, x.step, device=device) for x in (queries, keys))
-        of_q, of_k = (torch.bucketize(x, documents, right=True) for x in (q, k))
-        yield rows, columns, (k <= q[:, None]) & (of_k == of_q[:, None])
+def absorb_backward(layout, me: int, owner: int, q, kv, lse, dout, delta, dq) -> Tensor:
+    """Add to my dq what the keys and values of `owner` add, and return what I add to theirs."""
+    dkv = torch.zeros_like(kv)
+    for mine, theirs, seen in visible(layout, me, owner, q.device):
+        found = attend_backward(
+            q[:, mine], kv[0][:, theirs], kv[1][:, theirs], seen,
+            lse[:, mine], dout[:, mine], delta[:, mine],
+        )  # fmt: skip
+        dq[:, mine] += found[0]
+        dkv[0][:, theirs] += found[1]
+        dkv[1][:, theirs] += found[2]
+    return dkv
 
 
 class Attention(torch.autograd.Function):

@@ -19,8 +19,8 @@ from dlsys.model import GPT
 from dlsys.tensors import dense, of_shape
 from dlsys.world import Communicator
 
-Attention = Callable[[Communicator, Layout, Tensor, Tensor, Tensor], Tensor]
-METHODS: dict[Method, Attention] = {
+Shared = Callable[[Communicator, Layout, Tensor, Tensor, Tensor], Tensor]
+METHODS: dict[Method, Shared] = {
     "ring": ring_attention,
     "gathered": gathered_attention,
     "ulysses": ulysses_attention,
@@ -32,7 +32,7 @@ class _Core(nn.Module):
 
     layout: Layout  # of the sequences under way
 
-    def __init__(self, attention: Attention, comm: Communicator) -> None:
+    def __init__(self, attention: Shared, comm: Communicator) -> None:
         super().__init__()
         self.attention, self.comm = attention, comm
 

@@ -52,12 +52,18 @@ class Layout:
         """How many tokens a rank has."""
         return sum(map(len, self.chunks[rank]))
 
+    @property
+    def most(self) -> int:
+        """Tokens of the rank that has most."""
+        return max(map(self.tokens, range(self.ranks)))
+
     def positions(self, rank: int) -> list[int]:
         """Where in the sequence each token of a rank stands."""
         return [position for chunk in self.chunks[rank] for position in chunk]
 
-    def order(self, most: int) -> list[int]:
+    def order(self) -> list[int]:
         """Where each position stands if the ranks' tokens follow each other, `most` for each."""
+        most = self.most
         place = {
             position: rank * most + i
             for rank in range(self.ranks)

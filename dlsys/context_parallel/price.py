@@ -141,11 +141,6 @@ class _Run:
         """Of a tensor of so many tokens and heads."""
         return tokens * heads * self.spec.head_size * self.unit
 
-    @property
-    def most(self) -> int:
-        """Tokens of the rank that has most."""
-        return max(map(self.layout.tokens, range(self.layout.ranks)))
-
     def ring(self, flops: int, overlap: bool) -> Pass:
         """A rank goes on when it has computed and the next keys have come.
 
@@ -186,13 +181,13 @@ class _Run:
             tuple(map(tuple, spans)),
             max(*start, *added),
             max(sent),
-            blocks * self.nbytes(self.most, heads),
+            blocks * self.nbytes(self.layout.most, heads),
         )
 
     def gathered(self, flops: int) -> Pass:
         """Gather all keys and values, compute, and in backward reduce their gradients."""
         n, heads = self.layout.ranks, self.spec.heads
-        everything = self.nbytes(n * self.most, 2 * self.spec.kv_heads)
+        everything = self.nbytes(n * self.layout.most, 2 * self.spec.kv_heads)
         after = [("reduce_scatter", everything)] if flops == BACKWARD else []
         work = [
             [(owner, heads * self.compute(self.layout, r, owner, flops)) for owner in range(n)]
@@ -204,7 +199,7 @@ class _Run:
         """Swap tokens for heads, compute all scores of some heads, and swap the results back."""
         n, spec = self.layout.ranks, self.spec
         there = [
-            ("all_to_all", self.nbytes(self.most, heads))
+            ("all_to_all", self.nbytes(self.layout.most, heads))
             for heads in (spec.heads, *2 * [max(n, spec.kv_heads)])
         ]
         back = there[:1]

@@ -9,14 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from dlsys.context_parallel.attention import (
-    NOTHING,
-    Attention,
-    attend,
-    attend_backward,
-    merge,
-    visible,
-)
+from dlsys.context_parallel.attention import NOTHING, Attention, absorb, absorb_backward
 
 
 def pass_on(comm, x: Tensor, tokens: int):
@@ -43,9 +36,7 @@ def ring_forward(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor,
         owner = (me - step) % n  # whose keys these are
         if step < n - 1:
             next_kv = pass_on(comm, kv, layout.tokens((owner - 1) % n))
-        for mine, theirs, seen in visible(layout, me, owner, q.device):
-            found = attend(q[:, mine], kv[0][:, theirs], kv[1][:, theirs], seen)
-            out[:, mine], lse[:, mine] = merge((out[:, mine], lse[:, mine]), found)
+        absorb(layout, me, owner, q, kv, out, lse)
         if step < n - 1:
             kv = next_kv()
     return out, lse
@@ -61,15 +52,7 @@ def ring_backward(comm, layout, q, k, v, out, lse, dout) -> tuple[Tensor, Tensor
         owner = (me - step) % n
         if step < n - 1:
             next_kv = pass_on(comm, kv, layout.tokens((owner - 1) % n))
-        dkv = torch.zeros_like(kv)
-        for mine, theirs, seen in visible(layout, me, owner, q.device):
-            found = attend_backward(
-                q[:, mine], kv[0][:, theirs], kv[1][:, theirs], seen,
-                lse[:, mine], dout[:, mine], delta[:, mine],
-            )  # fmt: skip
-            dq[:, mine] += found[0]
-            dkv[0][:, theirs] += found[1]
-            dkv[1][:, theirs] += found[2]
+        dkv = absorb_backward(layout, me, owner, q, kv, lse, dout, delta, dq)
         dkv += next_dkv()  # what the ranks before me have found for these keys
         next_dkv = pass_on(comm, dkv, layout.tokens((owner - 1) % n))
         if step < n - 1:

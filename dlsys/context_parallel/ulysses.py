@@ -40,12 +40,12 @@ class Swap(torch.autograd.Function):
 
 def ulysses_attention(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Causal attention (b, tokens, heads, d) of this rank's queries to the keys of all ranks."""
-    n, tokens, most = comm.size, q.shape[1], max(map(layout.tokens, range(comm.size)))
+    n, tokens = comm.size, q.shape[1]
     if k.shape[2] < n:  # ranks that share a head of keys and values get a copy each
         k, v = (x.repeat_interleave(n // k.shape[2], dim=2) for x in (k, v))
-    padded = (F.pad(x, (0, 0, 0, 0, 0, most - tokens)) for x in (q, k, v))
+    padded = (F.pad(x, (0, 0, 0, 0, 0, layout.most - tokens)) for x in (q, k, v))
     q, k, v = (Swap.apply(comm, to_heads, to_tokens, x) for x in padded)
-    place = layout.order(most)  # where each position of the sequence has come to lie
+    place = layout.order()  # where each position of the sequence has come to lie
     ((_, _, seen),) = visible(layout.whole(), 0, 0, q.device)
     out = torch.zeros_like(q)
     out[:, place], _ = attend(q[:, place], k[:, place], v[:, place], seen)
