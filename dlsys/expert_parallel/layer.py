@@ -8,7 +8,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from dlsys import world
 from dlsys.annotated import checked
 from dlsys.checks import at_least, divisor, positive, refuse_what
 from dlsys.expert_parallel import routing
@@ -18,6 +17,7 @@ from dlsys.model import at_least_float32
 from dlsys.tensors import features
 from dlsys.transformer import TransformerSpec
 from dlsys.world import Communicator
+from dlsys.world.environment import current_or_none
 
 Choose = Callable[[Tensor, int, Tensor | None], Tensor]
 """From scores (tokens, E), k and biases (E,) or None, a choice (tokens, k)."""
@@ -73,7 +73,7 @@ class MoE(nn.Module):
             at_least(name, value, 0)
         at_least("balance_step", balance_step, 0)
         mixture = spec.moe
-        self.comm = _here() if comm is None else comm
+        self.comm = current_or_none() if comm is None else comm
         self.everyone = self.comm if everyone is None else everyone
         self.number, self.k = mixture.experts, mixture.experts_per_token
         ranks = 1 if self.comm is None else self.comm.size
@@ -179,11 +179,3 @@ class MoE(nn.Module):
                 f"The router's scores have NaN for {wrong} of {len(scores)} tokens, which then "
                 "choose no experts: look for what made their x, or the router's weight, NaN before."
             )
-
-
-def _here() -> Communicator | None:
-    """The world that the caller is in; None outside of any."""
-    try:
-        return world.current()
-    except RuntimeError:
-        return None

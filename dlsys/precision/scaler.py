@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dlsys import world
 from dlsys.annotated import checked
 from dlsys.checks import count, positive, refuse, refuse_what
 from dlsys.precision.plan import FP32
 from dlsys.tensors import dense
 from dlsys.world import Communicator
+from dlsys.world.environment import current_or_none
 
 
 class LossScaler:
@@ -46,7 +46,7 @@ class LossScaler:
         comm: Communicator | None = None,
     ) -> None:
         self.dynamic = dynamic
-        self.comm = _world() if comm is None else comm
+        self.comm = current_or_none() if comm is None else comm
         self.skipped = 0
         self.load_state_dict(
             {
@@ -183,14 +183,6 @@ class LossScaler:
         device = next((p.device for p in parameters), None)
         mine = torch.tensor(found, dtype=torch.float32, device=device)
         return [value > 0 for value in self.comm.all_reduce(mine, op="max").tolist()]
-
-
-def _world() -> Communicator | None:
-    """The communicator of the world that the caller is in; None outside of all."""
-    try:
-        return world.current()
-    except RuntimeError:
-        return None
 
 
 def _check(optimizer: Any) -> None:

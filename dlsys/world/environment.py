@@ -35,6 +35,14 @@ def current() -> Communicator:
     return default_communicator()
 
 
+def current_or_none() -> Communicator | None:
+    """The same, and None where there is neither."""
+    try:
+        return current()
+    except RuntimeError:
+        return None
+
+
 def from_environment() -> Communicator:
     """The communicator of the world that torchrun started this process in.
 
