@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-NOTHING = -1e30  # the log of no weight at all: two infinities would have no difference
+NOTHING = -1e30  # the log of no weight; infinities have no difference
 
 
 def scores(q: Tensor, k: Tensor, seen: Tensor) -> Tensor:
@@ -22,54 +22,60 @@ def scores(q: Tensor, k: Tensor, seen: Tensor) -> Tensor:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean of v (b, queries, heads, d), and the log of its weights (b, queries, heads, 1)."""
+    """The mean of v (b, queries, heads, d), and the log of its weights (…, 1)."""
     x = scores(q, k, seen)
     lse = x.logsumexp(-1, keepdim=True)
     v = v.repeat_interleave(q.shape[2] // v.shape[2], dim=2)
-    return torch.einsum("bhqk,bkhd->bqhd", torch.exp(x - lse), v), lse.transpose(1, 2)
+    mean = torch.einsum("bhqk,bkhd->bqhd", torch.exp(x - lse), v)
+    return mean, lse.transpose(1, 2)
 
 
-def merge(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """What `attend` gives for the keys of both."""
+def merge(one, other) -> tuple[Tensor, Tensor]:
+    """Make what `attend` gives for the keys of both out of what it gives for each."""
     (a, lse_a), (b, lse_b) = one, other
     lse = torch.logaddexp(lse_a, lse_b)
     return a * torch.exp(lse_a - lse) + b * torch.exp(lse_b - lse), lse
 
 
 def visible(layout, mine: int, theirs: int, device):
-    """Parts of my queries and of their keys of which some see some, and `seen` for each pair."""
-    documents = torch.tensor(layout.documents, device=device)  # the first position of each
+    """Parts of my queries and of their keys that see each other, with their mask."""
+    documents = torch.tensor(layout.documents, device=device)  # where each begins
+
+    def positions(x: range) -> Tensor:
+        return torch.arange(x.start, x.stop, x.step, device=device)
+
     for rows, queries, columns, keys in layout.blocks(mine, theirs):
-        q, k = (torch.arange(x.start, x.stop, x.step, device=device) for x in (queries, keys))
+        q, k = positions(queries), positions(keys)
         of_q, of_k = (torch.bucketize(x, documents, right=True) for x in (q, k))
         yield rows, columns, (k <= q[:, None]) & (of_k == of_q[:, None])
 
 
 def absorb(layout, me: int, owner: int, q, kv, out, lse) -> None:
-    """Merge into my out and lse what my queries find in the keys and values of `owner`."""
+    """Merge into my out and lse what my queries find in the keys of `owner`."""
     for mine, theirs, seen in visible(layout, me, owner, q.device):
         found = attend(q[:, mine], kv[0][:, theirs], kv[1][:, theirs], seen)
         out[:, mine], lse[:, mine] = merge((out[:, mine], lse[:, mine]), found)
 
 
-def attend_backward(q, k, v, seen, lse, dout, delta) -> tuple[Tensor, Tensor, Tensor]:
-    """What these keys add to the gradient of q, and what these queries add to those of k and v.
+def attend_backward(q, k, v, seen, lse, dout, delta) -> tuple[Tensor, ...]:
+    """What these keys and queries add to the gradients of q, k and v.
 
-    lse is that of all keys; delta is dout * out, summed over d; both are (b, queries, heads, 1).
+    lse is that of all keys, delta the sum of dout * out over d: (b, queries, heads, 1).
     """
     group = q.shape[2] // k.shape[2]
+    v = v.repeat_interleave(group, dim=2)
     weights = torch.exp(scores(q, k, seen) - lse.transpose(1, 2))
-    dweights = torch.einsum("bqhd,bkhd->bhqk", dout, v.repeat_interleave(group, dim=2))
+    dweights = torch.einsum("bqhd,bkhd->bhqk", dout, v)
     dscores = weights * (dweights - delta.transpose(1, 2)) * q.shape[-1] ** -0.5
     dq = torch.einsum("bhqk,bkhd->bqhd", dscores, k.repeat_interleave(group, dim=2))
     dk = torch.einsum("bhqk,bqhd->bkhd", dscores, q)
     dv = torch.einsum("bhqk,bqhd->bkhd", weights, dout)
-    # The query heads of a group read one head of keys and values, so their gradients add up.
-    return dq, dk.unflatten(2, (-1, group)).sum(3), dv.unflatten(2, (-1, group)).sum(3)
+    # A group's query heads read one head of keys and values: their gradients add up.
+    return dq, *(x.unflatten(2, (-1, group)).sum(3) for x in (dk, dv))
 
 
-def absorb_backward(layout, me: int, owner: int, q, kv, lse, dout, delta, dq) -> Tensor:
-    """Add to my dq what the keys and values of `owner` add, and return what I add to theirs."""
+def absorb_backward(layout, me, owner, q, kv, lse, dout, delta, dq) -> Tensor:
+    """Add to my dq what the keys of `owner` add; return what I add to their gradients."""
     dkv = torch.zeros_like(kv)
     for mine, theirs, seen in visible(layout, me, owner, q.device):
         found = attend_backward(
@@ -86,7 +92,7 @@ class Attention(torch.autograd.Function):
     """The result of one function, and in backward the gradients of another."""
 
     @staticmethod
-    def forward(ctx, forward, backward, comm, layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def forward(ctx, forward, backward, comm, layout, q, k, v) -> Tensor:
         """out, of the `forward` that also gives the log-sum-exp of each query."""
         out, lse = forward(comm, layout, q, k, v)
         ctx.save_for_backward(q, k, v, out, lse)

@@ -13,7 +13,7 @@ from dlsys.context_parallel.attention import NOTHING, Attention, absorb, absorb_
 
 
 def pass_on(comm, x: Tensor, tokens: int):
-    """Start to send x to the right. Return what waits for the left's x, which has `tokens`."""
+    """Start to send x to the right; return what waits for the left's `tokens`."""
     if comm.size == 1:
         return lambda: x
     arriving = x.new_empty(*x.shape[:2], tokens, *x.shape[3:])
@@ -27,8 +27,8 @@ def pass_on(comm, x: Tensor, tokens: int):
     return wait
 
 
-def ring_forward(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Merge in what my queries find in these keys, while the next are on their way."""
+def ring_forward(comm, layout, q, k, v) -> tuple[Tensor, Tensor]:
+    """Merge in what my queries find in these keys, while the next travel."""
     me, n = comm.rank, comm.size
     kv = torch.stack((k, v))  # one message
     out, lse = torch.zeros_like(q), q.new_full((*q.shape[:3], 1), NOTHING)
@@ -42,8 +42,8 @@ def ring_forward(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor,
     return out, lse
 
 
-def ring_backward(comm, layout, q, k, v, out, lse, dout) -> tuple[Tensor, Tensor, Tensor]:
-    """Go round again; the gradients of keys and values travel one step behind them."""
+def ring_backward(comm, layout, q, k, v, out, lse, dout) -> tuple[Tensor, ...]:
+    """Go round again; gradients of keys and values travel one step behind them."""
     me, n = comm.rank, comm.size
     delta = (dout * out).sum(-1, keepdim=True)
     kv, dq = torch.stack((k, v)), torch.zeros_like(q)
@@ -62,5 +62,5 @@ def ring_backward(comm, layout, q, k, v, out, lse, dout) -> tuple[Tensor, Tensor
 
 
 def ring_attention(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal attention (b, tokens, heads, d) of this rank's queries to the keys of all ranks."""
+    """Causal attention (b, tokens, heads, d) of my queries to the keys of all ranks."""
     return Attention.apply(ring_forward, ring_backward, comm, layout, q, k, v)

@@ -12,13 +12,13 @@ from dlsys.context_parallel.attention import attend, visible
 
 
 def to_heads(comm, x: Tensor) -> Tensor:
-    """My tokens of all heads (b, m, heads, d) -> all tokens of my heads (b, n m, heads/n, d)."""
+    """My tokens, all heads (b, m, h, d) -> all tokens, my heads (b, n m, h/n, d)."""
     parts = x.unflatten(2, (comm.size, -1)).movedim(2, 0)  # whom each part goes to
     return comm.all_to_all(parts.contiguous()).movedim(0, 1).flatten(1, 2)
 
 
 def to_tokens(comm, x: Tensor) -> Tensor:
-    """All tokens of my heads (b, n m, heads/n, d) -> my tokens of all heads (b, m, heads, d)."""
+    """All tokens, my heads (b, n m, h/n, d) -> my tokens, all heads (b, m, h, d)."""
     parts = x.unflatten(1, (comm.size, -1)).movedim(1, 0)
     return comm.all_to_all(parts.contiguous()).movedim(0, 2).flatten(2, 3)
 
@@ -39,7 +39,7 @@ class Swap(torch.autograd.Function):
 
 
 def ulysses_attention(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal attention (b, tokens, heads, d) of this rank's queries to the keys of all ranks."""
+    """Causal attention (b, tokens, heads, d) of my queries to the keys of all ranks."""
     n, tokens = comm.size, q.shape[1]
     if k.shape[2] < n:  # ranks that share a head of keys and values get a copy each
         k, v = (x.repeat_interleave(n // k.shape[2], dim=2) for x in (k, v))
