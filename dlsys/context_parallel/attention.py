@@ -11,7 +11,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-NOTHING = -1e30  # the log of no weight; infinities have no difference
+from dlsys.model import at_least_float32
+
+NOTHING = -1e30  # the log of no weight: inf - inf is NaN
 
 
 def scores(q: Tensor, k: Tensor, seen: Tensor) -> Tensor:
@@ -23,6 +25,7 @@ def scores(q: Tensor, k: Tensor, seen: Tensor) -> Tensor:
 
 def attend(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
     """The mean of v (b, queries, heads, d), and the log of its weights (…, 1)."""
+    q, k, v = map(at_least_float32, (q, k, v))  # so that merging adds no rounding
     x = scores(q, k, seen)
     lse = x.logsumexp(-1, keepdim=True)
     v = v.repeat_interleave(q.shape[2] // v.shape[2], dim=2)
@@ -62,6 +65,7 @@ def attend_backward(q, k, v, seen, lse, dout, delta) -> tuple[Tensor, ...]:
 
     lse is that of all keys, delta the sum of dout * out over d: (b, queries, heads, 1).
     """
+    q, k, v, dout = map(at_least_float32, (q, k, v, dout))
     group = q.shape[2] // k.shape[2]
     v = v.repeat_interleave(group, dim=2)
     weights = torch.exp(scores(q, k, seen) - lse.transpose(1, 2))

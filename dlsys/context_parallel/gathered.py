@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dlsys.context_parallel.attention import NOTHING, Attention, absorb, absorb_backward
+from dlsys.model import at_least_float32
 
 
 def all_keys(comm, layout, k: Tensor, v: Tensor) -> Tensor:
@@ -18,15 +19,17 @@ def all_keys(comm, layout, k: Tensor, v: Tensor) -> Tensor:
 
 def gathered_forward(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Gather, and merge what my queries find in everybody's keys."""
-    out, lse = torch.zeros_like(q), q.new_full((*q.shape[:3], 1), NOTHING)
+    out = at_least_float32(torch.zeros_like(q))
+    lse = out.new_full((*q.shape[:3], 1), NOTHING)
     for owner, kv in enumerate(all_keys(comm, layout, k, v)):
         absorb(layout, comm.rank, owner, q, kv, out, lse)
-    return out, lse
+    return out.to(q.dtype), lse
 
 
 def gathered_backward(comm, layout, q, k, v, out, lse, dout) -> tuple[Tensor, Tensor, Tensor]:
     """Gather again, and reduce the gradients to the ranks that have the tokens."""
-    delta, dq = (dout * out).sum(-1, keepdim=True), torch.zeros_like(q)
+    delta = (at_least_float32(dout) * out).sum(-1, keepdim=True)
+    dq = at_least_float32(torch.zeros_like(q))
     dkvs = [
         absorb_backward(layout, comm.rank, owner, q, kv, lse, dout, delta, dq)
         for owner, kv in enumerate(all_keys(comm, layout, k, v))

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from dlsys.context_parallel.attention import NOTHING, Attention, absorb, absorb_backward
+from dlsys.model import at_least_float32
 
 
 def pass_on(comm, x: Tensor, tokens: int):
-    """Start to send x to the right; return what waits for the left's `tokens`."""
+    """Start to send x to the right; return a function that waits for the left's x."""
     if comm.size == 1:
         return lambda: x
     arriving = x.new_empty(*x.shape[:2], tokens, *x.shape[3:])
@@ -31,7 +32,8 @@ def ring_forward(comm, layout, q, k, v) -> tuple[Tensor, Tensor]:
     """Merge in what my queries find in these keys, while the next travel."""
     me, n = comm.rank, comm.size
     kv = torch.stack((k, v))  # one message
-    out, lse = torch.zeros_like(q), q.new_full((*q.shape[:3], 1), NOTHING)
+    out = at_least_float32(torch.zeros_like(q))
+    lse = out.new_full((*q.shape[:3], 1), NOTHING)
     for step in range(n):
         owner = (me - step) % n  # whose keys these are
         if step < n - 1:
@@ -39,14 +41,14 @@ def ring_forward(comm, layout, q, k, v) -> tuple[Tensor, Tensor]:
         absorb(layout, me, owner, q, kv, out, lse)
         if step < n - 1:
             kv = next_kv()
-    return out, lse
+    return out.to(q.dtype), lse
 
 
 def ring_backward(comm, layout, q, k, v, out, lse, dout) -> tuple[Tensor, ...]:
-    """Go round again; gradients of keys and values travel one step behind them."""
+    """Go round again; gradients go the way of their keys, one round later."""
     me, n = comm.rank, comm.size
-    delta = (dout * out).sum(-1, keepdim=True)
-    kv, dq = torch.stack((k, v)), torch.zeros_like(q)
+    delta = (at_least_float32(dout) * out).sum(-1, keepdim=True)
+    kv, dq = torch.stack((k, v)), at_least_float32(torch.zeros_like(q))
     next_dkv = partial(torch.zeros_like, kv)  # at first no rank has found anything
     for step in range(n):
         owner = (me - step) % n

@@ -147,6 +147,21 @@ def test_gradients_are_those_of_small_steps(method):
     assert torch.autograd.gradcheck(whole, [x.requires_grad_() for x in (q, k, v)])
 
 
+@pytest.mark.parametrize("method", ["ring", "gathered"])
+def test_what_a_rank_merges_is_rounded_to_16_bits_once(method):
+    """Sixteen merges in BF16 would be an order of magnitude farther from double precision.
+
+    A number that is rounded once is off by some 0.0017. Gradients of keys and values are rounded
+    again on each rank that adds to them, because they travel in 16 bits.
+    """
+    exact = drawn(256, 2, 1, size=32, batch=1)
+    rounded = [x.bfloat16() for x in exact]
+    expected = with_gradients(plain, [x.double() for x in rounded[:3]], rounded[3].double())
+    found = on_ranks(METHODS[method], layout(256, 16), *rounded)
+    for one, whole, most in zip(found, expected, (0.003, 0.004, 0.01, 0.01), strict=True):
+        assert (one.double() - whole).norm() / whole.norm() < most
+
+
 def test_the_ring_attends_as_the_tiles_of_one_device():
     q, k, v, dout = drawn(16, 4, 4)
 

@@ -157,18 +157,21 @@ def test_a_ring_waits_below_its_law_and_not_above(name, causal):
         assert (idle > 1e-3 * found.compute_seconds) == waits
 
 
-def test_ulysses_sends_fewer_bytes_beyond_its_law():
-    assert ranks_for_ulysses(LLAMA) == 17
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "ranks"), [(128, 8, 32), (96, 96, 3), (48, 8, 8), (32, 2, None)]
+)
+def test_ulysses_sends_fewer_bytes_from_its_law_on(heads, kv_heads, ranks):
+    spec = dataclasses.replace(LLAMA, heads=heads, kv_heads=kv_heads)
+    assert ranks_for_ulysses(spec) == ranks
     link = Link("any", 0, 1e9)
-    for ranks, fewer in ((16, False), (32, True)):
-        shares = layout(1024 * ranks, ranks)
+    for n in (n for n in range(2, heads + 1) if heads % n == 0):
+        if n % kv_heads and kv_heads % n:
+            continue
         ring, ulysses = (
-            price(shares, LLAMA, link, m, RATE, algorithm="default").forward.bytes_per_rank
+            price(layout(4 * n, n), spec, link, m, RATE, algorithm="default").forward.bytes_per_rank
             for m in ("ring", "ulysses")
         )
-        # The law has eight heads of keys; from nine ranks on copies are sent.
-        extra = 2 * 1024 * 128 * 2 * (max(8, ranks) - 8) * (ranks - 1) / ranks
-        assert (ulysses - extra < ring) == fewer
+        assert (ulysses < ring) == (ranks is not None and n >= ranks), n
 
 
 def test_llama_3_learned_long_sequences_at_almost_the_same_rate():
