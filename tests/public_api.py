@@ -333,6 +333,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         **{"spec": SPARSE, "x": torch.ones(2, 8), "choices": [[[0, 1]], [[7]]], "experts": 8},
         **{"k": 2, "bandwidth": 1e9, "dispatch": expert_parallel.drawn(4, 8, 2, 4)},
     },
+    "expert_parallel.draw_loads": {"loads": {"even": [4, 4]}},
     "expert_parallel.MixtureGPT.*": {"tokens": TOKENS, "seed": 0},
     "expert_parallel.average_gradients": {"model": MODEL, "everyone": Later(world.current)},
     "hardware.Cluster": {"intra": LINK, "inter": LINK},
