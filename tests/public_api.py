@@ -1281,6 +1281,7 @@ attention.matmul_cost.tile attention.online_attention.tile attention.tiled_matmu
 collectives.node_boundary.nbytes data_parallel.BatchTradeoff.samples.batch
 data_parallel.BatchTradeoff.steps.batch data_parallel.PowerSGD.rank
 data_parallel.NoiseMeter.estimate.batch data_parallel.bucket_tradeoff.gradient_bytes
+expert_parallel.animate_dispatch.seconds
 hardware.Device.memory memory_wall.check_energy.seconds memory_wall.devices_needed.device_memory
 memory_wall.largest_model.device_memory memory_wall.should_scale.tokens
 memory_wall.utilization.seconds precision.Adam8bit.eps precision.LoRALinear.rank

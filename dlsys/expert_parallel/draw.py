@@ -52,7 +52,8 @@ class Table:
         most = None if capacity is None else count("capacity", capacity)
         self.copies = [*self._copies(choices, most)]
         asked = Counter((copy.rank, copy.expert) for copy in self.copies)
-        self.places = most or max(asked.values(), default=1)
+        needed = max(asked.values(), default=1)
+        self.places = needed if most is None else min(most, max(needed, self.tokens))
         self.high = 1.8 + max(self.k, self.ranks)  # rows of a rank, with what is around them
         self.apart = 1.25  # from token to token
         self.away = self.tokens * self.apart + 1.5  # the column where experts begin
