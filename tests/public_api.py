@@ -333,6 +333,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         **{"spec": SPARSE, "x": torch.ones(2, 8), "choices": [[[0, 1]], [[7]]], "experts": 8},
         **{"k": 2, "bandwidth": 1e9, "dispatch": expert_parallel.drawn(4, 8, 2, 4)},
     },
+    "expert_parallel.draw_loads": {"loads": {"even": [4, 4]}},
     "expert_parallel.MixtureGPT.*": {"tokens": TOKENS, "seed": 0},
     "expert_parallel.average_gradients": {"model": MODEL, "everyone": Later(world.current)},
     "hardware.Cluster": {"intra": LINK, "inter": LINK},
@@ -1280,6 +1281,7 @@ attention.matmul_cost.tile attention.online_attention.tile attention.tiled_matmu
 collectives.node_boundary.nbytes data_parallel.BatchTradeoff.samples.batch
 data_parallel.BatchTradeoff.steps.batch data_parallel.PowerSGD.rank
 data_parallel.NoiseMeter.estimate.batch data_parallel.bucket_tradeoff.gradient_bytes
+expert_parallel.animate_dispatch.seconds
 hardware.Device.memory memory_wall.check_energy.seconds memory_wall.devices_needed.device_memory
 memory_wall.largest_model.device_memory memory_wall.should_scale.tokens
 memory_wall.utilization.seconds precision.Adam8bit.eps precision.LoRALinear.rank

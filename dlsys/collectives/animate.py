@@ -4,63 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from hashlib import sha256
 from itertools import combinations, pairwise
 
-from dlsys import svg
 from dlsys.annotated import checked
 from dlsys.checks import positive
 from dlsys.collectives.check import states
 from dlsys.collectives.draw import draw, title
 from dlsys.collectives.plan import REDUCING, Plan, Transfer
-from dlsys.palette import GRID, GROUND, INK, LINES, MUTED, ON_DARK, ON_LIGHT
+from dlsys.moving import ARRIVES, END, ROW, START, Animation, Stage, rect, text
+from dlsys.palette import INK, LINES, ON_DARK, ON_LIGHT
 
 MOST_RANKS, MOST_CHUNKS, MOST_ROUNDS = 8, 16, 32
-START, END, ARRIVES = 1, 2, 0.85  # in rounds: how long both ends last, and when a cell changes
-ROW = 20  # pixels from cell to cell
 
-# `w` comes and goes, `g` goes to where --to says; p is a part of a sum, f what is complete.
-_STYLE = f""".NAME svg{{display:block;min-width:540px;max-width:100%;height:auto}}
-.NAME .moving,.NAME p{{display:none}}
-.NAME .moving text{{font:12px sans-serif;text-anchor:middle;fill:{INK}}}
-.NAME .moving .h{{font-size:14px;text-anchor:start}} .NAME .moving .k{{text-anchor:start}}
-.NAME .moving .m{{fill:{MUTED}}} .NAME .e{{fill:{GRID}}} .NAME .l{{fill:{INK};stroke:{INK}}}
+# p is a part of a sum, f what is complete.
+_STYLE = f""".NAME .l{{fill:{INK};stroke:{INK}}}
 .NAME .p{{fill:{LINES[0][0]}}} .NAME .moving text.p{{fill:{ON_DARK}}}
-.NAME .f{{fill:{LINES[5][0]}}} .NAME .moving text.f{{fill:{ON_LIGHT}}}
-.NAME .b{{fill:{GROUND};stroke:{MUTED}}} .NAME .g path{{stroke:{GROUND}}}
-.NAME .w,.NAME .g{{visibility:hidden;animation:DURATIONs infinite step-end}}
-.NAME .g{{animation-name:NAME-go;animation-timing-function:ease-in-out}}
-@media screen and (prefers-reduced-motion:no-preference){{
-.NAME p{{display:block;margin:0;text-align:start}} .NAME label{{margin-right:1.5em}}
-.NAME:has(.pause:checked) *{{animation-play-state:paused}}
-.NAME:not(:has(.all:checked)) .moving{{display:block}}
-.NAME:not(:has(.all:checked)) .still{{display:none}}}}"""
-_PAGE = """<div class="moving-figure NAME" style="overflow-x:auto;color:{ink};background:{ground}">
-<style>{style}</style>
-{moving}
-<div class="still">{still}</div>
-<p><label><input type="checkbox" class="pause"/> Pause</label>
-<label><input type="checkbox" class="all"/> All rounds side by side</label></p>
-</div>"""
-
-
-@dataclass(frozen=True)
-class Animation:
-    """The rounds of a plan in a page, one after another, again and again.
-
-    It has no script and loads nothing. A reader may pause it, or see the rounds side by side, as
-    paper shows them and as whoever asked for less motion sees them.
-    """
-
-    label: str
-    html: str
-
-    def __repr__(self) -> str:
-        return f"<animation: {self.label}>"
-
-    def _repr_html_(self) -> str:
-        return self.html
+.NAME .f{{fill:{LINES[5][0]}}} .NAME .moving text.f{{fill:{ON_LIGHT}}}"""
 
 
 @checked
@@ -80,22 +39,18 @@ def animate(plan: Plan, seconds: float = 1.5) -> Animation:
             "most.".format(*sizes, *most)
         )
     stage, label = _Stage(plan), f"{title(plan)}, {len(plan.rounds)} rounds"
-    moving, style = stage.svg(label), _STYLE.replace("DURATION", f"{stage.last * seconds:g}")
-    style += "".join(stage.keyframes(seconds))
-    name = f"plan-{sha256((moving + style).encode()).hexdigest()[:8]}"
-    ground, ink, style = (svg.by_role(part) for part in (GROUND, INK, style))
-    still = svg.inline(svg.drawn(lambda: draw(plan)), label, name)
-    page = _PAGE.format(ground=ground, ink=ink, style=style, moving=moving, still=still)
-    return Animation(label, page.replace("NAME", name))
+    size = (stage.width, stage.height)
+    return stage.animation(label, size, stage.parts(), _STYLE, seconds, lambda: draw(plan))
 
 
-class _Stage:
+class _Stage(Stage):
     """The ranks stand on an ellipse, each a box with a cell for each chunk.
 
     In a reduction a cell has a slot for each rank, in which its contribution appears.
     """
 
     def __init__(self, plan: Plan) -> None:
+        super().__init__(len(plan.rounds))
         self.plan, self.n = plan, plan.ranks
         self.states = [[dict(mine) for mine in held] for held in states(plan)]
         self.slots = self.n if plan.kind in REDUCING else 1
@@ -115,58 +70,32 @@ class _Stage:
         self.height = math.ceil(max(ys) - min(ys) + self.high + 72)
         right, down = (self.width - max(xs) - min(xs)) / 2, self.high / 2 + 34 - min(ys)
         self.at = [(x + right, y + down) for x, y in zip(xs, ys, strict=True)]
-        self.windows: dict[tuple[float, float], int] = {}  # from when to when something shows
-        self.last = START + len(plan.rounds) + END
 
-    def svg(self, label: str) -> str:
+    def parts(self) -> Iterator[str]:
         """The arrows of every round, over them the boxes and what they hold, then the messages."""
-        parts = [*self.arrows(), *self.boxes(), *self.messages(), *self.key()]
-        size = f'width="{self.width}" viewBox="0 0 {self.width} {self.height}"'
-        told = f'role="img" aria-label="{label}"'
-        return f'<svg class="plot moving" {told} {size}>{"".join(parts)}</svg>'
-
-    def showing(self, begin: float, end: float) -> str:
-        """The classes of what shows from one time to another, in rounds."""
-        return f"w w{self.windows.setdefault((begin, end), len(self.windows))}"
-
-    def keyframes(self, seconds: float) -> Iterator[str]:
-        """The rules of what shows when, and of how messages go."""
-        for (begin, end), number in self.windows.items():
-            shows = {begin: "visibility:visible", end: "visibility:hidden"}
-            yield f"\n.NAME .w{number}{{animation-name:NAME-{number}}}"
-            yield f"@keyframes NAME-{number}{{{self.moments(shows)}}}"
-        goes = {0: "none", 0.12: "none", ARRIVES: "translate(var(--to))"}
-        moves = {at: f"visibility:visible;transform:{way}" for at, way in goes.items()}
-        moves[ARRIVES + 0.01] = "visibility:hidden"
-        yield f"\n@keyframes NAME-go{{{self.moments(moves)}}}"
-        for index in range(len(self.plan.rounds)):
-            delay = (START + index - self.last) * seconds
-            yield f"\n.NAME .g{index}{{animation-delay:{delay:g}s}}"
-
-    def moments(self, looks: dict[float, str]) -> str:
-        """The steps of an animation, each given by when it begins: in rounds, then in percent."""
-        return "".join(f"{100 * at / self.last:.4g}%{{{look}}}" for at, look in looks.items())
+        for each in (self.arrows, self.boxes, self.messages, self.key):
+            yield from each()
 
     def arrows(self) -> Iterator[str]:
         """What happens when, in words, and the way of each message."""
-        yield _text(f"h {self.showing(0, START)}", 8, 18, "start")
+        yield text(f"h {self.showing(0, START)}", 8, 18, "start")
         for index, transfers in enumerate(self.plan.rounds):
             words = sorted({"added" if t.reduce else "stored" for t in transfers})
             yield f'<g class="{self.showing(START + index, START + index + 1)}">'
-            yield _text("h", 8, 18, f"round {index}: what arrives is {' or '.join(words)}")
+            yield text("h", 8, 18, f"round {index}: what arrives is {' or '.join(words)}")
             yield from (_arrow(self.at[t.src], self.at[t.dst]) for t in transfers)
             yield "</g>"
-        yield _text(f"h {self.showing(self.last - END, self.last)}", 8, 18, "end")
+        yield text(f"h {self.showing(self.last - END, self.last)}", 8, 18, "end")
 
     def boxes(self) -> Iterator[str]:
         """The ranks, and in each cell whose contributions it holds from when to when."""
         for rank, (x, y) in enumerate(self.at):
-            yield _rect("b", x - self.wide / 2, y - self.high / 2, self.wide, self.high)
-            yield _text("", x, y - self.high / 2 + 16, f"rank {rank}")
+            yield rect("b", x - self.wide / 2, y - self.high / 2, self.wide, self.high)
+            yield text("", x, y - self.high / 2 + 16, f"rank {rank}")
             for chunk in range(self.plan.chunks):
                 left, top = self.cell(rank, chunk)
-                yield _rect("e", left, top, self.slots * self.slot)
-                yield _text("m", left - self.margin / 2, top + 13, self.name(chunk))
+                yield rect("e", left, top, self.slots * self.slot)
+                yield text("m", left - self.margin / 2, top + 13, self.name(chunk))
                 held = [state[rank].get(chunk, 0) for state in self.states]
                 changes = [i for i in range(1, len(held)) if held[i] != held[i - 1]]
                 for begin, end in pairwise([0, *changes, len(held)]):
@@ -181,8 +110,8 @@ class _Stage:
         """A slot for each rank whose contribution is in a cell, with its number."""
         for rank in (rank for rank in range(self.n) if mask >> rank & 1):
             x = left + (rank * self.slot if self.slots > 1 else 0)
-            yield _rect(self.looks(mask), x, top, self.slot)
-            yield _text(self.looks(mask), x + self.slot / 2, top + 13, f"{rank}")
+            yield rect(self.looks(mask), x, top, self.slot)
+            yield text(self.looks(mask), x + self.slot / 2, top + 13, f"{rank}")
 
     def messages(self) -> Iterator[str]:
         """What goes from a cell to another, under its chunks' numbers."""
@@ -192,8 +121,8 @@ class _Stage:
                 look, name = self.looks(self.states[index][t.src][t.first]), self.chunks(t)
                 wide, middle = 10 + 6.2 * len(name), x + self.slots * self.slot / 2
                 yield f'<g class="g g{index}" style="--to:{u - x:.4g}px,{v - y:.4g}px">'
-                yield _rect(look, middle - wide / 2, y, wide)
-                yield _text(look, middle, y + 13, name) + "</g>\n"
+                yield rect(look, middle - wide / 2, y, wide)
+                yield text(look, middle, y + 13, name) + "</g>\n"
 
     def cell(self, rank: int, chunk: float) -> tuple[float, float]:
         """The left upper corner of a chunk's cell."""
@@ -218,7 +147,7 @@ class _Stage:
         sums = {"p": "sum of the ranks named", "f": "complete sum"}
         x, y = 8.0, self.height - 24
         for look, words in (sums if self.slots > 1 else {"f": "from the rank named"}).items():
-            yield _rect(look, x, y, 26) + _text("k", x + 32, y + 13, words)
+            yield rect(look, x, y, 26) + text("k", x + 32, y + 13, words)
             x += 50 + 6.5 * len(words)
 
 
@@ -229,11 +158,3 @@ def _arrow(begin: tuple[float, float], end: tuple[float, float]) -> str:
     half, turn = math.hypot(u - x, v - y) / 2, math.degrees(math.atan2(v - y, u - x))
     place = f"translate({(x + u) / 2:.5g} {(y + v) / 2:.5g}) rotate({turn:.4g})"
     return f'<path class="l" transform="{place}" d="M-{half:.5g} 0H{half:.5g}M14 0L3 5V-5z"/>'
-
-
-def _rect(look: str, left: float, top: float, wide: float, high: float = ROW - 3) -> str:
-    return f'<path class="{look}" d="M{left:.5g} {top:.5g}h{wide:.5g}v{high:.5g}h-{wide:.5g}z"/>'
-
-
-def _text(look: str, x: float, y: float, words: str) -> str:
-    return f'<text class="{look}" x="{x:.5g}" y="{y:.5g}">{words}</text>'

@@ -1,0 +1,185 @@
+"""Pictures of expert parallelism: copies at their experts, and how unequally experts are loaded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dlsys.annotated import checked
+from dlsys.checks import count, divisor, positive, some
+from dlsys.figures import block, closed_figure
+from dlsys.palette import GRID, GROUND, INK, LINES, MUTED, ON_DARK, ON_LIGHT
+
+COLORS = [LINES[i][0] for i in (0, 1, 2, 3, 5)]
+ON_COLORS = [ON_DARK, *[ON_LIGHT] * 4]
+MOST_RANKS, MOST_TOKENS, MOST_EXPERTS = 4, 4, 8
+Choices = Sequence[Sequence[Sequence[int]]]
+
+
+class Copy(NamedTuple):
+    """The i-th copy of a rank's token, and its place among those of its rank that its expert reads;
+    None where it is dropped."""
+
+    rank: int
+    token: int
+    i: int
+    expert: int
+    place: int | None
+
+
+class Table:
+    """Where copies lie, as (column, row) of cells: at home, and at their experts, a row of cells
+    for each rank that they are from. Ranks stand under each other."""
+
+    def __init__(self, choices: Choices, experts: int, capacity: int | None) -> None:
+        some("choices", choices)
+        some("choices[0]", choices[0])
+        self.ranks, self.experts = len(choices), count("experts", experts)
+        self.tokens = max(map(len, choices))
+        if self.ranks > MOST_RANKS or self.tokens > MOST_TOKENS or self.experts > MOST_EXPERTS:
+            raise ValueError(
+                f"{self.experts} experts and {self.tokens} tokens on each of {self.ranks} ranks "
+                f"could not be followed: draw 4 experts and 3 tokens on 4 ranks, say; "
+                f"{MOST_EXPERTS} experts and {MOST_TOKENS} tokens on {MOST_RANKS} ranks are the "
+                "most."
+            )
+        self.held = experts // divisor("number of ranks", self.ranks, {"experts": experts})
+        self.k = max(len(token) for tokens in choices for token in tokens)
+        most = None if capacity is None else count("capacity", capacity)
+        self.copies = [*self._copies(choices, most)]
+        asked = Counter((copy.rank, copy.expert) for copy in self.copies)
+        needed = max(asked.values(), default=1)
+        self.places = needed if most is None else min(most, max(needed, self.tokens))
+        self.high = 1.8 + max(self.k, self.ranks)  # rows of a rank, with what is around them
+        self.apart = 1.25  # from token to token
+        self.away = self.tokens * self.apart + 1.5  # the column where experts begin
+        self.step = max(2, self.places) + 1.3  # from expert to expert
+        self.wide = self.away + self.held * self.step
+
+    def _copies(self, choices: Choices, most: int | None) -> Iterator[Copy]:
+        """Each copy; an expert keeps the first `most` of each rank's, as `routing.drop` does."""
+        for rank, tokens in enumerate(choices):
+            read = [0] * self.experts
+            for token, chosen in enumerate(tokens):
+                for i, given in enumerate(chosen):
+                    expert = count("an expert of choices", given, 0, self.experts - 1)
+                    place = None if most is not None and read[expert] >= most else read[expert]
+                    read[expert] += place is not None
+                    yield Copy(rank, token, i, expert, place)
+
+    def home(self, copy: Copy) -> tuple[float, float]:
+        """Its cell on its own rank: a column for each token."""
+        return self.apart * copy.token, self.high * copy.rank + copy.i
+
+    def expert(self, number: int) -> tuple[float, float]:
+        """The first cell of an expert."""
+        rank, place = divmod(number, self.held)
+        return self.away + place * self.step, self.high * rank
+
+    def there(self, copy: Copy) -> tuple[float, float]:
+        """Its cell at its expert."""
+        column, row = self.expert(copy.expert)
+        return column + (copy.place or 0), row + copy.rank
+
+    def label(self) -> str:
+        """The picture in words."""
+        dropped = sum(copy.place is None for copy in self.copies)
+        return (
+            f"{len(self.copies)} copies of {self.ranks} ranks' tokens go to {self.experts} experts "
+            f"and come back, but for {dropped} dropped"
+        )
+
+
+@checked
+def draw_dispatch(choices: Choices, experts: int, capacity: int | None = None) -> Figure:
+    """Copies as they were chosen, at their experts, and back: choices[rank][token] are experts.
+
+    A copy has the number and the color of its expert. An expert has a row for each rank that copies
+    come from. `capacity`: the most that it reads of each rank's, the first ones; others, crossed
+    out, are dropped. Raises ValueError as `count_copies` does, and for more than can be followed.
+    """
+    table = Table(choices, experts, capacity)
+    last = max(table.wide + 0.7, table.away + 6)  # the column where what has come back begins
+    across, down = last + table.tokens * table.apart + 0.3, table.ranks * table.high
+    figure, (axes,) = closed_figure(0.25 * (across + 4), 0.25 * (down + 1.8))
+    for rank in range(table.ranks):
+        top = rank * table.high - 1.1
+        block(axes, (-0.5, top), across + 0.5, table.high - 0.3, "", facecolor="none")
+        axes.text(-0.8, top + table.high / 2, f"rank {rank}", ha="right", va="center")
+    for expert in range(table.experts):
+        _expert(axes, table, expert)
+    for copy in table.copies:
+        (x, y), at = table.home(copy), table.there(copy)
+        _cell(axes, (x, y), copy)
+        _cell(axes, (x + last, y), copy, back=True)
+        if copy.place is not None:
+            _cell(axes, at, copy)
+    for x, words in ((0, "chosen"), (table.away, "at the experts"), (last, "back")):
+        axes.text(x, -1.8, words, va="center")
+    axes.set_xlim(-3.7, across + 0.2)
+    axes.set_ylim(down - 1.2, -2.4)
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    return figure
+
+
+def _expert(axes: Axes, table: Table, number: int) -> None:
+    """An expert with its empty cells, and from which rank each row of them is."""
+    x, y = table.expert(number)
+    axes.text(x, y - 0.5, f"expert {number}", va="center", fontsize="small")
+    for rank in range(table.ranks):
+        at = x - 0.2, y + rank + 0.5
+        axes.text(*at, str(rank), ha="right", va="center", color=MUTED, fontsize="small")
+        for place in range(table.places):
+            block(axes, (x + place, y + rank), 1, 1, "", facecolor=GRID, edgecolor=GROUND)
+
+
+def _cell(axes: Axes, corner: tuple[float, float], copy: Copy, back: bool = False) -> None:
+    """A copy: outlined once it has been computed, crossed out where it is dropped."""
+    hue = copy.expert % len(COLORS)
+    color, ink = (GRID, INK) if copy.place is None else (COLORS[hue], ON_COLORS[hue])
+    edge = {"edgecolor": INK, "lw": 1.5, "zorder": 2} if back and copy.place is not None else {}
+    style = {"facecolor": color, "edgecolor": GROUND, "color": ink, **edge}
+    block(axes, corner, 1, 1, str(copy.expert), **style)
+    if copy.place is None:
+        x, y = corner
+        axes.plot([x, x + 1], [y + 1, y], color=INK, linewidth=1)
+
+
+@checked
+def draw_loads(loads: Mapping[str, Sequence[int]], capacity_factor: float | None = None) -> Figure:
+    """A panel for each name: a bar for each expert, its copies over the mean.
+
+    loads: by the name that stands above, copies by expert. The busiest bar has its height, which is
+    how much longer all wait. A dashed line is at so many times the mean.
+    """
+    some("loads", loads)
+    if capacity_factor is not None:
+        positive("capacity_factor", capacity_factor)
+    figure, panels = closed_figure(7, 1.4 * len(loads) + 0.4, len(loads))
+    for axes, (name, counts) in zip(panels, loads.items(), strict=True):
+        some(f"loads[{name!r}]", counts)
+        copies = [count(f"copies of {name}", number, 0) for number in counts]
+        mean = sum(copies) / len(copies) or 1
+        shares = [number / mean for number in copies]
+        most = max(range(len(shares)), key=shares.__getitem__)
+        colors = [COLORS[i == most] for i in range(len(shares))]
+        axes.bar(range(len(shares)), shares, 0.85, color=colors)
+        axes.axhline(1, color=MUTED, linewidth=1)
+        if capacity_factor is not None:
+            axes.axhline(capacity_factor, color=INK, linewidth=1, linestyle="--", label="capacity")
+        axes.annotate(
+            f"{shares[most]:.2f} times", (most, shares[most]), (0, 2),
+            textcoords="offset points", ha="center", va="bottom", fontsize="small",
+        )  # fmt: skip
+        axes.set_title(name, fontsize="medium", loc="left")
+        axes.margins(x=0.01, y=0.2)
+        axes.set_ylabel("over the mean")
+    panels[-1].set_xlabel("expert")
+    if capacity_factor is not None:
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper right")
+    return figure
