@@ -60,6 +60,15 @@ class Dispatch:
         """Copies whose expert is on another rank."""
         return sum(self.read) - sum(self.copies[rank][rank] for rank in range(self.ranks))
 
+    def times(self, factor: int) -> Dispatch:
+        """The dispatch of so many times the tokens, all of which choose as these do."""
+        factor = count("factor", factor)
+        copies, nodes = (
+            tuple(tuple(factor * number for number in row) for row in table)
+            for table in (self.copies, self.nodes)
+        )
+        return Dispatch(copies, nodes)
+
     def check(self) -> None:
         """Raise DispatchError for numbers that no tokens have."""
         n, size = self.ranks, self.devices_per_node

@@ -1,0 +1,55 @@
+"""Where the numbers of expert_parallel.md come from. Each part runs where its section ends."""
+
+from dlsys.hardware import DEVICES, LINKS
+from dlsys.notebook.vouch import given, says, sourced
+from dlsys.transformer import CATALOGUE
+
+# %% Expert parallelism (mixtures)
+
+sourced(37, by="deepseek2024")
+v3 = CATALOGUE["deepseek-v3"]
+says("671 billion", v3.parameters() / 1e9)
+says("has 256", v3.moe.experts)
+says("only eight", v3.moe.experts_per_token)
+given(16)
+says("10.7 TB", 16 * v3.parameters() / 1e12)
+says("as 134 devices", 16 * v3.parameters() / DEVICES["h100-sxm"].memory)
+says("of 80 GB", DEVICES["h100-sxm"].memory)
+
+# %% Few of many
+
+says("0.73 of", router_scores[best].softmax(0)[0].item())
+says("and 0.27", router_scores[best].softmax(0)[1].item())
+says("expert 1", best[0].item())
+says("what expert 2", best[1].item())
+given(0, 3)
+assert not scores.grad.any()
+
+# %% Nobody balances it
+
+assert found["dense"][0] - max(found["mixture"][0], found["balanced mixture"][0]) > 0.02
+assert abs(found["mixture"][0] - found["balanced mixture"][0]) < 0.05
+busiest = {name: max(n) * len(n) / sum(n) for name, (_, n) in found.items() if n}
+assert busiest["mixture"] > 2 and busiest["balanced mixture"] < 1.7
+
+# %% Why it is right
+
+for mine, whole in zip(together, expected, strict=True):
+    assert torch.allclose(mine, 4 * whole, atol=1e-6)
+
+# %% What it costs
+
+says("With $k=2$", 2)
+assert volume_ratio(2, 8, 8) == 1
+assert volume_ratio(1, 64, 8) * LINKS["nvlink4"].bandwidth / LINKS["infiniband-ndr"].bandwidth > 5
+
+# %% What hides it
+
+says("some 5,000", round(width_to_hide(400e12, LINKS["infiniband-ndr"].bandwidth, 64) / 1e3) * 1e3)
+says("some 500", round(width_to_hide(400e12, LINKS["nvlink4"].bandwidth, 8) / 100) * 100)
+says("have 2,048", v3.moe.ffn_hidden)
+given(400)
+
+# %% A worked example: DeepSeek-V3
+
+sourced(160, 50, 64, 4, 14.8, 2.66, 2.79, by="deepseek2024")
