@@ -168,8 +168,8 @@ def experts() -> None:
     all_read = alone(lambda: dense(x, chosen, weights, all_of(every, x)), 2)
     print(
         f"experts, {TOKENS:,} tokens         8 simulated ranks {split * 1e3:7.1f} ms busy "
-        f"(exchanges {exchanges * 1e3:.1f})   grouped {one * 1e3:7.1f} ms   ratio {split / one:.2f}   "
-        f"dense {all_read * 1e3:7.1f} ms",
+        f"(exchanges {exchanges * 1e3:.1f})   grouped {one * 1e3:7.1f} ms   "
+        f"ratio {split / one:.2f}   dense {all_read * 1e3:7.1f} ms",
         flush=True,
     )
 

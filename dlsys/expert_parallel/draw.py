@@ -89,8 +89,8 @@ class Table:
         """The picture in words."""
         dropped = sum(copy.place is None for copy in self.copies)
         return (
-            f"{len(self.copies)} copies of {self.ranks} ranks' tokens go to {self.experts} experts "
-            f"and come back, but for {dropped} dropped"
+            f"{len(self.copies)} copies of the tokens of {self.ranks} rank{'s' * (self.ranks > 1)} "
+            f"go to {self.experts} experts and come back, but for {dropped} dropped"
         )
 
 
@@ -160,7 +160,7 @@ def draw_loads(loads: Mapping[str, Sequence[int]], capacity_factor: float | None
     some("loads", loads)
     if capacity_factor is not None:
         positive("capacity_factor", capacity_factor)
-    figure, panels = closed_figure(7, 1.4 * len(loads) + 0.4, len(loads))
+    figure, panels = closed_figure(7, 1.6 * len(loads) + 0.4, len(loads))
     for axes, (name, counts) in zip(panels, loads.items(), strict=True):
         some(f"loads[{name!r}]", counts)
         copies = [count(f"copies of {name}", number, 0) for number in counts]
@@ -177,7 +177,7 @@ def draw_loads(loads: Mapping[str, Sequence[int]], capacity_factor: float | None
             textcoords="offset points", ha="center", va="bottom", fontsize="small",
         )  # fmt: skip
         axes.set_title(name, fontsize="medium", loc="left")
-        axes.margins(x=0.01, y=0.2)
+        axes.margins(x=0.01, y=0.3)
         axes.set_ylabel("over the mean")
     panels[-1].set_xlabel("expert")
     if capacity_factor is not None:
