@@ -1,8 +1,8 @@
 """Seconds of a training step, ours beside torch's own engine, in the same four real processes;
-and of pricing large pipelines.
+of a mixture's layer on simulated ranks, beside one device; and of pricing large pipelines.
 
     python bench/axes.py              all of it, about three minutes
-    python bench/axes.py data         one part: context, data, tensor, pipeline or events
+    python bench/axes.py data         one part: context, experts, data, tensor, pipeline or events
 
 A model, its weights and its batch are the same on both sides, whose steps alternate. A figure is
 the median over steps of the slowest rank's seconds; a ratio below 1 means that ours is faster.
@@ -34,6 +34,8 @@ from dlsys import world
 from dlsys.context_parallel import Layout, layout, ring_attention
 from dlsys.data_parallel import DataParallel
 from dlsys.data_parallel.ddp import plan_of
+from dlsys.expert_parallel.dispatch import dispatched
+from dlsys.expert_parallel.mixture import Experts, all_of, dense, grouped
 from dlsys.model import GPT
 from dlsys.tensor_parallel import TensorParallelGPT
 from dlsys.transformer import TransformerSpec
@@ -108,6 +110,68 @@ def context() -> None:
             f"one {whole * 1e3:7.1f} ms   ratio {busy / whole:.2f}",
             flush=True,
         )
+
+
+# -- expert parallelism --------------------------------------------------------------------------
+
+TOKENS, EXPERTS, K, HIDDEN, WIDTH = 4096, 64, 2, 128, 256
+
+
+def routed(tokens: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens, k experts of each at random, and weights."""
+    x = torch.randn(tokens, HIDDEN, requires_grad=True)
+    return x, torch.rand(tokens, EXPERTS).topk(K).indices, torch.rand(tokens, K)
+
+
+def experts_of(number: int) -> Experts:
+    held = Experts(number, HIDDEN, WIDTH, gated=False, bias=False)
+    for p in held.parameters():
+        torch.nn.init.normal_(p, std=0.1)
+    return held
+
+
+def dispatch_steps(comm: world.Communicator, compute: bool) -> list[tuple[float, float]]:
+    """When, in the processor's seconds, steps of both passes begin and end on this rank.
+
+    Without compute they are the exchanges alone.
+    """
+    mine, given = experts_of(EXPERTS // comm.size), routed(TOKENS // comm.size)
+    spent = []
+    for _ in range(REPEATS):
+        comm.barrier()
+        begin = time.process_time()
+        read = mine if compute else lambda rows, counts: rows
+        dispatched(comm, *given, read, EXPERTS).sum().backward()
+        spent.append((begin, time.process_time()))
+    return spent
+
+
+def experts() -> None:
+    """Eight ranks that take turns in this process, beside the same experts on one device."""
+
+    def simulated(compute: bool) -> float:
+        run = world.simulate(dispatch_steps, 8, args=(compute,))
+        steps = zip(*run.results, strict=True)
+        return min(max(end for _, end in s) - min(begin for begin, _ in s) for s in steps)
+
+    def alone(step: Callable[[], Tensor], repeats: int = REPEATS) -> float:
+        spent = []
+        for _ in range(repeats):
+            begin = time.process_time()
+            step().sum().backward()
+            spent.append(time.process_time() - begin)
+        return min(spent)
+
+    every, (x, chosen, weights) = experts_of(EXPERTS), routed(TOKENS)
+    split, exchanges = simulated(True), simulated(False)
+    one = alone(lambda: grouped(x, chosen, weights, every, EXPERTS))
+    all_read = alone(lambda: dense(x, chosen, weights, all_of(every, x)), 2)
+    print(
+        f"experts, {TOKENS:,} tokens         8 simulated ranks {split * 1e3:7.1f} ms busy "
+        f"(exchanges {exchanges * 1e3:.1f})   grouped {one * 1e3:7.1f} ms   "
+        f"ratio {split / one:.2f}   dense {all_read * 1e3:7.1f} ms",
+        flush=True,
+    )
 
 
 # -- data parallelism ----------------------------------------------------------------------------
@@ -271,7 +335,7 @@ def events() -> None:
         )
 
 
-PARTS = {f.__name__: f for f in (context, data, tensor, pipeline, events)}
+PARTS = {f.__name__: f for f in (context, experts, data, tensor, pipeline, events)}
 
 if __name__ == "__main__":
     torch.manual_seed(0)

@@ -7,10 +7,12 @@ from dlsys import lazy
 if TYPE_CHECKING:
     from dlsys.expert_parallel.animate import animate_dispatch
     from dlsys.expert_parallel.draw import draw_dispatch, draw_loads
+    from dlsys.expert_parallel.explorer import explore
     from dlsys.expert_parallel.gpt import MixtureGPT
     from dlsys.expert_parallel.gradients import average_gradients
     from dlsys.expert_parallel.laws import (
         copies_leaving,
+        k_to_overtake,
         nodes_reached,
         volume_ratio,
         width_to_hide,

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from dlsys.annotated import checked
 from dlsys.checks import count, divisor, positive, some
-from dlsys.figures import block, closed_figure
+from dlsys.figures import block, closed_figure, time_unit
 from dlsys.palette import GRID, GROUND, INK, LINES, MUTED, ON_DARK, ON_LIGHT
 
 COLORS = [LINES[i][0] for i in (0, 1, 2, 3, 5)]
@@ -89,8 +89,8 @@ class Table:
         """The picture in words."""
         dropped = sum(copy.place is None for copy in self.copies)
         return (
-            f"{len(self.copies)} copies of {self.ranks} ranks' tokens go to {self.experts} experts "
-            f"and come back, but for {dropped} dropped"
+            f"{len(self.copies)} copies of the tokens of {self.ranks} rank{'s' * (self.ranks > 1)} "
+            f"go to {self.experts} experts and come back, but for {dropped} dropped"
         )
 
 
@@ -160,7 +160,7 @@ def draw_loads(loads: Mapping[str, Sequence[int]], capacity_factor: float | None
     some("loads", loads)
     if capacity_factor is not None:
         positive("capacity_factor", capacity_factor)
-    figure, panels = closed_figure(7, 1.4 * len(loads) + 0.4, len(loads))
+    figure, panels = closed_figure(7, 1.6 * len(loads) + 0.4, len(loads))
     for axes, (name, counts) in zip(panels, loads.items(), strict=True):
         some(f"loads[{name!r}]", counts)
         copies = [count(f"copies of {name}", number, 0) for number in counts]
@@ -177,9 +177,36 @@ def draw_loads(loads: Mapping[str, Sequence[int]], capacity_factor: float | None
             textcoords="offset points", ha="center", va="bottom", fontsize="small",
         )  # fmt: skip
         axes.set_title(name, fontsize="medium", loc="left")
-        axes.margins(x=0.01, y=0.2)
+        axes.margins(x=0.01, y=0.3)
         axes.set_ylabel("over the mean")
     panels[-1].set_xlabel("expert")
     if capacity_factor is not None:
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper right")
+    return figure
+
+
+def draw_exchanges(seconds: Mapping[str, tuple[float, float, float, float]]) -> Figure:
+    """A bar for each name: seconds of two exchanges, and between them what the busiest computes.
+
+    seconds: of the one and the other exchange, of the busiest rank and of the mean one.
+    """
+    unit, scale = time_unit(
+        max(first + second + most for first, second, most, _ in seconds.values())
+    )
+    figure, (axes,) = closed_figure(7, 1.1 + 0.4 * len(seconds))
+    parts = {
+        "dispatch, or an all-reduce": [first for first, *_ in seconds.values()],
+        "compute, were all balanced": [mean for *_, mean in seconds.values()],
+        "waiting for the busiest": [most - mean for *_, most, mean in seconds.values()],
+        "combine, or an all-reduce": [second for _, second, *_ in seconds.values()],
+    }
+    colors, hatches = (COLORS[0], "#BDBDBD", COLORS[1], COLORS[4]), ("", "", "///", "...")
+    left = [0.0] * len(seconds)
+    for (label, values), color, hatch in zip(parts.items(), colors, hatches, strict=True):
+        wide = [scale * value for value in values]
+        axes.barh([*seconds], wide, 0.7, left, color=color, hatch=hatch, label=label)
+        left = [a + b for a, b in zip(left, wide, strict=True)]
+    axes.invert_yaxis()
+    axes.set_xlabel(f"a layer, forward ({unit})")
+    figure.legend(loc="outside upper center", ncols=2, fontsize="small")
     return figure

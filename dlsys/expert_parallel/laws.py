@@ -31,6 +31,21 @@ def volume_ratio(k: int, n: int, tp: int) -> float:
 
 
 @checked
+def k_to_overtake(n: int, tp: int, ratio: float = 1.0) -> float:
+    """Experts a token beyond which copies take longer: 2 (t-1)/t n/(n-1) times `ratio`.
+
+    Dispatch and combine, than tensor parallelism's two all-reduces of as many tokens, all balanced
+    and without latencies. The bytes are those of `volume_ratio`.
+
+    - ratio: bandwidth of the slowest link that copies take, over that of the all-reduce's. With
+      nodes of several ranks it is the link between them: in each round of an exchange some pair is
+      of two nodes, and others wait for it.
+    """
+    positive("ratio", ratio)
+    return ratio / volume_ratio(1, count("n", n, least=2), tp)
+
+
+@checked
 def nodes_reached(k: int, experts: int, nodes: int) -> float:
     """Other nodes that have one of a token's k experts: (N-1) (1 - C(E - E/N, k) / C(E, k)).
 

@@ -127,7 +127,7 @@ def test_the_page_is_the_same_every_time_and_asks_for_nothing():
     assert html == moving(CASES["one dropped"])[0]
     assert not re.search(r"script|src=|http|@import|\bon\w+=", html)
     assert "animation:12s infinite" in html, "six rounds of two seconds"
-    assert 'aria-label="24 copies of 4 ranks' in html
+    assert 'aria-label="24 copies of the tokens of 4 ranks go' in html
     before, _, after = html.partition("@media screen and (prefers-reduced-motion:no-preference){")
     assert ".moving{display:block}" not in before
     assert ".moving{display:block}" in after

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlsys import world
+from dlsys.collectives import best
 from dlsys.expert_parallel import (
     Dispatch,
     DispatchError,
@@ -18,6 +19,7 @@ from dlsys.expert_parallel import (
     copies_leaving,
     count_copies,
     drawn,
+    k_to_overtake,
     nodes_reached,
     price,
     routing,
@@ -236,6 +238,44 @@ def test_the_volume_of_an_all_to_all_over_an_all_reduce_is_what_both_send(k, n, 
     sent = max(world.simulate(dispatches, n).traffic.sent)
     reduced = max(world.simulate(reduces, tp).traffic.sent)
     assert sent / reduced == volume_ratio(k, n, tp) == pytest.approx(ratio)
+
+
+NAMED = Link("of one domain", 0.0, 9e11), Link("inside", 0.0, 4.5e11), Link("between", 0.0, 5e10)
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "tp"), [(8, 8, 8), (64, 64, 8), (8, 8, 2), (16, 8, 8), (64, 8, 4)]
+)
+def test_dispatch_and_combine_overtake_tensor_parallelism_at_the_k_of_the_law(n, size, tp):
+    domain, inside, between = NAMED
+    tokens, hidden = 4 * n, 1000
+    where, near = (Cluster(AT_ONCE, n // size, size, inside, between), inside)
+    if size == n:
+        where = near = domain
+    law = k_to_overtake(n, tp, 1.0 if size == n else between.bandwidth / inside.bandwidth)
+    nbytes = tokens * hidden * 2
+    reduced = 2 * best("all_reduce", nbytes, near, tp).price(nbytes, near).seconds
+
+    def seconds_of_one_k(choices):
+        k = len(choices[0][0])
+        priced = count_copies(choices, n, size).price(where, hidden)
+        return (priced.dispatch + priced.combine) / k
+
+    for k in (1, 2, 4):
+        assert reduced / seconds_of_one_k(balanced(n, tokens, k)) == pytest.approx(law, rel=0.02)
+
+
+@pytest.mark.parametrize(("n", "size"), [(8, 8), (16, 8)])
+def test_copies_that_are_drawn_overtake_a_little_earlier_than_the_law_says(n, size):
+    domain, inside, between = NAMED
+    where, near = (Cluster(AT_ONCE, n // size, size, inside, between), inside)
+    if size == n:
+        where = near = domain
+    law = k_to_overtake(n, 8, 1.0 if size == n else between.bandwidth / inside.bandwidth)
+    priced = drawn(2000, n, 2, n, devices_per_node=size).price(where, 1000)
+    nbytes = 2000 * 1000 * 2
+    reduced = 2 * best("all_reduce", nbytes, near, 8).price(nbytes, near).seconds
+    assert 0.9 * law < reduced / (priced.dispatch + priced.combine) * 2 < law
 
 
 @pytest.mark.parametrize(
