@@ -4,13 +4,14 @@ from dlsys.hardware import DEVICES, LINKS
 from dlsys.notebook.vouch import given, says, sourced
 from dlsys.transformer import CATALOGUE
 
+v3 = CATALOGUE["deepseek-v3"]
+
 # %% Expert parallelism (mixtures)
 
 sourced(37, by="deepseek2024")
-v3 = CATALOGUE["deepseek-v3"]
 says("671 billion", v3.parameters() / 1e9)
 says("has 256", v3.moe.experts)
-says("only eight", v3.moe.experts_per_token)
+assert v3.moe.experts_per_token == 8
 given(16)
 says("10.7 TB", 16 * v3.parameters() / 1e12)
 says("as 134 devices", 16 * v3.parameters() / DEVICES["h100-sxm"].memory)
@@ -39,7 +40,7 @@ for mine, whole in zip(together, expected, strict=True):
 
 # %% What it costs
 
-says("With $k=2$", 2)
+given(2)
 assert volume_ratio(2, 8, 8) == 1
 assert volume_ratio(1, 64, 8) * LINKS["nvlink4"].bandwidth / LINKS["infiniband-ndr"].bandwidth > 5
 
