@@ -164,7 +164,12 @@ Rule = Callable[[int], float]
 
 def summed(part: int, group: Callable[[int], list[int]], by: int) -> Rule:
     """The norm of a rank's gradient that is summed over its group, in thousandths."""
-    return lambda rank: float(1000 * sum(of_ranks()[r][part] for r in group(rank)).norm() / by)  # type: ignore[union-attr]
+
+    def norm(rank: int) -> float:
+        parts = torch.stack([of_ranks()[one][part] for one in group(rank)])
+        return float(1000 * parts.sum(0).norm() / by)
+
+    return norm
 
 
 def everyone(rank: int) -> list[int]:
@@ -354,10 +359,16 @@ def test_memory_is_what_binds() -> None:
     assert saved["memory"] > 2 * max(saved["cards"], saved["balance"])
 
 
-def test_the_model_of_the_design_has_the_parameters_of_the_question() -> None:
+def test_the_model_and_the_links_of_the_design_are_those_of_the_question() -> None:
     a = solved("expert_parallel")
+    text = question("design")
     experts = a["LAYERS"] * a["EXPERTS"] * 3 * a["WIDTH"] * a["NEURONS"]
-    assert f"{(experts + a['REST']) / 1e9:.1f} billion parameters" in question("design")
+    assert f"{(experts + a['REST']) / 1e9:.1f} billion parameters" in text
+    assert f"{a['LAYERS']} layers of width {a['WIDTH']:,}" in text
+    assert f"{a['EXPERTS']} gated experts of {a['NEURONS']:,} neurons" in text
+    assert f"visits {a['VISITS']}." in text
+    assert f"{a['INSIDE'] / 1e9:.0f} GB/s, and {a['CARD'] / 1e9:.0f} GB/s by its own card" in text
+    assert f"{a['STEP']:,} tokens" in text
 
 
 def test_the_loads_of_the_design_are_those_of_drawn_dispatches() -> None:
@@ -399,13 +410,15 @@ def test_the_figures_of_the_model_answer_on_two_nodes_are_right() -> None:
     crossing = tokens * copies_leaving(4, 2) * row
     reached = nodes_reached(4, 128, 2)
     once = tokens * reached * row
-    assert f"{inside / 1e6:.0f} MB, which take {1e3 * inside / 450e9:.2f} ms" in text
-    assert f"{crossing / 1e6:.0f} MB by the card, {1e3 * crossing / 50e9:.1f} ms" in text
+    assert f"{inside / 1e6:.0f} MB, which take {1e3 * inside / 300e9:.2f} ms" in text
+    assert f"{crossing / 1e6:.0f} MB by the card, {1e3 * crossing / 25e9:.1f} ms" in text
     assert f"{100 * reached:.0f} % of the tokens" in text
-    assert f"{once / 1e6:.0f} MB cross in {1e3 * once / 50e9:.1f} ms" in text
+    assert f"{once / 1e6:.0f} MB cross in {1e3 * once / 25e9:.1f} ms" in text
     assert f"half of the tokens cross, {tokens / 2 * row / 1e6:.0f} MB" in text
-    before, after = width_to_hide(400e12, 450e9, 8), width_to_hide(400e12, 50e9, 2)
+    everything = width_to_hide(250e12, 25e9, 16)
+    assert f"half a point with {everything:,.0f}," in text
+    before, after = width_to_hide(250e12, 300e9, 8), width_to_hide(250e12, 25e9, 2)
     assert f"{before:,.0f} neurons" in text
-    assert f"it takes {after:,.0f}," in text
+    assert f"it takes {after:,.0f}:" in text
     assert f"{after * reached / copies_leaving(4, 2):,.0f} neurons are enough" in text
     assert before < 2048 < after

@@ -158,7 +158,6 @@ BANK = {
                 "    return y",
                 "takes the place of an earlier one",
             ),
-            ("copies", "return weighed", "a row for each of its own tokens"),
         ),
         Wrong("gathered", GATHERED, "more rows travel"),
     ],
