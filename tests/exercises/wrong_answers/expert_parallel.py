@@ -112,7 +112,6 @@ BANK = {
                 "    return y / left.clamp(min=0.25)",
                 "leave the others as they are",
             ),
-            ("the batch", "return batch", "shaped as x"),
         ),
         Wrong(
             "first choices first",
