@@ -152,11 +152,17 @@ def _sent(stages: list[Stage], n: int, size: int) -> tuple[int, int]:
 
 
 def _seconds(stages: list[Stage], n: int, where: Link | Cluster, row_bytes: int) -> float:
-    """Until the last rank has all: in each round both sides of a message wait for it."""
-    network, clock = Network(n, where), [0.0] * n
+    """Until the last rank has all: in each round both sides of a message wait for it.
+
+    What stays inside nodes has the rounds of a node.
+    """
+    network, clock, size = Network(n, where), [0.0] * n, n
+    if isinstance(where, Cluster):
+        size = where.devices_per_node
     for stage in stages:
-        for step in range(1, n):
-            pairs = [(src, (src + step) % n) for src in range(n)]
+        group = n if any(src // size != dst // size for src, dst in stage) else size
+        for step in range(1, group):
+            pairs = [(src, src - src % group + (src + step) % group) for src in range(n)]
             posted = sorted((max(clock[a], clock[b]), a, b) for a, b in pairs if stage.get((a, b)))
             for time, src, dst in posted:
                 _, end = network.transfer(src, dst, stage[src, dst] * row_bytes, time)

@@ -134,12 +134,19 @@ def test_a_layer_with_a_limit_on_nodes_reaches_no_more():
 # -- bytes and seconds, as they were counted -----------------------------------------------------
 
 
-def exchanged(comm, stages):
-    """Rows as the stages say, {(src, dst): rows}, one exchange after the other."""
+def exchanged(comm, stages, size=None):
+    """Rows as the stages say, {(src, dst): rows}, one exchange after the other.
+
+    Those inside nodes of `size` ranks are exchanges of a node's ranks alone.
+    """
+    node = comm if size is None else comm.split(comm.rank // size)
     for stage in stages:
-        sent = [stage.get((comm.rank, r), 0) for r in range(comm.size)]
-        received = [stage.get((r, comm.rank), 0) for r in range(comm.size)]
-        exchange(comm, torch.zeros(sum(sent), HIDDEN), sent, received)
+        stays = size is not None and all(src // size == dst // size for src, dst in stage)
+        group = node if stays else comm
+        ranks = [comm.rank - comm.rank % group.size + r for r in range(group.size)]
+        sent = [stage.get((comm.rank, r), 0) for r in ranks]
+        received = [stage.get((r, comm.rank), 0) for r in ranks]
+        exchange(group, torch.zeros(sum(sent), HIDDEN), sent, received)
     return comm.seconds
 
 
@@ -177,11 +184,11 @@ def test_once_a_node_each_token_crosses_once_and_goes_on_inside():
             for dst in range(node * size, node * size + size):
                 if dst != door:
                     inside[door, dst] = inside.get((door, dst), 0) + plan.copies[src][dst]
-    run = world.simulate(exchanged, n, args=([crossing, inside],), cluster=where)
+    run = world.simulate(exchanged, n, args=([crossing, inside], size), cluster=where)
     assert run.seconds == pytest.approx(priced.dispatch)
     assert max(run.traffic.sent) == priced.dispatch_bytes
     back = [{(b, a): rows for (a, b), rows in stage.items()} for stage in (inside, crossing)]
-    run = world.simulate(exchanged, n, args=(back,), cluster=where)
+    run = world.simulate(exchanged, n, args=(back, size), cluster=where)
     assert run.seconds == pytest.approx(priced.combine)
     assert max(run.traffic.sent) == priced.combine_bytes
     # A token has 4 of 16 experts, 8 on the other node: 2 of its copies lie there, and one crosses.
