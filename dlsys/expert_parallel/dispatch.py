@@ -11,10 +11,9 @@ from dlsys.expert_parallel.mixture import by_expert, combine
 
 
 def exchange(comm, x: Tensor, sent: list[int], received: list[int]) -> Tensor:
-    """Send the first sent[0] rows of x to rank 0, the next to rank 1; return what ranks send me.
+    """Send the first sent[0] rows of x to rank 0, the next to rank 1; return what comes.
 
-    An all-to-all of unequal parts, in n-1 rounds. What stays here is copied, and where there is
-    nothing to send, no message goes.
+    An all-to-all of unequal parts, in n-1 rounds. No message goes where nothing is sent.
     """
     me, n = comm.rank, comm.size
     leaving = x.split(sent)
@@ -44,18 +43,20 @@ class Exchange(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dy: Tensor):
         """Send back as many rows as came."""
-        return None, None, None, exchange(ctx.comm, dy.contiguous(), ctx.received, ctx.sent)
+        dx = exchange(ctx.comm, dy.contiguous(), ctx.received, ctx.sent)
+        return None, None, None, dx
 
 
-def dispatched(comm, x: Tensor, experts: Tensor, weights: Tensor, compute, number: int) -> Tensor:
-    """Have the experts of all ranks read my tokens, and mine the tokens of all ranks."""
+def dispatched(comm, x, experts, weights, compute, number: int) -> Tensor:
+    """Have all ranks' experts read my tokens, and mine the tokens of all ranks."""
     n = comm.size
     order, counts = by_expert(experts, number)
-    leaving = counts.view(n, -1)  # copies for each rank's experts
-    coming = comm.all_to_all(leaving)  # copies for my experts, from each rank
-    sent, received = leaving.sum(1).tolist(), coming.sum(1).tolist()
+    going = counts.view(n, -1)  # copies for each rank's experts
+    coming = comm.all_to_all(going)  # copies for my experts, from each rank
+    sent, received = going.sum(1).tolist(), coming.sum(1).tolist()
 
-    arrived = Exchange.apply(comm, sent, received, x[order // experts.shape[1]])  # dispatch
+    leaving = x[order // experts.shape[1]]
+    arrived = Exchange.apply(comm, sent, received, leaving)  # dispatch
     # Each rank's copies lie expert by expert; all ranks' are to.
     expert = torch.arange(number // n, device=x.device).repeat(n)
     together = expert.repeat_interleave(coming.flatten()).argsort(stable=True)

@@ -54,7 +54,7 @@ def dense(x: Tensor, experts: Tensor, weights: Tensor, every: Tensor) -> Tensor:
 
 
 def by_expert(experts: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """Sort copies by expert, without the dropped: places in `experts.flatten()`, counts (E,)."""
+    """Sort copies by expert, without the dropped: their places, and counts (E,)."""
     flat = experts.flatten()
     counts = flat.bincount(minlength=number + 1)[:number]
     return flat.argsort(stable=True)[: counts.sum()], counts
@@ -66,7 +66,7 @@ def combine(x: Tensor, copies: Tensor, weights: Tensor, order: Tensor) -> Tensor
     return torch.zeros_like(x).index_add(0, order // weights.shape[1], weighted)
 
 
-def grouped(x: Tensor, experts: Tensor, weights: Tensor, compute, number: int) -> Tensor:
+def grouped(x, experts, weights, compute, number: int) -> Tensor:
     """Have every expert read the tokens that chose it, and no others."""
     order, counts = by_expert(experts, number)
     copies = compute(x[order // experts.shape[1]], counts.tolist())

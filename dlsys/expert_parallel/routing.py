@@ -33,15 +33,12 @@ def choose_near(
 
 
 def softmax_before(scores: Tensor, experts: Tensor) -> Tensor:
-    """Weigh by a softmax over all experts. Switch, Fedus et al. (2021), arXiv 2101.03961, eq. 1."""
+    """Weigh by a softmax over all experts. Switch, eq. 1: Fedus et al. (2021)."""
     return scores.softmax(-1).gather(-1, experts)
 
 
 def softmax_after(scores: Tensor, experts: Tensor) -> Tensor:
-    """Weigh by a softmax over the chosen ones. Mixtral, Jiang et al. (2024), arXiv 2401.04088.
-
-    It is `softmax_before` over its sum, so for k = 1 it is 1, and the router learns nothing.
-    """
+    """Weigh by a softmax over the chosen ones. Mixtral: Jiang et al. (2024)."""
     return scores.gather(-1, experts).softmax(-1)
 
 
@@ -52,21 +49,21 @@ def sigmoids(scores: Tensor, experts: Tensor) -> Tensor:
 
 
 def capacity(factor: float, tokens: int, k: int, number: int) -> int:
-    """The most copies that each of `number` experts reads: `factor` times its equal share."""
+    """The most copies that each of `number` experts reads: `factor` times the mean."""
     return math.ceil(factor * tokens * k / number)
 
 
 def drop(experts: Tensor, number: int, most: int) -> Tensor:
-    """Keep each expert's first `most` copies; a dropped one gets the number after the last."""
-    chosen = torch.nn.functional.one_hot(experts.flatten(), number)  # in order of position
-    place = (chosen.cumsum(0) * chosen).sum(-1).view_as(experts)  # 1 for the first of its expert
+    """Keep each expert's first copies; one that is dropped goes to expert `number`."""
+    chosen = torch.nn.functional.one_hot(experts.flatten(), number)
+    place = (chosen.cumsum(0) * chosen).sum(-1).view_as(experts)  # from 1 on
     return experts.masked_fill(place > most, number)
 
 
 def auxiliary_loss(scores: Tensor, shares: Tensor) -> Tensor:
-    """E times the sum of f_i P_i: 1 where all is balanced. Switch, eq. 4 to 6, for any k.
+    """Experts times the sum of f_i P_i: 1 where all is even. Switch, eq. 4 to 6.
 
-    f_i is the expert's share of the copies, of which there is no gradient, and P_i its mean
+    f_i is an expert's share of the copies, which has no gradient, P_i its mean
     probability, which the loss lowers where f_i is large.
     """
     return len(shares) * (shares * scores.softmax(-1).mean(0)).sum()
@@ -78,5 +75,5 @@ def z_loss(scores: Tensor) -> Tensor:
 
 
 def rebalance(bias: Tensor, shares: Tensor, step: float) -> Tensor:
-    """Move each expert's bias by a fixed step against its load. DeepSeek-V3, section 2.1.2."""
+    """Move each bias by a fixed step against the load. DeepSeek-V3, section 2.1.2."""
     return bias + step * (shares.mean() - shares).sign()
