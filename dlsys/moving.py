@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from dlsys import svg
@@ -21,7 +23,7 @@ _STYLE = f""".NAME svg{{display:block;min-width:540px;max-width:100%;height:auto
 .NAME .moving,.NAME p{{display:none}}
 .NAME .moving text{{font:12px sans-serif;text-anchor:middle;fill:{INK}}}
 .NAME .moving .h{{font-size:14px;text-anchor:start}} .NAME .moving .k{{text-anchor:start}}
-.NAME .moving .m{{fill:{MUTED}}} .NAME .e{{fill:{GRID}}}
+.NAME .moving .m{{fill:{MUTED}}} .NAME .e{{fill:{GRID}}} .NAME .l{{fill:{INK};stroke:{INK}}}
 .NAME .b{{fill:{GROUND};stroke:{MUTED}}} .NAME .g path{{stroke:{GROUND}}}
 .NAME .w,.NAME .g{{visibility:hidden;animation:DURATIONs infinite step-end}}
 .NAME .g{{animation-name:NAME-go;animation-timing-function:ease-in-out}}
@@ -116,3 +118,44 @@ def rect(look: str, left: float, top: float, wide: float, high: float = ROW - 3)
 def text(look: str, x: float, y: float, words: str) -> str:
     """Words of this class, on a line at y."""
     return f'<text class="{look}" x="{x:.5g}" y="{y:.5g}">{words}</text>'
+
+
+def cell(look: str, left: float, top: float, wide: float, words: str, high: float = ROW - 3) -> str:
+    """A rectangle with words in its middle, both of this class."""
+    return rect(look, left, top, wide, high) + text(
+        look, left + wide / 2, top + high / 2 + 4.5, words
+    )
+
+
+def around(
+    count: int, wide: float, high: float, first: float
+) -> tuple[int, int, list[tuple[float, float]]]:
+    """Width and height of a stage, and the middles of boxes that stand on an ellipse, clockwise.
+
+    first: the angle of the first, -pi / 2 at the top. There is room for a line above and below.
+    """
+    turns = [first + 2 * math.pi * each / count for each in range(count)]
+    points, size = [(1.9 * math.cos(turn), math.sin(turn)) for turn in turns], 60
+    while any(
+        abs(a[0] - b[0]) * size < wide + 110 and abs(a[1] - b[1]) * size < high + 60
+        for a, b in combinations(points, 2)
+    ):
+        size += 5
+    xs, ys = ([point[axis] * size for point in points] for axis in (0, 1))
+    width = max(640, math.ceil(max(xs) - min(xs) + wide + 16))
+    height = math.ceil(max(ys) - min(ys) + high + 72)
+    right, down = (width - max(xs) - min(xs)) / 2, high / 2 + 34 - min(ys)
+    return (
+        width,
+        height,
+        [(round(x + right, 1), round(y + down, 1)) for x, y in zip(xs, ys, strict=True)],
+    )
+
+
+def arrow(begin: tuple[float, float], end: tuple[float, float]) -> str:
+    """A line between the middles of two boxes; its head is halfway, where no box covers it, and a
+    little beyond, so that the heads of two that swap are apart."""
+    (x, y), (u, v) = begin, end
+    half, turn = math.hypot(u - x, v - y) / 2, math.degrees(math.atan2(v - y, u - x))
+    place = f"translate({(x + u) / 2:.5g} {(y + v) / 2:.5g}) rotate({turn:.4g})"
+    return f'<path class="l" transform="{place}" d="M-{half:.5g} 0H{half:.5g}M14 0L3 5V-5z"/>'

@@ -1138,7 +1138,7 @@ NOT_CALLED = {
             *("exploring.*", "figures.*", "lazy.*", "network.*", "plain_data.*"),
             *("svg.*", "zero.ShardedOptimizer.add_param_group"),
             *("zero.ShardedOptimizer.load_state_dict", "reducer.*"),
-            *("meter.*", "streams.*"),
+            *("meter.*", "moving.*", "streams.*"),
             *("notebook.fold.*", "notebook.release.*"),
             *("data_parallel.GradientBucket*", "data_parallel.all_reduce"),
             *("pipeline_parallel.DeferredWeights.*", "model.[!G]*", "*GPT.embed", "*GPT.initial"),
@@ -1278,7 +1278,8 @@ loss low mates max_norm memory_bandwidth mtbf_seconds mttf_seconds network_inten
 parameters peak_flops rate ratio shape skew small small_batch span step_seconds tdp threshold
 timeout tokens_per_parameter tokens_per_second value weight attention.check_fits.nbytes
 attention.matmul_cost.tile attention.online_attention.tile attention.tiled_matmul.tile
-collectives.node_boundary.nbytes data_parallel.BatchTradeoff.samples.batch
+collectives.node_boundary.nbytes context_parallel.animate_ring.seconds
+data_parallel.BatchTradeoff.samples.batch
 data_parallel.BatchTradeoff.steps.batch data_parallel.PowerSGD.rank
 data_parallel.NoiseMeter.estimate.batch data_parallel.bucket_tradeoff.gradient_bytes
 expert_parallel.animate_dispatch.seconds

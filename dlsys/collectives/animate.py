@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 from dlsys.annotated import checked
 from dlsys.checks import positive
 from dlsys.collectives.check import states
 from dlsys.collectives.draw import draw, title
 from dlsys.collectives.plan import REDUCING, Plan, Transfer
-from dlsys.moving import ARRIVES, END, ROW, START, Animation, Stage, rect, text
-from dlsys.palette import INK, LINES, ON_DARK, ON_LIGHT
+from dlsys.moving import ARRIVES, END, ROW, START, Animation, Stage, around, arrow, cell, rect, text
+from dlsys.palette import LINES, ON_DARK, ON_LIGHT
 
 MOST_RANKS, MOST_CHUNKS, MOST_ROUNDS = 8, 16, 32
 
 # p is a part of a sum, f what is complete.
-_STYLE = f""".NAME .l{{fill:{INK};stroke:{INK}}}
-.NAME .p{{fill:{LINES[0][0]}}} .NAME .moving text.p{{fill:{ON_DARK}}}
+_STYLE = f""".NAME .p{{fill:{LINES[0][0]}}} .NAME .moving text.p{{fill:{ON_DARK}}}
 .NAME .f{{fill:{LINES[5][0]}}} .NAME .moving text.f{{fill:{ON_LIGHT}}}"""
 
 
@@ -58,18 +57,7 @@ class _Stage(Stage):
         self.margin = 40 if plan.kind == "all_to_all" else 24  # for the chunks' names
         self.wide, self.high = self.margin + self.slots * self.slot + 8, plan.chunks * ROW + 28
         first = math.pi if self.n == 2 else -math.pi / 2  # two stand side by side
-        turns = [first + 2 * math.pi * rank / self.n for rank in range(self.n)]
-        around, size = [(1.9 * math.cos(turn), math.sin(turn)) for turn in turns], 60
-        while any(
-            abs(a[0] - b[0]) * size < self.wide + 110 and abs(a[1] - b[1]) * size < self.high + 60
-            for a, b in combinations(around, 2)
-        ):
-            size += 5
-        xs, ys = ([point[axis] * size for point in around] for axis in (0, 1))
-        self.width = max(640, math.ceil(max(xs) - min(xs) + self.wide + 16))
-        self.height = math.ceil(max(ys) - min(ys) + self.high + 72)
-        right, down = (self.width - max(xs) - min(xs)) / 2, self.high / 2 + 34 - min(ys)
-        self.at = [(x + right, y + down) for x, y in zip(xs, ys, strict=True)]
+        self.width, self.height, self.at = around(self.n, self.wide, self.high, first)
 
     def parts(self) -> Iterator[str]:
         """The arrows of every round, over them the boxes and what they hold, then the messages."""
@@ -83,7 +71,7 @@ class _Stage(Stage):
             words = sorted({"added" if t.reduce else "stored" for t in transfers})
             yield f'<g class="{self.showing(START + index, START + index + 1)}">'
             yield text("h", 8, 18, f"round {index}: what arrives is {' or '.join(words)}")
-            yield from (_arrow(self.at[t.src], self.at[t.dst]) for t in transfers)
+            yield from (arrow(self.at[t.src], self.at[t.dst]) for t in transfers)
             yield "</g>"
         yield text(f"h {self.showing(self.last - END, self.last)}", 8, 18, "end")
 
@@ -110,8 +98,7 @@ class _Stage(Stage):
         """A slot for each rank whose contribution is in a cell, with its number."""
         for rank in (rank for rank in range(self.n) if mask >> rank & 1):
             x = left + (rank * self.slot if self.slots > 1 else 0)
-            yield rect(self.looks(mask), x, top, self.slot)
-            yield text(self.looks(mask), x + self.slot / 2, top + 13, f"{rank}")
+            yield cell(self.looks(mask), x, top, self.slot, f"{rank}")
 
     def messages(self) -> Iterator[str]:
         """What goes from a cell to another, under its chunks' numbers."""
@@ -121,8 +108,7 @@ class _Stage(Stage):
                 look, name = self.looks(self.states[index][t.src][t.first]), self.chunks(t)
                 wide, middle = 10 + 6.2 * len(name), x + self.slots * self.slot / 2
                 yield f'<g class="g g{index}" style="--to:{u - x:.4g}px,{v - y:.4g}px">'
-                yield rect(look, middle - wide / 2, y, wide)
-                yield text(look, middle, y + 13, name) + "</g>\n"
+                yield cell(look, middle - wide / 2, y, wide, name) + "</g>\n"
 
     def cell(self, rank: int, chunk: float) -> tuple[float, float]:
         """The left upper corner of a chunk's cell."""
@@ -149,12 +135,3 @@ class _Stage(Stage):
         for look, words in (sums if self.slots > 1 else {"f": "from the rank named"}).items():
             yield rect(look, x, y, 26) + text("k", x + 32, y + 13, words)
             x += 50 + 6.5 * len(words)
-
-
-def _arrow(begin: tuple[float, float], end: tuple[float, float]) -> str:
-    """A line between the middles of two boxes; its head is halfway, where no box covers it, and a
-    little beyond, so that the heads of two that swap are apart."""
-    (x, y), (u, v) = begin, end
-    half, turn = math.hypot(u - x, v - y) / 2, math.degrees(math.atan2(v - y, u - x))
-    place = f"translate({(x + u) / 2:.5g} {(y + v) / 2:.5g}) rotate({turn:.4g})"
-    return f'<path class="l" transform="{place}" d="M-{half:.5g} 0H{half:.5g}M14 0L3 5V-5z"/>'

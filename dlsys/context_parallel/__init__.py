@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
+    from dlsys.context_parallel.animate import animate_ring
     from dlsys.context_parallel.attention import attend, attend_backward, merge
     from dlsys.context_parallel.draw import draw_memory, draw_rounds, draw_scores
     from dlsys.context_parallel.explorer import explore

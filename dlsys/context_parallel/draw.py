@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -13,7 +14,7 @@ from dlsys.annotated import checked
 from dlsys.checks import count, some
 from dlsys.context_parallel.plan import Layout
 from dlsys.context_parallel.price import Pass
-from dlsys.figures import closed_figure, time_unit
+from dlsys.figures import block, closed_figure, time_unit
 from dlsys.hardware import DEVICES
 from dlsys.palette import GROUND, LINES, MUTED, ON_DARK, ON_LIGHT
 from dlsys.transformer import TransformerSpec
@@ -75,6 +76,45 @@ def draw_rounds(passes: Mapping[str, Pass]) -> Figure:
         axes.set_yticks(range(len(one.compute)), [f"rank {r}" for r in range(len(one.compute))])
         axes.invert_yaxis()
     panels[-1].set_xlabel(f"time ({unit})")
+    return figure
+
+
+def written_on(owner: int) -> str:
+    """The color of words on an owner's color."""
+    return ON_LIGHT if owner % len(COLORS) else ON_DARK
+
+
+def draw_ring(n: int) -> Figure:
+    """The rounds of ring attention side by side, a row for each of n ranks.
+
+    Forward: the keys and values that a rank has, and under them to whose it has then attended.
+    Backward: under them their gradient, and how many ranks have then added to it.
+    """
+    figure, panels = closed_figure(max(7, n + 1), 1 + 1.1 * n, 2)
+
+    def put(left: float, top: float, wide: float, owner: int, words: str) -> None:
+        look = {"facecolor": COLORS[owner % len(COLORS)], "color": written_on(owner)}
+        block(axes, (left, top), wide, 0.36, words, **look)
+
+    for axes, name in zip(panels, ("forward", "backward"), strict=True):
+        for me, step in product(range(n), range(n)):
+            owner, left = (me - step) % n, step - 0.42
+            put(left, me - 0.4, 0.84, owner, f"kv {owner}")
+            if name == "backward":
+                put(left + 0.1, me, 0.64, owner, f"dkv {owner} {step + 1}/{n}")
+                continue
+            for met in ((me - past) % n for past in range(step + 1)):
+                put(left + 0.84 * met / n, me, 0.84 / n, met, str(met))
+        rounds = [f"round {step}" for step in range(n)]
+        axes.set_xticks(range(n), rounds)
+        axes.set(xlim=(-0.5, n + 0.5), ylim=(n - 0.5, -0.5))
+        axes.set_yticks(range(n), [f"rank {me}" for me in range(n)])
+        axes.set_title(name, fontsize="medium", loc="left")
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+    for me in range(n):
+        put(n - 0.32, me, 0.64, me, f"dkv {me} {n}/{n}")
+    axes.set_xticks(range(n + 1), [*rounds, "home"])
     return figure
 
 
