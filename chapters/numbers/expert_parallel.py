@@ -33,6 +33,8 @@ assert abs(found["mixture"][0] - found["balanced mixture"][0]) < 0.05
 busiest = {name: max(n) * len(n) / sum(n) for name, (_, n) in found.items() if n}
 assert busiest["mixture"] > 2 and busiest["balanced mixture"] < 1.7
 
+assert abs(busiest["balanced mixture"] - 1.35) < 0.35  # what the figure's description says
+
 # %% Why it is right
 
 for mine, whole in zip(together, expected, strict=True):
@@ -54,3 +56,22 @@ given(400)
 # %% A worked example: DeepSeek-V3
 
 sourced(160, 50, 64, 4, 14.8, 2.66, 2.79, by="deepseek2024")
+assert 0.7 < exchange_seconds["once a node, of at most four"] / compute < 0.8
+assert (
+    exchange_seconds["once a node, of at most four"]
+    < 0.6 * exchange_seconds["each copy on its own"]
+)
+assert 2.6 < hidden / 1e6 < 3.0
+
+# %% The same with PyTorch
+
+given(2.13)
+
+# %% Published mistakes
+
+sourced(56, 14, by="jiang2024")
+says("uses 12.9", CATALOGUE["mixtral-8x7b"].active_parameters() / 1e9)
+sourced(33, 14_796, 9_930, 8, 30, by="torchtitandeepep")
+says("is 49 %", 100 * (14_796 / 9_930 - 1))
+says("in 33 %", 100 * (1 - 9_930 / 14_796))
+assert 6e-6 < wire < 8e-6
