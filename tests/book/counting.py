@@ -23,6 +23,8 @@ KINDS = {
     "c10d::_allgather_base_": "all_gather",
     "c10d::_reduce_scatter_base_": "reduce_scatter",
     "_c10d_functional::all_reduce": "all_reduce",
+    "c10d::alltoall_base_": "all_to_all",
+    "_c10d_functional::all_to_all_single": "all_to_all",
     # Of objects, as a checkpoint's plan.
     "c10d::allgather_": "objects",
     "c10d::gather_": "objects",

@@ -11,6 +11,8 @@ import torch
 from torch.distributed.checkpoint import FileSystemReader
 
 from dlsys.collectives import plan_for
+from dlsys.expert_parallel import count_copies
+from dlsys.hardware import LINKS
 from dlsys.zero import price, sent, step_plan
 from tests import torchrun
 from tests.book import counting
@@ -33,15 +35,23 @@ def run(
     folder, page: str, name: str, ranks: int = RANKS
 ) -> tuple[list[str], list[tuple[str, int, int]]]:
     """What the program prints on its processes, and the collectives that all of them call."""
+    lines, (one, *others) = run_apart(folder, page, name, ranks)
+    assert others == [one] * (ranks - 1)
+    return lines, one
+
+
+def run_apart(
+    folder, page: str, name: str, ranks: int = RANKS
+) -> tuple[list[str], list[list[tuple[str, int, int]]]]:
+    """The same of a program whose processes send unequal parts: the collectives of each."""
     (folder / name).write_text(program(page, name))
     options = ["--nproc-per-node", f"{ranks}", counting.__file__, name]
     ended, errors = torchrun.ended(folder, run=torchrun.begin(folder, "run", options))
     status, lines = ended["run"]
     assert status == 0, errors
     assert "Warning" not in errors, errors
-    one, *others = [json.loads((folder / f"counted-{r}.json").read_text()) for r in range(ranks)]
-    assert others == [one] * (ranks - 1)
-    return lines, [tuple(each) for each in one]
+    each = [json.loads((folder / f"counted-{r}.json").read_text()) for r in range(ranks)]
+    return lines, [[tuple(one) for one in calls] for calls in each]
 
 
 def bytes_sent(kind: str, part: int, whole: int) -> float:
@@ -107,3 +117,33 @@ def test_copies_of_sharded_weights_gather_in_bf16_and_add_up_shards_in_fp32(tmp_
     sizes = [part.size.numel() for part in saved.values() if hasattr(part, "size")]
     steps = 2 * units  # a number for each weight and each bias
     assert sum(sizes) == 3 * units * each + steps
+
+
+def test_two_processes_with_half_of_the_experts_each_differentiate_what_one_device_does(tmp_path):
+    [line], counted = run_apart(tmp_path, "expert_parallel", "experts.py")
+    experts, k, hidden, width, tokens = 8, 2, 64, 128, 16
+    torch.manual_seed(0)
+    router = torch.randn(hidden, experts, requires_grad=True)
+    up, down = torch.randn(experts, hidden, width) / 8, torch.randn(experts, width, hidden) / 8
+    up.requires_grad_()
+    x = torch.randn(RANKS, tokens, hidden)
+    scores, chosen = (x.flatten(0, 1) @ router).topk(k)
+    every = torch.relu(torch.einsum("th,ehf->etf", x.flatten(0, 1), up)) @ down
+    table = torch.zeros(RANKS * tokens, experts).scatter(1, chosen, scores.softmax(-1))
+    torch.einsum("te,eth->th", table, every).square().mean().backward()
+    shape, norms = line.split(") ")
+    assert shape == "(4, 64, 128"  # half of the experts
+    expected = (router.grad.norm().item(), up.grad[: experts // RANKS].norm().item())
+    assert [float(n) for n in norms.split()] == pytest.approx(expected, abs=6e-4)
+    plan = count_copies(chosen.view(RANKS, tokens, k).tolist(), experts)
+    row = 4 * hidden
+    for rank, calls in enumerate(counted):
+        given = [plan.read[rank] * row, sum(plan.copies[rank]) * row]  # to combine, to dispatch
+        rows = [most for kind, _, most in calls if kind == "all_to_all"]
+        # Counts; forward; backward sends gradients of what came back where it came from.
+        assert rows == [8 * experts, given[1], given[0], given[1], given[0]]
+        assert (
+            plan.copies[rank][1 - rank] * row
+            <= plan.price(LINKS["nvlink4"], hidden, 4).dispatch_bytes
+        )
+    assert [kind for kind, *_ in counted[0]].count("all_reduce") == 1
