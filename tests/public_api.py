@@ -331,7 +331,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "exercises.Sealed.*": {"value": 12.5},
     "expert_parallel.*": {
         **{"spec": SPARSE, "x": torch.ones(2, 8), "choices": [[[0, 1]], [[7]]], "experts": 8},
-        **{"k": 2, "bandwidth": 1e9, "dispatch": expert_parallel.drawn(4, 8, 2, 4)},
+        **{"k": 2, "factor": 2, "bandwidth": 1e9, "dispatch": expert_parallel.drawn(4, 8, 2, 4)},
     },
     "expert_parallel.draw_loads": {"loads": {"even": [4, 4]}},
     "expert_parallel.MixtureGPT.*": {"tokens": TOKENS, "seed": 0},
@@ -1036,6 +1036,7 @@ OBJECTS: dict[str, Any] = {
     "data_parallel.BatchTradeoff": data_parallel.BatchTradeoff(1e3, 1e6),
     "data_parallel.BucketPlan": BUCKETS,
     "data_parallel.TopK": data_parallel.TopK(0.1),
+    "expert_parallel.Dispatch": expert_parallel.drawn(4, 8, 2, 4),
     "expert_parallel.MixtureGPT": expert_parallel.MixtureGPT(SPARSE),
     "expert_parallel.MoE": expert_parallel.MoE(SPARSE),
     "exercises.Sealed": exercises.sealed(exercises.seal("a word")),
@@ -1233,6 +1234,7 @@ NOT_CALLED = {
         ("context_parallel.a*", "context_parallel.merge", "context_parallel.*_attention"),
         "a page shows all of it, and ContextParallel calls it with what it has checked",
     ),
+    "expert_parallel.exchange": "a page shows all of it, and MoE calls it with what it has counted",
     **dict.fromkeys(
         ("pipeline_parallel.Action", "training_loop.Action"),
         "the Plan that holds it proves it right",

@@ -6,6 +6,7 @@ from dlsys import lazy
 
 if TYPE_CHECKING:
     from dlsys.expert_parallel.animate import animate_dispatch
+    from dlsys.expert_parallel.dispatch import exchange
     from dlsys.expert_parallel.draw import draw_dispatch, draw_loads
     from dlsys.expert_parallel.explorer import explore
     from dlsys.expert_parallel.gpt import MixtureGPT

@@ -60,6 +60,7 @@ class Dispatch:
         """Copies whose expert is on another rank."""
         return sum(self.read) - sum(self.copies[rank][rank] for rank in range(self.ranks))
 
+    @checked
     def times(self, factor: int) -> Dispatch:
         """The dispatch of so many times the tokens, all of which choose as these do."""
         factor = count("factor", factor)
