@@ -50,7 +50,7 @@ assert volume_ratio(1, 64, 8) * LINKS["nvlink4"].bandwidth / LINKS["infiniband-n
 says("some 5,000", round(width_to_hide(400e12, LINKS["infiniband-ndr"].bandwidth, 64) / 1e3) * 1e3)
 says("some 500", round(width_to_hide(400e12, LINKS["nvlink4"].bandwidth, 8) / 100) * 100)
 says("have 2,048", v3.moe.ffn_hidden)
-given(400)
+given(400, 500)
 
 # %% A worked example: DeepSeek-V3
 
