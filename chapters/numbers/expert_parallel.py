@@ -10,11 +10,12 @@ v3 = CATALOGUE["deepseek-v3"]
 
 sourced(37, by="deepseek2024")
 says("671 billion", v3.parameters() / 1e9)
-says("has 256", v3.moe.experts)
+says("layer has 256", v3.moe.experts)
 assert v3.moe.experts_per_token == 8
 given(16)
 says("10.7 TB", 16 * v3.parameters() / 1e12)
-says("as 134 devices", 16 * v3.parameters() / DEVICES["h100-sxm"].memory)
+assert 134 < 16 * v3.parameters() / DEVICES["h100-sxm"].memory < 135
+given(134)
 says("of 80 GB", DEVICES["h100-sxm"].memory)
 
 # %% Few of many
@@ -55,11 +56,9 @@ given(400, 500)
 # %% A worked example: DeepSeek-V3
 
 sourced(160, 50, 64, 4, 14.8, 2.66, 2.79, by="deepseek2024")
-assert 0.7 < exchange_seconds["once a node, of at most four"] / compute < 0.8
-assert (
-    exchange_seconds["once a node, of at most four"]
-    < 0.6 * exchange_seconds["each copy on its own"]
-)
+shortest = exchange_seconds["once a node, of at most four"]
+assert 0.65 < shortest / compute < 0.75
+assert 0.55 < shortest / exchange_seconds["each copy on its own"] < 0.67
 assert 2.6 < hidden / 1e6 < 3.0
 
 # %% The same with PyTorch
