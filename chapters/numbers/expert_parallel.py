@@ -52,6 +52,8 @@ says("some 5,000", round(width_to_hide(400e12, LINKS["infiniband-ndr"].bandwidth
 says("some 500", round(width_to_hide(400e12, LINKS["nvlink4"].bandwidth, 8) / 100) * 100)
 says("have 2,048", v3.moe.ffn_hidden)
 given(400, 500)
+says("50 GB/s", LINKS["infiniband-ndr"].bandwidth)
+says("NVLink 450", LINKS["nvlink4"].bandwidth / 1e9)
 
 # %% A worked example: DeepSeek-V3
 
