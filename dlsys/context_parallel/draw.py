@@ -158,7 +158,9 @@ def draw_memory(spec: TransformerSpec, ranks: int = 8) -> Figure:
             color, style, marker = next(lines)
             name = f"{n} rank{'s' * (n > 1)}{words}"
             axes.plot(lengths, kept, color=color, linestyle=style, marker=marker, label=name)
-    axes.axhline(DEVICES["h100-sxm"].memory / 1e9, color=MUTED, linewidth=1)
+    memory = DEVICES["h100-sxm"].memory / 1e9
+    axes.axhline(memory, color=MUTED, linewidth=1)
+    axes.text(lengths[-1], memory, f"{memory:.0f} GB", ha="right", va="bottom", fontsize="small")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlabel("tokens of the sequence")
