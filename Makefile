@@ -49,7 +49,7 @@ help:
 	@echo 'make test      run the tests, and the solutions of the exercises'
 	@echo 'make attacks   grade a class, wrong answers to every question, and notebooks that attack the grader'
 	@echo 'make look      look at the built book in a browser, page by page'
-	@echo 'make anywhere  run the project as other machines would: an hour; ONLY="bare full" for two of them'
+	@echo 'make anywhere  run the project as other machines would: two hours; ONLY="bare full" for two of them'
 	@echo 'make soak      kill a training run 200 times, and see that it ends as if nobody had'
 	@echo 'make lab       open JupyterLab; a chapter opens as a notebook by double click'
 	@echo 'make serve     show the built book at a local address'
