@@ -29,11 +29,10 @@ assert not scores.grad.any()
 
 # %% Nobody balances it
 
-assert found["dense"][0] - max(found["mixture"][0], found["balanced mixture"][0]) > 0.005
-assert abs(found["mixture"][0] - found["balanced mixture"][0]) < 0.05
+losses = [loss for loss, _ in found.values()]
+assert max(losses) - min(losses) < 0.2
 busiest = {name: max(n) * len(n) / sum(n) for name, (_, n) in found.items() if n}
-assert busiest["mixture"] > 2 and busiest["balanced mixture"] < 1.7
-
+assert busiest["balanced mixture"] < 0.75 * busiest["mixture"]
 
 # %% Why it is right
 
