@@ -29,6 +29,10 @@ LINES = (
 )
 """(color, line style, marker) of the first, the second, ... line: Okabe and Ito's colors."""
 
+COLORS = [LINES[i][0] for i in (0, 1, 2, 3, 5)]
+ON_COLORS = [ON_DARK, *[ON_LIGHT] * 4]
+"""Of areas that are told apart by their color and a number; and of the number on each."""
+
 STYLE: Any = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor"), INK),
     **dict.fromkeys(("xtick.color", "ytick.color"), INK),

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from dlsys.annotated import checked
 from dlsys.checks import count, positive
-from dlsys.context_parallel.draw import COLORS, MOST_RANKS, draw_ring, written_on
+from dlsys.context_parallel.draw import MOST_RANKS, draw_ring
 from dlsys.moving import ARRIVES, END, START, Animation, Stage, around, arrow, cell, rect, text
-from dlsys.palette import INK, MUTED
+from dlsys.palette import COLORS, INK, MUTED, ON_COLORS
 
 WIDE, HIGH, SLOT = 152, 122, 65  # of a rank's box, and of a block in it
 HERE, COMING = 8, 79  # from the left of the box on
@@ -18,8 +18,8 @@ KV, DKV, MET = 49, 77, 99  # from its top on
 # n is not yet met, c is being met, o0, o1, ... are rank 0's, rank 1's, ...
 _STYLE = f""".NAME path.n{{fill:none;stroke:{MUTED}}}
 .NAME path.c{{fill:none;stroke:{INK};stroke-width:2}}""" + "".join(
-    f"\n.NAME .o{i}{{fill:{color}}} .NAME .moving text.o{i}{{fill:{written_on(i)}}}"
-    for i, color in enumerate(COLORS)
+    f"\n.NAME .o{i}{{fill:{color}}} .NAME .moving text.o{i}{{fill:{ink}}}"
+    for i, (color, ink) in enumerate(zip(COLORS, ON_COLORS, strict=True))
 )
 
 

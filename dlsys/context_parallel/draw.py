@@ -16,11 +16,10 @@ from dlsys.context_parallel.plan import Layout
 from dlsys.context_parallel.price import Pass
 from dlsys.figures import block, closed_figure, time_unit
 from dlsys.hardware import DEVICES
-from dlsys.palette import GROUND, LINES, MUTED, ON_DARK, ON_LIGHT
+from dlsys.palette import COLORS, GROUND, LINES, MUTED, ON_COLORS, ON_DARK, ON_LIGHT
 from dlsys.transformer import TransformerSpec
 from dlsys.transformer.activations import Recompute, activations
 
-COLORS = [LINES[i][0] for i in (0, 1, 2, 3, 5)]
 MOST_RANKS, MOST_TOKENS = 8, 256
 
 
@@ -79,11 +78,6 @@ def draw_rounds(passes: Mapping[str, Pass]) -> Figure:
     return figure
 
 
-def written_on(owner: int) -> str:
-    """The color of words on an owner's color."""
-    return ON_LIGHT if owner % len(COLORS) else ON_DARK
-
-
 def draw_ring(n: int) -> Figure:
     """The rounds of ring attention side by side, a row for each of n ranks.
 
@@ -93,7 +87,8 @@ def draw_ring(n: int) -> Figure:
     figure, panels = closed_figure(max(7, n + 1), 1 + 1.1 * n, 2)
 
     def put(left: float, top: float, wide: float, owner: int, words: str) -> None:
-        look = {"facecolor": COLORS[owner % len(COLORS)], "color": written_on(owner)}
+        hue = owner % len(COLORS)
+        look = {"facecolor": COLORS[hue], "color": ON_COLORS[hue]}
         block(axes, (left, top), wide, 0.36, words, **look)
 
     for axes, name in zip(panels, ("forward", "backward"), strict=True):

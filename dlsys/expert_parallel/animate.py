@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from dlsys.annotated import checked
 from dlsys.checks import positive
-from dlsys.expert_parallel.draw import COLORS, ON_COLORS, Choices, Copy, Table, draw_dispatch
+from dlsys.expert_parallel.draw import Choices, Copy, Table, draw_dispatch
 from dlsys.moving import ARRIVES, ROW, START, Animation, Stage, rect, text
-from dlsys.palette import INK
+from dlsys.palette import COLORS, INK, ON_COLORS
 
 # In pixels: the whole, a cell's width, and where the first cell is.
 WIDE, CELL, LEFT, TOP = 640, 22, 76, 58

@@ -12,10 +12,8 @@ from matplotlib.figure import Figure
 from dlsys.annotated import checked
 from dlsys.checks import count, divisor, positive, some
 from dlsys.figures import block, closed_figure, time_unit
-from dlsys.palette import GRID, GROUND, INK, LINES, MUTED, ON_DARK, ON_LIGHT
+from dlsys.palette import COLORS, GRID, GROUND, INK, MUTED, ON_COLORS
 
-COLORS = [LINES[i][0] for i in (0, 1, 2, 3, 5)]
-ON_COLORS = [ON_DARK, *[ON_LIGHT] * 4]
 MOST_RANKS, MOST_TOKENS, MOST_EXPERTS = 4, 4, 8
 Choices = Sequence[Sequence[Sequence[int]]]
 

@@ -18,7 +18,8 @@ from dlsys.expert_parallel import (
     draw_loads,
     routing,
 )
-from dlsys.expert_parallel.draw import COLORS, Table
+from dlsys.expert_parallel.draw import Table
+from dlsys.palette import COLORS
 
 CHOICES = [
     [[0, 2], [0, 3], [1, 0]],
@@ -151,7 +152,7 @@ def test_numbers_of_experts_read_on_their_colors():
         linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
         return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
-    from dlsys.expert_parallel.draw import ON_COLORS
+    from dlsys.palette import ON_COLORS
 
     for ground, ink in zip(COLORS, ON_COLORS, strict=True):
         low, high = sorted((light(ground), light(ink)))
