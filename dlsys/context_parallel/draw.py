@@ -113,6 +113,33 @@ def draw_ring(n: int) -> Figure:
     return figure
 
 
+def draw_swap(n: int) -> Figure:
+    """Which of n ranks has which tokens of which heads, before Ulysses' swap and after it.
+
+    A tile is what one rank sends to one: marked on the left with whom it goes to, and on the right
+    with whom it came from.
+    """
+    ranks = [f"rank {rank}" for rank in range(n)]
+    figure, (before, after) = closed_figure(7, 1.2 + 0.5 * n, 1, 2)
+    for axes, name in ((before, "before"), (after, "after")):
+        for sender, receiver in product(range(n), range(n)):
+            owner, words = sender, f"to {receiver}"
+            if axes is after:
+                owner, words = receiver, f"from {sender}"
+            hue = owner % len(COLORS)
+            look = {"facecolor": COLORS[hue], "color": ON_COLORS[hue], "edgecolor": GROUND}
+            block(axes, (receiver - 0.5, sender - 0.5), 1, 1, words, **look)
+        axes.set(xlim=(-0.5, n - 0.5), ylim=(n - 0.5, -0.5), xticks=[], yticks=[])
+        axes.set(xlabel="heads", ylabel="tokens")
+        axes.set_title(f"{name} the swap", fontsize="medium")
+        axes.tick_params(length=0, labelsize="small")
+        axes.spines[:].set_visible(False)
+    before.set_yticks(range(n), ranks)
+    after.xaxis.tick_top()
+    after.set_xticks(range(n), ranks)
+    return figure
+
+
 def _refuse_many(layout: Layout) -> None:
     if layout.ranks > MOST_RANKS or layout.length > MOST_TOKENS:
         raise ValueError(

@@ -5,19 +5,18 @@ How Llama 3 learned long sequences: Grattafiori et al. (2024), arXiv 2407.21783,
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from dlsys.context_parallel.attention import NOTHING, Attention, absorb, absorb_backward
 from dlsys.model import at_least_float32
 
 
 def all_keys(comm, layout, k: Tensor, v: Tensor) -> Tensor:
-    """Keys and values of all ranks (n, 2, b, most, kv_heads, d), padded where tokens are fewer."""
-    kv = torch.stack((k, v))
-    return comm.all_gather(F.pad(kv, (0, 0, 0, 0, 0, layout.most - k.shape[1]))[None])
+    """Keys and values of all ranks (n, 2, b, most, heads, d), padded to the longest."""
+    kv, short = torch.stack((k, v)), layout.most - k.shape[1]
+    return comm.all_gather(torch.nn.functional.pad(kv, (0, 0, 0, 0, 0, short))[None])
 
 
-def gathered_forward(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def gathered_forward(comm, layout, q, k, v) -> tuple[Tensor, Tensor]:
     """Gather, and merge what my queries find in everybody's keys."""
     out = at_least_float32(torch.zeros_like(q))
     lse = out.new_full((*q.shape[:3], 1), NOTHING)

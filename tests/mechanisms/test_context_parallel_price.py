@@ -8,12 +8,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib import colors
 
 from dlsys import world
 from dlsys.context_parallel import (
     draw_memory,
     draw_rounds,
     draw_scores,
+    draw_swap,
     explore,
     gathered_attention,
     layout,
@@ -24,7 +26,9 @@ from dlsys.context_parallel import (
     ulysses_attention,
 )
 from dlsys.context_parallel.explorer import Choice
+from dlsys.context_parallel.ulysses import to_heads
 from dlsys.hardware import LINKS, Cluster, Device, Link, dgx_h100
+from dlsys.palette import COLORS
 from dlsys.transformer import CATALOGUE, TransformerSpec
 from dlsys.transformer.activations import activations
 from dlsys.units import format_bytes, format_seconds
@@ -236,6 +240,32 @@ def test_a_picture_of_rounds_has_a_bar_for_each_span():
     assert len(axes.patches) == 4 + 3 + 2 + 1  # rank r sees the keys of r + 1 ranks
     ends = [bar.get_x() + bar.get_width() for bar in axes.patches]
     assert max(ends) == pytest.approx(1e6 * one.compute[-1][-1].end)  # microseconds
+
+
+def test_the_swaps_picture_has_each_rank_with_what_to_heads_gives_it():
+    """Three ranks mark their tile of each third of the heads, and swap: who has which then?"""
+
+    def program(comm):
+        mine = torch.full((1, 1, 3, 1), float(comm.rank))  # my token's number, under each head
+        return to_heads(comm, mine).flatten().int().tolist()
+
+    before, after = draw_swap(3).axes
+    for receiver, senders in enumerate(world.simulate(program, 3).results):
+        for row, sender in enumerate(senders):  # whose token each row is
+            at = (receiver - 0.5, row - 0.5)
+            left, right = (
+                next(tile for tile in axes.patches if tile.get_xy() == at)
+                for axes in (before, after)
+            )
+            assert colors.to_hex(left.get_facecolor()) == COLORS[sender].lower()
+            assert colors.to_hex(right.get_facecolor()) == COLORS[receiver].lower()
+            words = [
+                text.get_text()
+                for axes in (before, after)
+                for text in axes.texts
+                if text.get_position() == (receiver, row)
+            ]
+            assert words == [f"to {receiver}", f"from {sender}"]
 
 
 def test_a_picture_of_memory_has_the_bytes_of_a_ranks_share_of_each_length():

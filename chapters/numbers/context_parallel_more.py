@@ -1,0 +1,33 @@
+"""Where the numbers of context_parallel_more.md come from. Each part runs where its section ends."""
+
+from dataclasses import replace
+
+from dlsys.notebook.vouch import given, says, sourced
+from dlsys.transformer import CATALOGUE
+from dlsys.transformer.activations import activations
+
+# %% Stripes, and packed documents
+
+given(8192)
+assert percent["one", "zigzag"] > 99
+assert percent["three", "zigzag"] < 75
+assert min(percent[many, "striped"] for many in packed) > 95
+assert percent["thirty-two", "contiguous"] == 100
+assert percent["three", "contiguous"] < 75
+
+# %% How long can a sequence be?
+
+sourced(3, by="grattafiori2024")
+eight = CATALOGUE["llama3-8b"]
+most = activations(replace(eight, sequence=300_000), 1, recompute="full", flash=True)
+says("some 300 thousand", 300 * round(80e9 / most))
+alone_at = activations(replace(eight, sequence=14_000), 1, flash=True)
+says("about 14 thousand", 14 * round(80e9 / alone_at))
+
+# %% Llama 3's 38 percent
+
+sourced(3, 41, 8192, 38, 131_072, 16e6, by="grattafiori2024")
+says("has 16 heads", one_of_eight.heads)
+assert one_of_eight.kv_heads == 1
+assert 0.4 < scores / (matrices + scores) < 0.5
+assert 36.5 < predicted < 37.5
