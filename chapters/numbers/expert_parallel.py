@@ -56,11 +56,10 @@ says("NVLink 450", LINKS["nvlink4"].bandwidth / 1e9)
 
 # %% A worked example: DeepSeek-V3
 
-sourced(160, 50, 64, 4, 14.8, 2.66, 2.79, by="deepseek2024")
+sourced(160, 50, 64, 4, by="deepseek2024")
 shortest = exchange_seconds["once a node, of at most four"]
 assert 0.65 < shortest / compute < 0.75
 assert 0.55 < shortest / exchange_seconds["each copy on its own"] < 0.67
-assert 2.6 < hidden / 1e6 < 3.0
 
 # %% The same with PyTorch
 
@@ -70,6 +69,3 @@ given(2.13)
 
 sourced(56, 14, by="jiang2024")
 says("uses 12.9", CATALOGUE["mixtral-8x7b"].active_parameters() / 1e9)
-sourced(33, 14_796, 9_930, 8, 30, by="torchtitandeepep")
-assert 0.3 < saved * 9_930 < 0.35
-assert 6e-6 < wire < 8e-6

@@ -47,15 +47,15 @@ class Exchange(torch.autograd.Function):
         return None, None, None, dx
 
 
-def dispatched(comm, x, experts, weights, compute, number: int) -> Tensor:
+def dispatched(comm, x, chosen, weights, compute, number: int) -> Tensor:
     """Have all ranks' experts read my tokens, and mine the tokens of all ranks."""
     n = comm.size
-    order, counts = by_expert(experts, number)
+    order, counts = by_expert(chosen, number)
     going = counts.view(n, -1)  # copies for each rank's experts
     coming = comm.all_to_all(going)  # copies for my experts, from each rank
     sent, received = going.sum(1).tolist(), coming.sum(1).tolist()
 
-    leaving = x[order // experts.shape[1]]
+    leaving = x[order // chosen.shape[1]]
     arrived = Exchange.apply(comm, sent, received, leaving)  # dispatch
     # Each rank's copies lie expert by expert; all ranks' are to.
     expert = torch.arange(number // n, device=x.device).repeat(n)

@@ -14,7 +14,7 @@ from dlsys.checks import count, divisor, positive, some
 from dlsys.figures import block, closed_figure, time_unit
 from dlsys.palette import COLORS, GRID, GROUND, INK, MUTED, ON_COLORS
 
-MOST_RANKS, MOST_TOKENS, MOST_EXPERTS = 4, 4, 8
+MOST_RANKS, MOST_TOKENS, MOST_EXPERTS, MOST_COPIES = 4, 4, 8, 12
 Choices = Sequence[Sequence[Sequence[int]]]
 
 
@@ -146,6 +146,36 @@ def _cell(axes: Axes, corner: tuple[float, float], copy: Copy, back: bool = Fals
     if copy.place is None:
         x, y = corner
         axes.plot([x, x + 1], [y + 1, y], color=INK, linewidth=1)
+
+
+@checked
+def draw_sorted(chosen: Sequence[Sequence[int]]) -> Figure:
+    """Copies in the order of their tokens, and under them sorted: chosen[token] are experts.
+
+    A copy has the number of its token and the color of its expert. Under each stands its place in
+    the order of tokens. Raises ValueError for more than can be followed.
+    """
+    some("chosen", chosen)
+    copies = [(token, expert) for token, experts in enumerate(chosen) for expert in experts]
+    if len(copies) > MOST_COPIES:
+        raise ValueError(f"{len(copies)} copies could not be followed; {MOST_COPIES} are the most.")
+    order = sorted(range(len(copies)), key=lambda place: copies[place][1])
+    figure, (axes,) = closed_figure(7, 2.6)
+    for row, places in ((0, range(len(copies))), (2, order)):
+        for column, place in enumerate(places):
+            token, expert = copies[place]
+            hue = count("an expert of chosen", expert, 0, MOST_EXPERTS - 1) % len(COLORS)
+            look = {"facecolor": COLORS[hue], "color": ON_COLORS[hue]}
+            block(axes, (column - 0.4, row), 0.8, 0.6, f"token {token}", **look)
+            under = f"place {place}" if row else f"expert {expert}\nplace {place}"
+            axes.text(column, row + 0.68, under, ha="center", va="top", fontsize="small")
+            if row:
+                axes.plot([place, column], [1.42, row - 0.05], color=COLORS[hue], linewidth=1.5)
+    axes.set(xlim=(-0.5, len(copies) - 0.5), ylim=(3.1, -0.1), xticks=[])
+    axes.set_yticks([0.3, 2.3], ["in the order\nof tokens", "sorted\nby expert"])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    return figure
 
 
 @checked

@@ -88,11 +88,11 @@ class MoE(nn.Module):
         self.auxiliary_loss, self.z_loss = auxiliary_loss, z_loss
         self.loss: Tensor | None = None
         self.moves: Tensor | None
-        self.chosen: Tensor
+        self.loads: Tensor
         # Whole numbers, which no conversion of the module rounds.
         counts = torch.zeros(self.number, dtype=torch.int64)
         self.register_buffer("moves", counts.clone() if balance_step else None)
-        self.register_buffer("chosen", counts, persistent=False)
+        self.register_buffer("loads", counts, persistent=False)
         self.reset_parameters()
 
     def reset_buffers(self) -> None:
@@ -127,14 +127,14 @@ class MoE(nn.Module):
         tokens = x.reshape(-1, x.shape[-1])
         scores = at_least_float32(self.router(tokens))
         self._check(scores)
-        experts = self.choose(scores, self.k, self.bias)
-        weights = self.weigh(scores, experts)
-        self._account(scores, experts)
+        chosen = self.choose(scores, self.k, self.bias)
+        weights = self.weigh(scores, chosen)
+        self._account(scores, chosen)
         if self.capacity_factor is not None:
             most = routing.capacity(self.capacity_factor, len(tokens), self.k, self.number)
-            experts = routing.drop(experts, self.number, most)
-        chosen = (tokens, experts, weights, self.experts, self.number)
-        y = grouped(*chosen) if self.comm is None else dispatched(self.comm, *chosen)
+            chosen = routing.drop(chosen, self.number, most)
+        mixture = (tokens, chosen, weights, self.experts, self.number)
+        y = grouped(*mixture) if self.comm is None else dispatched(self.comm, *mixture)
         if self.shared is not None:
             y = y + all_of(self.shared, tokens).sum(0)
         return y.view_as(x)
@@ -147,17 +147,17 @@ class MoE(nn.Module):
     def rebalance(self) -> None:
         """Move the biases against the loads since the last call; all ranks call it after a step."""
         if self.moves is not None:
-            loads = self._summed(self.chosen).double()
+            loads = self._summed(self.loads).double()
             self.moves.copy_(routing.rebalance(self.moves, loads, 1))
-        self.chosen.zero_()
+        self.loads.zero_()
 
-    def _account(self, scores: Tensor, experts: Tensor) -> None:
+    def _account(self, scores: Tensor, chosen: Tensor) -> None:
         """Count what was chosen, and set the loss of it."""
         self.loss = None
         if not self.training:
             return
-        counts = experts.flatten().bincount(minlength=self.number)
-        self.chosen += counts
+        counts = chosen.flatten().bincount(minlength=self.number)
+        self.loads += counts
         self.loss = scores.new_zeros(())
         if self.auxiliary_loss:
             # Over all ranks: with each one's own shares the mean loss would be another.

@@ -1,6 +1,6 @@
 """A mixture of experts on one device: feed-forward networks of which each token visits k of E.
 
-x is (tokens, hidden); `experts` and `weights`, (tokens, k), are as routing.py gives them.
+x is (tokens, hidden); `chosen` and `weights`, (tokens, k), are as routing.py gives them.
 """
 
 import torch
@@ -46,16 +46,16 @@ def all_of(experts: Experts, x: Tensor) -> Tensor:
     return experts(x.repeat(number, 1), [len(x)] * number).unflatten(0, (number, -1))
 
 
-def dense(x: Tensor, experts: Tensor, weights: Tensor, every: Tensor) -> Tensor:
+def dense(x: Tensor, chosen: Tensor, weights: Tensor, every: Tensor) -> Tensor:
     """Weigh what every expert made of every token, with 0 where the token has not chosen it."""
     number = len(every)
-    table = weights.new_zeros(len(x), number + 1).scatter(1, experts, weights)
+    table = weights.new_zeros(len(x), number + 1).scatter(1, chosen, weights)
     return torch.einsum("te,eth->th", table[:, :number].to(x.dtype), every)
 
 
-def by_expert(experts: Tensor, number: int) -> tuple[Tensor, Tensor]:
+def by_expert(chosen: Tensor, number: int) -> tuple[Tensor, Tensor]:
     """Sort copies by expert, without the dropped: their places, and counts (E,)."""
-    flat = experts.flatten()
+    flat = chosen.flatten()
     counts = flat.bincount(minlength=number + 1)[:number]
     return flat.argsort(stable=True)[: counts.sum()], counts
 
@@ -66,8 +66,8 @@ def combine(x: Tensor, copies: Tensor, weights: Tensor, order: Tensor) -> Tensor
     return torch.zeros_like(x).index_add(0, order // weights.shape[1], weighted)
 
 
-def grouped(x, experts, weights, compute, number: int) -> Tensor:
+def grouped(x, chosen, weights, compute, number: int) -> Tensor:
     """Have every expert read the tokens that chose it, and no others."""
-    order, counts = by_expert(experts, number)
-    copies = compute(x[order // experts.shape[1]], counts.tolist())
+    order, counts = by_expert(chosen, number)
+    copies = compute(x[order // chosen.shape[1]], counts.tolist())
     return combine(x, copies, weights, order)

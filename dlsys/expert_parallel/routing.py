@@ -1,6 +1,6 @@
 """Routing: from a router's scores (tokens, E), the k experts of each token and their weights.
 
-A choice, `experts`, and its `weights` are (tokens, k). Each of its entries is a copy of the token
+`chosen`, numbers of experts, and their `weights` are (tokens, k). Each entry is a copy of the token
 that an expert reads. What keeps experts equally loaded stands below.
 """
 
@@ -32,20 +32,20 @@ def choose_near(
     return by_node.masked_fill(~near.unsqueeze(-1), -math.inf).flatten(-2).topk(k).indices
 
 
-def softmax_before(scores: Tensor, experts: Tensor) -> Tensor:
+def softmax_before(scores: Tensor, chosen: Tensor) -> Tensor:
     """Weigh by a softmax over all experts. Switch, eq. 1: Fedus et al. (2021)."""
-    return scores.softmax(-1).gather(-1, experts)
+    return scores.softmax(-1).gather(-1, chosen)
 
 
-def softmax_after(scores: Tensor, experts: Tensor) -> Tensor:
+def softmax_after(scores: Tensor, chosen: Tensor) -> Tensor:
     """Weigh by a softmax over the chosen ones. Mixtral: Jiang et al. (2024)."""
-    return scores.gather(-1, experts).softmax(-1)
+    return scores.gather(-1, chosen).softmax(-1)
 
 
-def sigmoids(scores: Tensor, experts: Tensor) -> Tensor:
+def sigmoids(scores: Tensor, chosen: Tensor) -> Tensor:
     """Weigh by each one's sigmoid over their sum. DeepSeek-V3 (2024), arXiv 2412.19437, eq. 13."""
-    chosen = scores.gather(-1, experts).sigmoid()
-    return chosen / chosen.sum(-1, keepdim=True)
+    weights = scores.gather(-1, chosen).sigmoid()
+    return weights / weights.sum(-1, keepdim=True)
 
 
 def capacity(factor: float, tokens: int, k: int, number: int) -> int:
@@ -53,11 +53,11 @@ def capacity(factor: float, tokens: int, k: int, number: int) -> int:
     return math.ceil(factor * tokens * k / number)
 
 
-def drop(experts: Tensor, number: int, most: int) -> Tensor:
+def drop(chosen: Tensor, number: int, most: int) -> Tensor:
     """Keep each expert's first copies; one that is dropped goes to expert `number`."""
-    chosen = torch.nn.functional.one_hot(experts.flatten(), number)
-    place = (chosen.cumsum(0) * chosen).sum(-1).view_as(experts)  # from 1 on
-    return experts.masked_fill(place > most, number)
+    copies = torch.nn.functional.one_hot(chosen.flatten(), number)
+    place = (copies.cumsum(0) * copies).sum(-1).view_as(chosen)  # from 1 on
+    return chosen.masked_fill(place > most, number)
 
 
 def auxiliary_loss(scores: Tensor, shares: Tensor) -> Tensor:

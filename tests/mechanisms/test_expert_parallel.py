@@ -434,7 +434,7 @@ def test_biases_on_ranks_move_as_on_one_device():
         for _ in range(20):
             layer(x)
             layer.rebalance()
-        return layer.bias, layer.chosen.sum(), dict(layer.state_dict())
+        return layer.bias, layer.loads.sum(), dict(layer.state_dict())
 
     alone, _, state = program(None, X)
     assert alone.unique().numel() > 2
@@ -449,14 +449,14 @@ def test_evaluation_counts_no_loads_and_has_no_loss():
     layer = layer_of(spec_of(), balance_step=0.1, auxiliary_loss=1.0).eval()
     layer(X)
     assert layer.loss is None
-    assert not layer.chosen.any()
+    assert not layer.loads.any()
 
 
 def test_loads_of_several_passes_add_up_until_biases_move():
     layer = layer_of(spec_of(), balance_step=0.1)
     for _ in range(2):
         layer(X)
-    assert layer.chosen.sum() == 2 * 12 * 2
+    assert layer.loads.sum() == 2 * 12 * 2
 
 
 def test_scores_of_a_layer_in_bfloat16_are_weighed_in_float32():

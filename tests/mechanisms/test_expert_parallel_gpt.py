@@ -248,7 +248,7 @@ def test_a_balanced_mixture_trains_with_nearly_equal_loads():
             model.rebalance()
         model(tokens)
         (layer,) = model.mixtures
-        return (layer.chosen.max() / layer.chosen.double().mean()).item()
+        return (layer.loads.max() / layer.loads.double().mean()).item()
 
     unbalanced = spread()
     assert spread(auxiliary_loss=0.1) < unbalanced

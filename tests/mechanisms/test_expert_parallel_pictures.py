@@ -16,9 +16,11 @@ from dlsys.expert_parallel import (
     count_copies,
     draw_dispatch,
     draw_loads,
+    draw_sorted,
     routing,
 )
 from dlsys.expert_parallel.draw import Table
+from dlsys.expert_parallel.mixture import by_expert
 from dlsys.palette import COLORS
 
 CHOICES = [
@@ -68,6 +70,21 @@ def test_the_still_has_each_copy_twice_and_once_at_its_expert(case):
     for copy in table.copies:
         expected[str(copy.expert)] += 2 + (copy.place is not None)
     assert numbers == expected
+
+
+def test_sorted_copies_stand_in_the_order_of_the_mechanism_under_the_places_they_had():
+    chosen = [[3, 1], [1, 0], [3, 0]]
+    order, _ = by_expert(torch.tensor(chosen), 4)
+    (axes,) = draw_sorted(chosen).axes
+    said = sorted((t.get_position(), t.get_text()) for t in axes.texts)
+    tokens = [words for (_, y), words in said if y > 2 and words.startswith("token")]
+    places = [words for (_, y), words in said if y > 2 and words.startswith("place")]
+    assert places == [f"place {place}" for place in order]
+    assert tokens == [f"token {token}" for token in (order // 2)]
+    lines = sorted((line.get_xdata()[1], line.get_xdata()[0]) for line in axes.lines)
+    assert lines == list(enumerate(order.tolist()))
+    with pytest.raises(ValueError, match="14 copies could not be followed; 12 are the most"):
+        draw_sorted([[0, 1]] * 7)
 
 
 def moving(case):

@@ -21,9 +21,9 @@ RIGHT_PRICE = ["209715200", "110133409", "83886080", "3", "680.56"]
 LOOP = """
 read, places, y = [0] * number, [], torch.zeros_like(x)
 batch = x.new_zeros(number, most, x.shape[1])
-every = [(t, i) for t in range(len(x)) for i in range(experts.shape[1])]
+every = [(t, i) for t in range(len(x)) for i in range(chosen.shape[1])]
 for token, i in every:
-    expert = int(experts[token, i])
+    expert = int(chosen[token, i])
     if read[expert] < most:
         batch[expert, read[expert]] = x[token]
         places.append((token, i, expert, read[expert]))
@@ -33,7 +33,7 @@ for token, i, expert, place in places:
     y[token] += weights[token, i] * made[expert, place]
 return y
 """
-SLOTS_FIRST = "every = [(t, i) for i in range(experts.shape[1]) for t in range(len(x))]"
+SLOTS_FIRST = "every = [(t, i) for i in range(chosen.shape[1]) for t in range(len(x))]"
 
 # All tokens on all ranks, and their results summed.
 GATHERED = """
@@ -45,7 +45,7 @@ def of_all_ranks(part, value=0):
     return comm.all_gather(torch.nn.functional.pad(part, missing, value=value)).flatten(0, -2)
 
 
-tokens, chose, by = of_all_ranks(x), of_all_ranks(experts, number), of_all_ranks(weights)
+tokens, chose, by = of_all_ranks(x), of_all_ranks(chosen, number), of_all_ranks(weights)
 places = [(chose == expert).nonzero() for expert in range(comm.rank, number, n)]
 token, slot = torch.cat(places).unbind(1)
 made = read_here(comm, tokens[token], [len(at) for at in places])
@@ -176,17 +176,17 @@ BANK = {
     ],
     "router": [
         *in_place_of(
-            "return scores.softmax(-1).gather(-1, experts)",
-            ("as it was", "return scores.gather(-1, experts).softmax(-1)", "has no gradient"),
-            ("sigmoids", "return scores.gather(-1, experts).sigmoid()", "competes"),
-            ("scores", "return scores.gather(-1, experts)", "may be negative"),
+            "return scores.softmax(-1).gather(-1, chosen)",
+            ("as it was", "return scores.gather(-1, chosen).softmax(-1)", "has no gradient"),
+            ("sigmoids", "return scores.gather(-1, chosen).sigmoid()", "competes"),
+            ("scores", "return scores.gather(-1, chosen)", "may be negative"),
             ("everybody's", "return scores.softmax(-1)", "Pick those"),
         ),
         *in_place_of(
-            "return scores.gather(-1, experts).softmax(-1)",
+            "return scores.gather(-1, chosen).softmax(-1)",
             (
                 "over all, always",
-                "return scores.softmax(-1).gather(-1, experts)",
+                "return scores.softmax(-1).gather(-1, chosen)",
                 "add up to one",
             ),
         ),
@@ -276,7 +276,7 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
         ("a text", ROUTER.format(0.2388, '"bd"'), "should be a list of texts"),
         ("numbers", ROUTER.format(0.2388, "[2, 4]"), "[0] is the number 2"),
         ("lists", "return [1.0]", "should be a tensor; it is a list of 1",
-         "return scores.softmax(-1).gather(-1, experts)"),
+         "return scores.softmax(-1).gather(-1, chosen)"),
     ],
     "price": [("a list", PRICE.format("[2.1e8]", 1.1e8, 8.4e7, 3, 680), "take them off")],
     "design": [
@@ -297,11 +297,11 @@ RIGHT = {
         ("rounded", ROUTER.format("0.24", '["D", "B"]')),
         (
             "scaled",
-            "p = scores.softmax(-1).gather(-1, experts)\n"
+            "p = scores.softmax(-1).gather(-1, chosen)\n"
             "    return p if p.shape[-1] == 1 else p / p.sum(-1, keepdim=True)",
-            "if experts.shape[-1] == 1:\n"
-            "        return scores.softmax(-1).gather(-1, experts)\n"
-            "    return scores.gather(-1, experts).softmax(-1)",
+            "if chosen.shape[-1] == 1:\n"
+            "        return scores.softmax(-1).gather(-1, chosen)\n"
+            "    return scores.gather(-1, chosen).softmax(-1)",
         ),
     ],
     "price": [("rounded", PRICE.format("2.1e8", "1.1e8", "8.4e7", "3", "680"))],
