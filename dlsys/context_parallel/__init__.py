@@ -7,7 +7,13 @@ from dlsys import lazy
 if TYPE_CHECKING:
     from dlsys.context_parallel.animate import animate_ring
     from dlsys.context_parallel.attention import attend, attend_backward, merge
-    from dlsys.context_parallel.draw import draw_memory, draw_rounds, draw_scores, draw_swap
+    from dlsys.context_parallel.draw import (
+        draw_lanes,
+        draw_memory,
+        draw_rounds,
+        draw_scores,
+        draw_swap,
+    )
     from dlsys.context_parallel.explorer import explore
     from dlsys.context_parallel.gathered import gathered_attention
     from dlsys.context_parallel.gpt import ContextParallel

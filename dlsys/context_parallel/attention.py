@@ -70,7 +70,8 @@ def attend_backward(q, k, v, seen, lse, dout, delta) -> tuple[Tensor, ...]:
     v = v.repeat_interleave(group, dim=2)
     weights = torch.exp(scores(q, k, seen) - lse.transpose(1, 2))
     dweights = torch.einsum("bqhd,bkhd->bhqk", dout, v)
-    dscores = weights * (dweights - delta.transpose(1, 2)) * q.shape[-1] ** -0.5
+    dscores = weights * (dweights - delta.transpose(1, 2))
+    dscores *= q.shape[-1] ** -0.5  # of q k, which the scores divide by sqrt(d)
     dq = torch.einsum("bhqk,bkhd->bqhd", dscores, k.repeat_interleave(group, dim=2))
     dk = torch.einsum("bhqk,bqhd->bkhd", dscores, q)
     dv = torch.einsum("bhqk,bqhd->bkhd", weights, dout)
@@ -96,11 +97,11 @@ class Attention(torch.autograd.Function):
     """The result of one function, and in backward the gradients of another."""
 
     @staticmethod
-    def forward(ctx, forward, backward, comm, layout, q, k, v) -> Tensor:
-        """out, of the `forward` that also gives the log-sum-exp of each query."""
-        out, lse = forward(comm, layout, q, k, v)
+    def forward(ctx, attention, gradients, comm, layout, q, k, v) -> Tensor:
+        """out, of the `attention` that also gives the log-sum-exp of each query."""
+        out, lse = attention(comm, layout, q, k, v)
         ctx.save_for_backward(q, k, v, out, lse)
-        ctx.gradients = partial(backward, comm, layout)
+        ctx.gradients = partial(gradients, comm, layout)
         return out
 
     @staticmethod

@@ -140,6 +140,29 @@ def draw_swap(n: int) -> Figure:
     return figure
 
 
+def draw_lanes(n: int) -> Figure:
+    """What rank 0 of n computes in ring attention's backward pass, and sends meanwhile.
+
+    A round is one wide. Keys leave as work on them begins, their gradients when it is done.
+    """
+    figure, (axes,) = closed_figure(7, 2.1)
+    lanes = {"computes with": (0, n, "kv"), "sends": (0, n - 1, "kv"), "sends ": (1, n, "dkv")}
+    for row, (since, rounds, words) in enumerate(lanes.values()):
+        for step in range(rounds):
+            owner = -step % n
+            hue = owner % len(COLORS)
+            look = {"facecolor": COLORS[hue], "color": ON_COLORS[hue], "edgecolor": GROUND}
+            block(axes, (since + step, row), 1, 0.7, f"{words} {owner}", **look)
+    axes.set(xlim=(0, n + 1), ylim=(2.8, -0.1))
+    axes.set_xticks(
+        [step + 0.5 for step in range(n + 1)], [*map("round {}".format, range(n)), "home"]
+    )
+    axes.set_yticks([0.35, 1.35, 2.35], [*lanes])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    return figure
+
+
 def _refuse_many(layout: Layout) -> None:
     if layout.ranks > MOST_RANKS or layout.length > MOST_TOKENS:
         raise ValueError(
@@ -164,9 +187,10 @@ def draw_waiting(seconds: Mapping[str, tuple[float, float]]) -> Figure:
 
 @checked
 def draw_memory(spec: TransformerSpec, ranks: int = 8) -> Figure:
-    """Activations that a device keeps of one sequence, by its length, alone and on `ranks`.
+    """Activations that a device has of one sequence, by its length, alone and on `ranks`.
 
-    With flash attention, with and without full recomputation. A line is at the 80 GB of an H100.
+    With flash attention, with and without full recomputation, which at its peak has one layer
+    rebuilt. A line is at the 80 GB of an H100.
     """
     count("ranks", ranks, most=MOST_TOKENS)
     figure, (axes,) = closed_figure(7, 3.4)
@@ -176,7 +200,8 @@ def draw_memory(spec: TransformerSpec, ranks: int = 8) -> Figure:
     for n in (1, ranks):
         for words, recompute in ways.items():
             each = [replace(spec, sequence=length // n) for length in lengths]
-            kept = [activations(one, 1, recompute=recompute, flash=True) / 1e9 for one in each]
+            found = [activations(one, 1, recompute=recompute, flash=True) for one in each]
+            kept = [(one + one.recomputed) / 1e9 for one in found]
             color, style, marker = next(lines)
             name = f"{n} rank{'s' * (n > 1)}{words}"
             axes.plot(lengths, kept, color=color, linestyle=style, marker=marker, label=name)

@@ -31,14 +31,14 @@ def tokens_to_hide(
 
 @checked
 def ranks_for_ulysses(spec: TransformerSpec) -> int | None:
-    """The fewest ranks that can share out the heads and send fewer bytes forward than a ring.
+    """The fewest ranks that can share out the heads and send fewer bytes in a step than a ring.
 
-    A ring sends n-1 blocks, of 2 a_kv x d elements for x tokens. Ulysses sends queries, results,
-    keys and values of a / n, a / n and max(a_kv, n) / n heads to each other rank, together
-    (n-1)/n (a + max(a_kv, n)) / a_kv blocks: fewer from n > 1 + a / a_kv on, and from
-    n > a / (a_kv - 1) on where keys are copied. n divides a, and a_kv or a multiple of it. None: no
-    number of ranks does.
+    A ring sends n-1 blocks of keys and values forward; backward as many, and n of their gradients.
+    Ulysses sends queries, results, keys and values of a / n, a / n and twice max(a_kv, n) / n heads
+    to each other rank, together (n-1)/n (a + max(a_kv, n)) / a_kv blocks, in either pass. n divides
+    a, and a_kv or a multiple of it. None: no number of ranks does.
     """
     a, kv = spec.heads, spec.kv_heads
     shares = (n for n in range(2, a + 1) if a % n == 0 and (n % kv == 0 or kv % n == 0))
-    return next((n for n in shares if a + max(kv, n) < n * kv), None)
+    sends_less = (n for n in shares if 2 * (n - 1) * (a + max(kv, n)) < n * kv * (3 * n - 2))
+    return next(sends_less, None)

@@ -17,9 +17,12 @@ def pass_on(comm, x: Tensor, tokens: int):
     """Start to send x to the right; return a function that waits for the left's x."""
     if comm.size == 1:
         return lambda: x
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     arriving = x.new_empty(*x.shape[:2], tokens, *x.shape[3:])
-    sending = comm.isend(x, (comm.rank + 1) % comm.size)
-    coming = comm.irecv(arriving, (comm.rank - 1) % comm.size)
+    if comm.rank % 2:  # on NCCL a send waits for its receive: not all may send first
+        coming, sending = comm.irecv(arriving, left), comm.isend(x, right)
+    else:
+        sending, coming = comm.isend(x, right), comm.irecv(arriving, left)
 
     def wait() -> Tensor:
         sending.wait()

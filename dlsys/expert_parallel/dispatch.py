@@ -22,12 +22,11 @@ def exchange(comm, x: Tensor, sent: list[int], received: list[int]) -> Tensor:
     coming[me].copy_(leaving[me])
     for step in range(1, n):  # in each, everybody has another to send to
         dst, src = (me + step) % n, (me - step) % n
-        if sent[dst]:
-            sending = comm.isend(leaving[dst], dst)
-        if received[src]:
-            comm.recv(coming[src], src)
-        if sent[dst]:
-            sending.wait()
+        calls = [(comm.isend, leaving[dst], dst)] if sent[dst] else []
+        if received[src]:  # on NCCL a send waits for its receive: of two ranks one sends last
+            calls.insert(me < dst, (comm.irecv, coming[src], src))
+        for handle in [start(rows, peer) for start, rows, peer in calls]:
+            handle.wait()
     return arrived
 
 

@@ -11,7 +11,7 @@ import torch
 pytest.importorskip("matplotlib", reason="the book's tools are not installed")
 
 from dlsys import world
-from dlsys.context_parallel import animate_ring, layout
+from dlsys.context_parallel import animate_ring, draw_lanes, layout
 from dlsys.context_parallel import ring as mechanism
 
 
@@ -102,6 +102,19 @@ def run(n, monkeypatch):
 def test_each_rank_sends_works_on_and_ends_with_what_it_does_in_a_run(n, monkeypatch):
     picture = Picture(n)
     assert [[*picture.story(me)] for me in range(n)] == run(n, monkeypatch)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_the_lanes_have_what_rank_0_does_in_the_rounds_of_a_backward_pass(n, monkeypatch):
+    told = run(n, monkeypatch)[0][:-1]
+    works = [i for i, (what, _) in enumerate(told) if what == "works on"]
+    step, expected = 0, set()
+    for what, words in told[works[n - 1] + 1 :]:
+        expected.add((what == "works on", step, " ".join(words.split()[:2])))
+        step += what == "works on"
+    (axes,) = draw_lanes(n).axes
+    drawn = [(text.get_position(), text.get_text()) for text in axes.texts]
+    assert {(y < 1, int(x), words) for (x, y), words in drawn} == expected
 
 
 @pytest.mark.parametrize("n", [2, 3, 8])

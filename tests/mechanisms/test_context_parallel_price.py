@@ -162,7 +162,8 @@ def test_a_ring_waits_below_its_law_and_not_above(name, causal):
 
 
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "ranks"), [(128, 8, 32), (96, 96, 3), (48, 8, 8), (32, 2, None)]
+    ("heads", "kv_heads", "ranks"),
+    [(128, 8, 16), (96, 96, 2), (48, 8, 8), (32, 2, 16), (16, 1, None), (8, 1, None)],
 )
 def test_ulysses_sends_fewer_bytes_from_its_law_on(heads, kv_heads, ranks):
     spec = dataclasses.replace(LLAMA, heads=heads, kv_heads=kv_heads)
@@ -172,7 +173,7 @@ def test_ulysses_sends_fewer_bytes_from_its_law_on(heads, kv_heads, ranks):
         if n % kv_heads and kv_heads % n:
             continue
         ring, ulysses = (
-            price(layout(4 * n, n), spec, link, m, RATE, algorithm="default").forward.bytes_per_rank
+            price(layout(4 * n, n), spec, link, m, RATE, algorithm="default").bytes_per_rank
             for m in ("ring", "ulysses")
         )
         assert (ulysses < ring) == (ranks is not None and n >= ranks), n
@@ -278,8 +279,9 @@ def test_a_picture_of_memory_has_the_bytes_of_a_ranks_share_of_each_length():
     one = dataclasses.replace(spec, sequence=2**15)
     assert kept["1 rank"][2**15] == activations(one, 1, flash=True) / 1e9
     assert kept["4 ranks"][2**17] == kept["1 rank"][2**15]
-    full = activations(one, 1, recompute="full", flash=True) / 1e9
-    assert kept["4 ranks, all recomputed"][2**17] == full
+    full = activations(one, 1, recompute="full", flash=True)
+    rebuilt = activations(one, 1, flash=True).per_layer
+    assert full < kept["4 ranks, all recomputed"][2**17] * 1e9 <= full + rebuilt
 
 
 def test_what_could_not_be_told_apart_is_not_drawn():
