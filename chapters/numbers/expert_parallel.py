@@ -13,6 +13,10 @@ says("671 billion", v3.parameters() / 1e9)
 says("layer has 256", v3.moe.experts)
 assert v3.moe.experts_per_token == 8
 given(16)
+one_expert = 3 * v3.hidden * v3.moe.ffn_hidden
+says("are 22.5 GB", 2 * v3.moe.experts * one_expert)
+says("of 4,096 tokens", 4096)
+says("are 0.9 GB", 2 * 2 * 4096 * v3.moe.experts_per_token * v3.hidden)
 says("10.7 TB", 16 * v3.parameters() / 1e12)
 assert 134 < 16 * v3.parameters() / DEVICES["h100-sxm"].memory < 135
 given(134)
@@ -25,7 +29,6 @@ says("and 0.27", router_scores[best].softmax(0)[1].item())
 says("expert 1", best[0].item())
 says("what expert 2", best[1].item())
 given(0, 3)
-assert not scores.grad.any()
 
 # %% Nobody balances it
 
@@ -34,16 +37,13 @@ assert max(losses) - min(losses) < 0.2
 busiest = {name: max(n) * len(n) / sum(n) for name, (_, n) in found.items() if n}
 assert busiest["balanced mixture"] < 0.75 * busiest["mixture"]
 
-# %% Why it is right
-
-for mine, whole in zip(ranks[1:], alone[1:], strict=True):
-    assert torch.allclose(mine, 4 * whole, atol=1e-5)
-
 # %% What it costs
 
 given(2)
-assert volume_ratio(2, 8, 8) == 1
-assert volume_ratio(1, 64, 8) * LINKS["nvlink4"].bandwidth / LINKS["infiniband-ndr"].bandwidth > 5
+assert volume_ratio(16, 8, 8) / 8 == 1
+times = LINKS["nvlink4"].bandwidth / LINKS["infiniband-ndr"].bandwidth
+assert round(times) == 9
+assert volume_ratio(1, 64, 8) / 8 * times < 1 < volume_ratio(2, 64, 8) / 8 * times
 
 # %% What hides it
 
@@ -58,8 +58,11 @@ says("NVLink 450", LINKS["nvlink4"].bandwidth / 1e9)
 
 sourced(160, 50, 64, 4, by="deepseek2024")
 shortest = exchange_seconds["once a node, of at most four"]
-assert 0.65 < shortest / compute < 0.75
-assert 0.55 < shortest / exchange_seconds["each copy on its own"] < 0.67
+assert 0.6 < shortest / compute < 0.7
+assert 0.6 < shortest / exchange_seconds["each copy on its own"] < 0.7
+between = draws[8].times(8).price(h800, 7168, 2, 1).between_nodes
+says("line 12 ms", round(1e3 * between / 64 / 50e9))
+sourced(20, 132, 16, by="deepseek2024")
 
 # %% The same with PyTorch
 

@@ -7,7 +7,7 @@ arXiv 2006.16668. Everything is as in mixture.py, but for two exchanges.
 import torch
 from torch import Tensor
 
-from dlsys.expert_parallel.mixture import by_expert, combine
+from dlsys.expert_parallel.mixture import by_expert, weigh_and_add
 
 
 def exchange(comm, x: Tensor, sent: list[int], received: list[int]) -> Tensor:
@@ -56,10 +56,10 @@ def dispatched(comm, x, chosen, weights, compute, number: int) -> Tensor:
 
     leaving = x[order // chosen.shape[1]]
     arrived = Exchange.apply(comm, sent, received, leaving)  # dispatch
-    # Each rank's copies lie expert by expert; all ranks' are to.
+    # They lie rank by rank, and within a rank expert by expert: sort by expert.
     expert = torch.arange(number // n, device=x.device).repeat(n)
     together = expert.repeat_interleave(coming.flatten()).argsort(stable=True)
     copies = compute(arrived[together], coming.sum(0).tolist())
     back = copies[together.argsort()]  # as they came
     returned = Exchange.apply(comm, received, sent, back)  # combine
-    return combine(x, returned, weights, order)
+    return weigh_and_add(x, returned, weights, order)

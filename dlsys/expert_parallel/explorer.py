@@ -30,7 +30,8 @@ class Row(NamedTuple):
     """A layer's forward pass: seconds of both exchanges, and bytes that the busiest device sends.
 
     Dispatch and combine, and seconds that the busiest rank and the mean one compute; or tensor
-    parallelism's two all-reduces, which are compared by themselves, with 0.0 of compute.
+    parallelism's two all-reduces of the same batch, whose `tp` ranks have the same tokens, with 0.0
+    of compute.
     """
 
     way: str
@@ -110,7 +111,7 @@ class Choice(Choices):
             sent = float(priced.dispatch_bytes + priced.combine_bytes)
             mean = priced.compute / dispatch.imbalance
             rows.append(Row(way, priced.dispatch, priced.combine, priced.compute, mean, sent))
-        nbytes = self.tokens * spec.hidden * ITEMSIZE
+        nbytes = self.tp * self.tokens * spec.hidden * ITEMSIZE  # the same batch on as many devices
         reduced = best("all_reduce", nbytes, inside, self.tp).price(nbytes, inside)
         seconds, sent = reduced.seconds, 2 * reduced.bytes_per_rank
         name = f"all-reduces of {self.tp} ranks"
@@ -136,14 +137,15 @@ class Choice(Choices):
         copies, both = (row.first + row.second for row in (min(ways, key=_seconds), reduced))
         longer = "Dispatch and combine take" if copies > both else "The all-reduces take"
         slowest, inside = _bandwidths(where)
-        law = k_to_overtake(self.n, self.tp, slowest / inside)
+        law = self.tp * k_to_overtake(self.n, self.tp, slowest / inside)
         needed = width_to_hide(RATE, slowest, self.n, 2 + spec.gated, ITEMSIZE)
         words.append(
-            f"Tensor parallelism's two all-reduces of as many tokens on {self.tp} ranks take "
-            f"{format_seconds(both)}, and a device sends {format_bytes(reduced.sent)}. {longer} "
-            f"longer: {max(copies, both) / min(copies, both):.2f} times. Balanced, and each copy "
-            f"to its rank, dispatch and combine take longer beyond {law:.2f} experts a token. To "
-            f"hide them, an expert would need {needed:,.0f} neurons; it has {self.width:,}."
+            f"The same batch on as many devices, {self.tp} of them to each group of tensor "
+            f"parallelism: two all-reduces take {format_seconds(both)}, and a device sends "
+            f"{format_bytes(reduced.sent)}. {longer} longer: "
+            f"{max(copies, both) / min(copies, both):.2f} times. By bytes alone, balanced and each "
+            f"copy to its rank, dispatch and combine take longer from {law:.2g} experts a token "
+            f"on. To hide them, an expert would need {needed:,.0f} neurons; it has {self.width:,}."
         )
         return " ".join(words)
 

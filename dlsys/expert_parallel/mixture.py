@@ -60,7 +60,7 @@ def by_expert(chosen: Tensor, number: int) -> tuple[Tensor, Tensor]:
     return flat.argsort(stable=True)[: counts.sum()], counts
 
 
-def combine(x: Tensor, copies: Tensor, weights: Tensor, order: Tensor) -> Tensor:
+def weigh_and_add(x: Tensor, copies: Tensor, weights: Tensor, order: Tensor) -> Tensor:
     """Weigh what the experts made of the copies, and add it up for each token."""
     weighted = copies * weights.flatten()[order, None].to(x.dtype)
     return torch.zeros_like(x).index_add(0, order // weights.shape[1], weighted)
@@ -70,4 +70,4 @@ def grouped(x, chosen, weights, compute, number: int) -> Tensor:
     """Have every expert read the tokens that chose it, and no others."""
     order, counts = by_expert(chosen, number)
     copies = compute(x[order // chosen.shape[1]], counts.tolist())
-    return combine(x, copies, weights, order)
+    return weigh_and_add(x, copies, weights, order)
