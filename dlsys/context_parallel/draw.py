@@ -113,13 +113,15 @@ def draw_ring(n: int) -> Figure:
     return figure
 
 
-def draw_swap(n: int) -> Figure:
-    """Which of n ranks has which tokens of which heads, before Ulysses' swap and after it.
+@checked
+def draw_swap(ranks: int = 4) -> Figure:
+    """Which of the ranks has which tokens of which heads, before Ulysses' swap and after it.
 
     A tile is what one rank sends to one: marked on the left with whom it goes to, and on the right
-    with whom it came from.
+    with whom it came from. Raises ValueError for fewer ranks than two, and for more than colors.
     """
-    ranks = [f"rank {rank}" for rank in range(n)]
+    n = count("ranks", ranks, least=2, most=MOST_RANKS)
+    names = [f"rank {rank}" for rank in range(n)]
     figure, (before, after) = closed_figure(7, 1.2 + 0.5 * n, 1, 2)
     for axes, name in ((before, "before"), (after, "after")):
         for sender, receiver in product(range(n), range(n)):
@@ -134,17 +136,20 @@ def draw_swap(n: int) -> Figure:
         axes.set_title(f"{name} the swap", fontsize="medium")
         axes.tick_params(length=0, labelsize="small")
         axes.spines[:].set_visible(False)
-    before.set_yticks(range(n), ranks)
+    before.set_yticks(range(n), names)
     after.xaxis.tick_top()
-    after.set_xticks(range(n), ranks)
+    after.set_xticks(range(n), names)
     return figure
 
 
-def draw_lanes(n: int) -> Figure:
-    """What rank 0 of n computes in ring attention's backward pass, and sends meanwhile.
+@checked
+def draw_lanes(ranks: int = 4) -> Figure:
+    """What rank 0 computes in ring attention's backward pass, and what it sends meanwhile.
 
-    A round is one wide. Keys leave as work on them begins, their gradients when it is done.
+    A round is one wide. Keys leave as work on them begins, their gradients when it is done. Raises
+    ValueError for fewer ranks than two, and for more than can be told apart.
     """
+    n = count("ranks", ranks, least=2, most=MOST_RANKS)
     figure, (axes,) = closed_figure(7, 2.1)
     lanes = {"computes with": (0, n, "kv"), "sends": (0, n - 1, "kv"), "sends ": (1, n, "dkv")}
     for row, (since, rounds, words) in enumerate(lanes.values()):
