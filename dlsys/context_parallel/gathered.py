@@ -11,7 +11,7 @@ from dlsys.model import at_least_float32
 
 
 def all_keys(comm, layout, k: Tensor, v: Tensor) -> Tensor:
-    """Keys and values of all ranks (n, 2, b, most, heads, d), padded to the longest."""
+    """Keys and values of all ranks (n, 2, b, most, heads, d), padded."""
     kv, short = torch.stack((k, v)), layout.most - k.shape[1]
     return comm.all_gather(torch.nn.functional.pad(kv, (0, 0, 0, 0, 0, short))[None])
 
@@ -39,5 +39,5 @@ def gathered_backward(comm, layout, q, k, v, out, lse, dout) -> tuple[Tensor, Te
 
 
 def gathered_attention(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal attention (b, tokens, heads, d) of this rank's queries to the keys of all ranks."""
+    """Causal attention of my queries (b, tokens, heads, d) to all ranks' keys."""
     return Attention.apply(gathered_forward, gathered_backward, comm, layout, q, k, v)

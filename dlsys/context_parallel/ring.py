@@ -67,5 +67,5 @@ def ring_backward(comm, layout, q, k, v, out, lse, dout) -> tuple[Tensor, ...]:
 
 
 def ring_attention(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal attention (b, tokens, heads, d) of my queries to the keys of all ranks."""
+    """Causal attention of my queries (b, tokens, heads, d) to all ranks' keys."""
     return Attention.apply(ring_forward, ring_backward, comm, layout, q, k, v)

@@ -39,7 +39,7 @@ class Swap(torch.autograd.Function):
 
 
 def ulysses_attention(comm, layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal attention (b, tokens, heads, d) of my queries to the keys of all ranks."""
+    """Causal attention of my queries (b, tokens, heads, d) to all ranks' keys."""
     n, tokens = comm.size, q.shape[1]
     if k.shape[2] < n:  # ranks that share a head of keys and values get a copy each
         k, v = (x.repeat_interleave(n // k.shape[2], dim=2) for x in (k, v))
