@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dlsys.palette import INK, MUTED
+from dlsys.palette import COLORS, INK, MUTED, ON_COLORS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +20,12 @@ def closed_figure(
     figure = plt.figure(figsize=(width, height), layout="constrained")
     plt.close(figure)
     return figure, list(figure.subplots(down, across, squeeze=False).flat)
+
+
+def area(number: int) -> dict[str, str]:
+    """The look of a number's block: its `facecolor`, and the `color` of the words on it."""
+    hue = number % len(COLORS)
+    return {"facecolor": COLORS[hue], "color": ON_COLORS[hue]}
 
 
 def block(

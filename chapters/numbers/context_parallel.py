@@ -24,7 +24,6 @@ says("only 5 remain", round(8 * whole_stack.per_layer / 16 / 1e9))
 given(1, 3, 4, 8)
 says("are 7 and 2", first, second)
 says("mean is 4", whole)
-says("4 and 6", 1 + 3, 3 + 3)
 
 # %% The ring
 
@@ -70,6 +69,12 @@ for rank, nbytes in enumerate(world.simulate(blocks_sent, 4, args=(ring_attentio
     owners = [(rank - step) % 4 for step in range(4)]  # keys twice, all but the last; gradients
     tokens = sum(2 * shares.tokens(o) for o in owners[:3]) + sum(map(shares.tokens, owners))
     assert nbytes * 4 == tokens
+n, a, kv = 4, q.shape[2], k.shape[2]
+for attention, blocks in (
+    (gathered_attention, 3 * (n - 1)),
+    (ulysses_attention, 2 * (n - 1) / n * (a + max(kv, n)) / kv),
+):
+    assert max(world.simulate(blocks_sent, n, args=(attention,)).results) == blocks
 
 # %% A worked example: 131,072 tokens on 16 ranks
 

@@ -14,9 +14,9 @@ from dlsys.annotated import checked
 from dlsys.checks import count, some
 from dlsys.context_parallel.plan import Layout
 from dlsys.context_parallel.price import Pass
-from dlsys.figures import block, closed_figure, time_unit
+from dlsys.figures import area, block, closed_figure, time_unit
 from dlsys.hardware import DEVICES
-from dlsys.palette import COLORS, GROUND, LINES, MUTED, ON_COLORS, ON_DARK, ON_LIGHT
+from dlsys.palette import COLORS, GROUND, LINES, MUTED, ON_DARK, ON_LIGHT
 from dlsys.transformer import TransformerSpec
 from dlsys.transformer.activations import Recompute, activations
 
@@ -87,9 +87,7 @@ def draw_ring(n: int) -> Figure:
     figure, panels = closed_figure(max(7, n + 1), 1 + 1.1 * n, 2)
 
     def put(left: float, top: float, wide: float, owner: int, words: str) -> None:
-        hue = owner % len(COLORS)
-        look = {"facecolor": COLORS[hue], "color": ON_COLORS[hue]}
-        block(axes, (left, top), wide, 0.36, words, **look)
+        block(axes, (left, top), wide, 0.36, words, **area(owner))
 
     for axes, name in zip(panels, ("forward", "backward"), strict=True):
         for me, step in product(range(n), range(n)):
@@ -118,7 +116,7 @@ def draw_swap(ranks: int = 4) -> Figure:
     """Which of the ranks has which tokens of which heads, before Ulysses' swap and after it.
 
     A tile is what one rank sends to one: marked on the left with whom it goes to, and on the right
-    with whom it came from. Raises ValueError for fewer ranks than two, and for more than colors.
+    with whom it came from. Raises ValueError for fewer ranks than two, and for too many to read.
     """
     n = count("ranks", ranks, least=2, most=MOST_RANKS)
     names = [f"rank {rank}" for rank in range(n)]
@@ -128,9 +126,8 @@ def draw_swap(ranks: int = 4) -> Figure:
             owner, words = sender, f"to {receiver}"
             if axes is after:
                 owner, words = receiver, f"from {sender}"
-            hue = owner % len(COLORS)
-            look = {"facecolor": COLORS[hue], "color": ON_COLORS[hue], "edgecolor": GROUND}
-            block(axes, (receiver - 0.5, sender - 0.5), 1, 1, words, **look)
+            corner = receiver - 0.5, sender - 0.5
+            block(axes, corner, 1, 1, words, edgecolor=GROUND, **area(owner))
         axes.set(xlim=(-0.5, n - 0.5), ylim=(n - 0.5, -0.5), xticks=[], yticks=[])
         axes.set(xlabel="heads", ylabel="tokens")
         axes.set_title(f"{name} the swap", fontsize="medium")
@@ -151,18 +148,15 @@ def draw_lanes(ranks: int = 4) -> Figure:
     """
     n = count("ranks", ranks, least=2, most=MOST_RANKS)
     figure, (axes,) = closed_figure(7, 2.1)
-    lanes = {"computes with": (0, n, "kv"), "sends": (0, n - 1, "kv"), "sends ": (1, n, "dkv")}
-    for row, (since, rounds, words) in enumerate(lanes.values()):
+    for row, (since, rounds, words) in enumerate(((0, n, "kv"), (0, n - 1, "kv"), (1, n, "dkv"))):
         for step in range(rounds):
-            owner = -step % n
-            hue = owner % len(COLORS)
-            look = {"facecolor": COLORS[hue], "color": ON_COLORS[hue], "edgecolor": GROUND}
-            block(axes, (since + step, row), 1, 0.7, f"{words} {owner}", **look)
+            owner, corner = -step % n, (since + step, row)
+            block(axes, corner, 1, 0.7, f"{words} {owner}", edgecolor=GROUND, **area(owner))
     axes.set(xlim=(0, n + 1), ylim=(2.8, -0.1))
     axes.set_xticks(
         [step + 0.5 for step in range(n + 1)], [*map("round {}".format, range(n)), "home"]
     )
-    axes.set_yticks([0.35, 1.35, 2.35], [*lanes])
+    axes.set_yticks([0.35, 1.35, 2.35], ["computes with", "sends", "sends"])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     return figure

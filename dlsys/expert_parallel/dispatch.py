@@ -22,9 +22,10 @@ def exchange(comm, x: Tensor, sent: list[int], received: list[int]) -> Tensor:
     coming[me].copy_(leaving[me])
     for step in range(1, n):  # in each, everybody has another to send to
         dst, src = (me + step) % n, (me - step) % n
-        calls = [(comm.isend, leaving[dst], dst)] if sent[dst] else []
-        if received[src]:  # on NCCL a send waits for its receive: of two ranks one sends last
-            calls.insert(me < dst, (comm.irecv, coming[src], src))
+        send = [(comm.isend, leaving[dst], dst)] if sent[dst] else []
+        receive = [(comm.irecv, coming[src], src)] if received[src] else []
+        # On NCCL a send waits for its receive: of two ranks one has to receive first.
+        calls = send + receive if me < dst else receive + send
         for handle in [start(rows, peer) for start, rows, peer in calls]:
             handle.wait()
     return arrived

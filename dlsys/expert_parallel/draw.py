@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from dlsys.annotated import checked
 from dlsys.checks import count, divisor, positive, some
-from dlsys.figures import block, closed_figure, time_unit
-from dlsys.palette import COLORS, GRID, GROUND, INK, MUTED, ON_COLORS
+from dlsys.figures import area, block, closed_figure, time_unit
+from dlsys.palette import COLORS, GRID, GROUND, INK, MUTED
 
 MOST_RANKS, MOST_TOKENS, MOST_EXPERTS, MOST_COPIES = 4, 4, 8, 12
 Choices = Sequence[Sequence[Sequence[int]]]
@@ -138,12 +138,12 @@ def _expert(axes: Axes, table: Table, number: int) -> None:
 
 def _cell(axes: Axes, corner: tuple[float, float], copy: Copy, back: bool = False) -> None:
     """A copy: outlined once it has been computed, crossed out where it is dropped."""
-    hue = copy.expert % len(COLORS)
-    color, ink = (GRID, INK) if copy.place is None else (COLORS[hue], ON_COLORS[hue])
-    edge = {"edgecolor": INK, "lw": 1.5, "zorder": 2} if back and copy.place is not None else {}
-    style = {"facecolor": color, "edgecolor": GROUND, "color": ink, **edge}
+    dropped = copy.place is None
+    look = {"facecolor": GRID, "color": INK} if dropped else area(copy.expert)
+    edge = {"edgecolor": INK, "lw": 1.5, "zorder": 2} if back and not dropped else {}
+    style = {"edgecolor": GROUND, **look, **edge}
     block(axes, corner, 1, 1, str(copy.expert), **style)
-    if copy.place is None:
+    if dropped:
         x, y = corner
         axes.plot([x, x + 1], [y + 1, y], color=INK, linewidth=1)
 
@@ -164,13 +164,13 @@ def draw_sorted(chosen: Sequence[Sequence[int]]) -> Figure:
     for row, places in ((0, range(len(copies))), (2, order)):
         for column, place in enumerate(places):
             token, expert = copies[place]
-            hue = count("an expert of chosen", expert, 0, MOST_EXPERTS - 1) % len(COLORS)
-            look = {"facecolor": COLORS[hue], "color": ON_COLORS[hue]}
+            look = area(count("an expert of chosen", expert, 0, MOST_EXPERTS - 1))
             block(axes, (column - 0.4, row), 0.8, 0.6, f"token {token}", **look)
             under = f"place {place}" if row else f"expert {expert}\nplace {place}"
             axes.text(column, row + 0.68, under, ha="center", va="top", fontsize="small")
             if row:
-                axes.plot([place, column], [1.42, row - 0.05], color=COLORS[hue], linewidth=1.5)
+                line = {"color": look["facecolor"], "linewidth": 1.5}
+                axes.plot([place, column], [1.42, row - 0.05], **line)
     axes.set(xlim=(-0.5, len(copies) - 0.5), ylim=(3.1, -0.1), xticks=[])
     axes.set_yticks([0.3, 2.3], ["in the order\nof tokens", "sorted\nby expert"])
     axes.tick_params(length=0)
