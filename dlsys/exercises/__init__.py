@@ -75,7 +75,7 @@ def same(
     wrong = difference(came, wanted, rtol, atol)
     if wrong is not None:
         raise WrongAnswer(complaint(question, came, wanted, wrong, hint, rtol))
-    lines = [f"{GREEN_TICK} {approval(question, came)}"]
+    lines = [f"{GREEN_TICK} {approval(question, came, rtol)}"]
     print("\n".join(lines if paid is None else [*lines, cost_line(paid, best)]))
 
 

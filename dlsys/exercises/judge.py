@@ -83,23 +83,24 @@ def unanswered(came: Any) -> str | None:
     return RETURNED_NONE if parts and all(part is None for part in parts) else None
 
 
-def approval(question: str, came: Any) -> str:
+def approval(question: str, came: Any, rtol: float = 1e-9) -> str:
     """What to say of a right answer: the question, and the value where it is short.
 
-    Six digits of a float are told, since the last ones differ from processor to processor.
+    Six digits of a float are told, since the last ones differ from processor to processor, and four
+    where the tolerance says that more than the last ones do.
     """
-    text = f"{came:.6g}" if type(came) is float else show(came)
-    if len(text) > 40 or text == question:
-        return question
-    return f"{question} = {text if type(came) is float else show(_six_digits(bare(came)))}"
+    digits = 6 if rtol <= 1e-6 else 4
+    told = _rounded(bare(came), digits)
+    text = f"{told:.6g}" if type(told) is float else show(told)
+    return question if len(text) > 40 or text == question else f"{question} = {text}"
 
 
-def _six_digits(value: Any) -> Any:
+def _rounded(value: Any, digits: int) -> Any:
     if type(value) is list:
-        return [_six_digits(each) for each in value]
+        return [_rounded(each, digits) for each in value]
     if type(value) is dict:
-        return {key: _six_digits(each) for key, each in value.items()}
-    return float(f"{value:.6g}") if type(value) is float else value
+        return {key: _rounded(each, digits) for key, each in value.items()}
+    return float(f"{value:.{digits}g}") if type(value) is float else value
 
 
 def complaint(

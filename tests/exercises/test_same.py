@@ -240,6 +240,12 @@ def test_a_right_answer_is_told_without_the_last_digits_that_processors_differ_i
     assert approval("x", plain(came)) == f"x = {told}"
 
 
+def test_of_what_may_differ_more_fewer_digits_are_told_and_the_last_ones_decide_nothing() -> None:
+    assert approval("x", 12_345.678, rtol=1e-3) == "x = 12350"
+    pairs = [0.58375712345, 0.01674078], [0.5837571234567890, 0.0167407812345678]
+    assert {approval("x", pair, rtol=5e-3) for pair in pairs} == {"x = [0.5838, 0.01674]"}
+
+
 def test_numbers_beyond_all_ratios_are_wrong_and_no_error() -> None:
     assert likely_mistake(5e-324, 1e300) is None
     assert likely_mistake(1e300, 5e-324) is None
