@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from dlsys.streams import Overlap
+
 
 def closed_figure(
     width: float, height: float, down: int = 1, across: int = 1
@@ -66,3 +68,18 @@ def time_unit(seconds: float) -> tuple[str, float]:
     if seconds >= 1:
         return "s", 1.0
     return ("ms", 1e3) if seconds >= 1e-3 else ("µs", 1e6)
+
+
+def lanes(axes: Axes, step: Overlap, longest: float) -> None:
+    """What a device computes, and under it what its network carries, up to `longest` seconds.
+
+    The actions of `step` are pairs of words and of the number whose color their block has.
+    """
+    unit, scale = time_unit(longest)
+    for row, spans in enumerate((step.compute, step.network)):
+        for span in spans:
+            words, number = span.action
+            corner = scale * span.start, row - 0.35
+            block(axes, corner, scale * span.seconds, 0.7, words, **area(number))
+    axes.set(xlim=(0, 1.01 * scale * longest), ylim=(1.5, -0.5), xlabel=f"time ({unit})")
+    axes.set_yticks([0, 1], ["compute", "network"])

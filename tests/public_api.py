@@ -333,8 +333,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         **{"spec": SPARSE, "x": torch.ones(2, 8), "choices": [[[0, 1]], [[7]]], "experts": 8},
         **{"k": 2, "factor": 2, "bandwidth": 1e9, "dispatch": expert_parallel.drawn(4, 8, 2, 4)},
     },
+    "expert_parallel.draw_hidden": {
+        **{"attention": 1e-3, "dispatch": 1e-3, "experts": 1e-3, "combine": 1e-3}
+    },
     "expert_parallel.draw_loads": {"loads": {"even": [4, 4]}},
-    "expert_parallel.draw_sorted": {"chosen": [[0, 1], [2, 0]]},
+    "expert_parallel.draw_sorted": {"chosen": [[0, 1], [2, 0]], "of": "rank"},
     "expert_parallel.MixtureGPT.*": {"tokens": TOKENS, "seed": 0},
     "expert_parallel.average_gradients": {"model": MODEL, "everyone": Later(world.current)},
     "hardware.Cluster": {"intra": LINK, "inter": LINK},
@@ -477,6 +480,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "context_parallel.ContextParallel": {"module": Later(lambda: GPT(TINY))},
     "context_parallel.ContextParallel.forward": {"tokens": TOKENS},
     "context_parallel.layout": {"length": 8, "ranks": 2},
+    "context_parallel.draw_hidden": {"spec": TINY, "rate": 1e12, "bandwidth": 1e9, "ranks": 2},
     "context_parallel.draw_lanes": {"ranks": 2},
     "context_parallel.draw_memory": {"ranks": 2},
     "context_parallel.draw_rounds": {"passes": {"a ring": ROUNDS}},

@@ -14,9 +14,14 @@ says("layer has 256", v3.moe.experts)
 assert v3.moe.experts_per_token == 8
 given(16)
 one_expert = 3 * v3.hidden * v3.moe.ffn_hidden
-says("are 22.5 GB", 2 * v3.moe.experts * one_expert)
+says("layer, 22.5 GB", 2 * v3.moe.experts * one_expert)
 given(4096)
 says("are 0.9 GB", 2 * 2 * 4096 * v3.moe.experts_per_token * v3.hidden)
+says(
+    "With 98,304", 2 * v3.moe.experts * one_expert / (2 * 2 * v3.moe.experts_per_token * v3.hidden)
+)
+says("of 32 neurons", v3.moe.ffn_hidden // 64)
+given(64)
 says("10.7 TB", 16 * v3.parameters() / 1e12)
 assert 134 < 16 * v3.parameters() / DEVICES["h100-sxm"].memory < 135
 given(134)
@@ -36,7 +41,7 @@ assert not trial.grad.any()
 losses = [loss for loss, _ in found.values()]
 assert max(losses) - min(losses) < 0.2
 busiest = {name: max(n) * len(n) / sum(n) for name, (_, n) in found.items() if n}
-assert busiest["balanced mixture"] < 0.75 * busiest["mixture"]
+assert 1.2 < busiest["balanced mixture"] < 0.75 * busiest["mixture"]
 
 # %% What it costs
 
@@ -44,14 +49,15 @@ given(2)
 assert volume_ratio(16, 8, 8) / 8 == 1
 times = LINKS["nvlink4"].bandwidth / LINKS["infiniband-ndr"].bandwidth
 assert round(times) == 9
-assert volume_ratio(1, 64, 8) / 8 * times < 1 < volume_ratio(2, 64, 8) / 8 * times
+assert volume_ratio(1, 8, 8) / 8 * times < 1 < volume_ratio(2, 8, 8) / 8 * times
+given(64)
 
 # %% What hides it
 
-says("some 5,000", round(width_to_hide(400e12, LINKS["infiniband-ndr"].bandwidth, 64) / 1e3) * 1e3)
+says("some 4,700", round(width_to_hide(400e12, LINKS["infiniband-ndr"].bandwidth, 8) / 100) * 100)
 says("some 500", round(width_to_hide(400e12, LINKS["nvlink4"].bandwidth, 8) / 100) * 100)
 says("have 2,048", v3.moe.ffn_hidden)
-given(400, 500)
+given(400)
 says("50 GB/s", LINKS["infiniband-ndr"].bandwidth)
 says("NVLink 450", LINKS["nvlink4"].bandwidth / 1e9)
 
@@ -59,7 +65,7 @@ says("NVLink 450", LINKS["nvlink4"].bandwidth / 1e9)
 
 sourced(160, 50, 64, 4, by="deepseek2024")
 shortest = exchange_seconds["once a node, of at most four"]
-assert 0.6 < shortest / compute < 0.7
+assert 0.7 < shortest / compute < 0.8
 assert 0.6 < shortest / exchange_seconds["each copy on its own"] < 0.7
 between = draws[8].times(8).price(h800, 7168, 2, 1).between_nodes
 says("line 12 ms", round(1e3 * between / 64 / 50e9))

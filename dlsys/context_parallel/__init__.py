@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from dlsys.context_parallel.animate import animate_ring
     from dlsys.context_parallel.attention import attend, attend_backward, merge
     from dlsys.context_parallel.draw import (
+        draw_hidden,
         draw_lanes,
         draw_memory,
         draw_rounds,

@@ -12,11 +12,13 @@ from matplotlib.figure import Figure
 
 from dlsys.annotated import checked
 from dlsys.checks import count, some
+from dlsys.context_parallel.laws import tokens_to_hide
 from dlsys.context_parallel.plan import Layout
-from dlsys.context_parallel.price import Pass
-from dlsys.figures import area, block, closed_figure, time_unit
+from dlsys.context_parallel.price import FORWARD, Pass
+from dlsys.figures import area, block, closed_figure, lanes, time_unit
 from dlsys.hardware import DEVICES
 from dlsys.palette import COLORS, GROUND, LINES, MUTED, ON_DARK, ON_LIGHT
+from dlsys.streams import Streams
 from dlsys.transformer import TransformerSpec
 from dlsys.transformer.activations import Recompute, activations
 
@@ -156,9 +158,37 @@ def draw_lanes(ranks: int = 4) -> Figure:
     axes.set_xticks(
         [step + 0.5 for step in range(n + 1)], [*map("round {}".format, range(n)), "home"]
     )
-    axes.set_yticks([0.35, 1.35, 2.35], ["computes with", "sends", "sends"])
+    axes.set_yticks([0.35, 1.35, 2.35], ["computes with", "sends keys", "sends gradients"])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
+    return figure
+
+
+@checked
+def draw_hidden(spec: TransformerSpec, rate: float, bandwidth: float, ranks: int = 4) -> Figure:
+    """One rank's rounds of a ring, with half and with twice the tokens that hide its messages.
+
+    rate and bandwidth are those of `tokens_to_hide`. Raises ValueError for fewer ranks than two,
+    and for more than can be told apart.
+    """
+    n = count("ranks", ranks, least=2, most=MOST_RANKS)
+    enough = tokens_to_hide(spec, rate, bandwidth)
+    steps = {}
+    for tokens in (enough / 2, 2 * enough):
+        streams, arrived = Streams(), 0.0
+        scores = FORWARD * spec.heads * tokens**2 / 2
+        for step in range(n):
+            streams.wait(arrived)
+            if step < n - 1:
+                message = 2 * 2 * spec.kv_heads * tokens * spec.head_size
+                arrived = streams.carry((f"kv {step + 1}", step + 1), message / bandwidth)
+            streams.compute((f"round {step}", step), streams.now + scores * spec.head_size / rate)
+        steps[tokens] = streams.overlap()
+    figure, panels = closed_figure(7, 3.6, 2)
+    for axes, (tokens, each) in zip(panels, steps.items(), strict=True):
+        lanes(axes, each, each.seconds)
+        waits = f"{each.exposed_seconds / each.seconds:.0%} of the time"
+        axes.set_title(f"{tokens:,.0f} tokens a rank: waits {waits}", fontsize="medium", loc="left")
     return figure
 
 

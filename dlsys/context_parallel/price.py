@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Literal
 
@@ -176,7 +176,9 @@ class _Run:
                 added = carried(end, tokens)
                 end = end if overlap else added
             start = [*map(max, end, passed)]
-        blocks = min(n - 1, 2) + 2 * (flops == BACKWARD and n > 1)  # here and arriving
+        blocks = min(n - 1, 2)  # of keys, here and arriving
+        if flops == BACKWARD and n > 1:
+            blocks += 3  # of gradients: leaving, arriving, and what this rank adds
         return Pass(
             tuple(map(tuple, spans)),
             max(*start, *added),
@@ -205,11 +207,10 @@ class _Run:
         back = there[:1]
         one = spec.heads // n * self.compute(self.layout.whole(), 0, 0, flops)
         work = [[(r, one)] for r in range(n)]
-        return (
-            self.between(back, work, there)
-            if flops == BACKWARD
-            else self.between(there, work, back)
-        )
+        if flops == FORWARD:
+            return self.between(there, work, back)
+        found = self.between(back, work, there)
+        return replace(found, buffer_bytes=2 * found.buffer_bytes)  # forward's are there still
 
     def between(
         self,

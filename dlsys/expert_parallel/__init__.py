@@ -7,7 +7,7 @@ from dlsys import lazy
 if TYPE_CHECKING:
     from dlsys.expert_parallel.animate import animate_dispatch
     from dlsys.expert_parallel.dispatch import exchange
-    from dlsys.expert_parallel.draw import draw_dispatch, draw_loads, draw_sorted
+    from dlsys.expert_parallel.draw import draw_dispatch, draw_hidden, draw_loads, draw_sorted
     from dlsys.expert_parallel.explorer import explore
     from dlsys.expert_parallel.gpt import MixtureGPT
     from dlsys.expert_parallel.gradients import average_gradients

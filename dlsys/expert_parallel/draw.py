@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dlsys.annotated import checked
-from dlsys.checks import count, divisor, positive, some
-from dlsys.figures import area, block, closed_figure, time_unit
+from dlsys.checks import at_least, count, divisor, positive, some
+from dlsys.figures import area, block, closed_figure, lanes, time_unit
 from dlsys.palette import COLORS, GRID, GROUND, INK, MUTED
+from dlsys.streams import Overlap, Streams
+from dlsys.units import format_seconds
 
 MOST_RANKS, MOST_TOKENS, MOST_EXPERTS, MOST_COPIES = 4, 4, 8, 12
 Choices = Sequence[Sequence[Sequence[int]]]
@@ -149,11 +151,12 @@ def _cell(axes: Axes, corner: tuple[float, float], copy: Copy, back: bool = Fals
 
 
 @checked
-def draw_sorted(chosen: Sequence[Sequence[int]]) -> Figure:
+def draw_sorted(chosen: Sequence[Sequence[int]], of: Literal["token", "rank"] = "token") -> Figure:
     """Copies in the order of their tokens, and under them sorted: chosen[token] are experts.
 
     A copy has the number of its token and the color of its expert. Under each stands its place in
-    the order of tokens. Raises ValueError for more than can be followed.
+    the order of tokens. With `of` the "rank", chosen[rank] are the experts of the copies that
+    arrive from a rank. Raises ValueError for more than can be followed.
     """
     some("chosen", chosen)
     copies = [(token, expert) for token, experts in enumerate(chosen) for expert in experts]
@@ -165,14 +168,14 @@ def draw_sorted(chosen: Sequence[Sequence[int]]) -> Figure:
         for column, place in enumerate(places):
             token, expert = copies[place]
             look = area(count("an expert of chosen", expert, 0, MOST_EXPERTS - 1))
-            block(axes, (column - 0.4, row), 0.8, 0.6, f"token {token}", **look)
+            block(axes, (column - 0.4, row), 0.8, 0.6, f"{of} {token}", **look)
             under = f"place {place}" if row else f"expert {expert}\nplace {place}"
             axes.text(column, row + 0.68, under, ha="center", va="top", fontsize="small")
             if row:
                 line = {"color": look["facecolor"], "linewidth": 1.5}
                 axes.plot([place, column], [1.42, row - 0.05], **line)
     axes.set(xlim=(-0.5, len(copies) - 0.5), ylim=(3.1, -0.1), xticks=[])
-    axes.set_yticks([0.3, 2.3], ["in the order\nof tokens", "sorted\nby expert"])
+    axes.set_yticks([0.3, 2.3], [f"in the order\nof {of}s", "sorted\nby expert"])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     return figure
@@ -206,11 +209,47 @@ def draw_loads(loads: Mapping[str, Sequence[int]], capacity_factor: float | None
         )  # fmt: skip
         axes.set_title(name, fontsize="medium", loc="left")
         axes.margins(x=0.01, y=0.3)
-        axes.set_ylabel("over the mean")
+        axes.set_ylabel("times the mean")
     panels[-1].set_xlabel("expert")
     if capacity_factor is not None:
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper right")
     return figure
+
+
+@checked
+def draw_hidden(attention: float, dispatch: float, experts: float, combine: float) -> Figure:
+    """Two layers on one device, of one micro-batch and of two in turn: seconds of each part.
+
+    attention: with all else that is computed and waits for no copy.
+    """
+    for name, seconds in locals().items():
+        at_least(name, seconds, 0)
+    steps = [_in_turn(attention, dispatch, experts, combine, number) for number in (1, 2)]
+    figure, panels = closed_figure(7, 3.6, 2)
+    for number, (axes, step) in enumerate(zip(panels, steps, strict=True), 1):
+        lanes(axes, step, max(each.seconds for each in steps) or 1.0)
+        one = format_seconds(step.seconds / 2 / number)
+        axes.set_title(f"{one} for a layer of a micro-batch", fontsize="medium", loc="left")
+    return figure
+
+
+def _in_turn(
+    attention: float, dispatch: float, experts: float, combine: float, batches: int
+) -> Overlap:
+    """Two layers of so many micro-batches: each waits for its copies, and computes meanwhile what
+    the others have."""
+    streams, home = Streams(), [0.0] * batches
+    for _ in range(2):
+        there = []
+        for b, name in zip(range(batches), "ab", strict=False):
+            streams.wait(home[b])
+            streams.compute((f"att.\n{name}", b), streams.now + attention)
+            there.append(streams.carry((f"disp.\n{name}", b), dispatch))
+        for b, name in zip(range(batches), "ab", strict=False):
+            streams.wait(there[b])
+            streams.compute((f"exp.\n{name}", b), streams.now + experts)
+            home[b] = streams.carry((f"comb.\n{name}", b), combine)
+    return streams.overlap()
 
 
 def draw_exchanges(seconds: Mapping[str, tuple[float, float, float, float]]) -> Figure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from matplotlib import colors
 
 from dlsys import world
 from dlsys.context_parallel import (
+    draw_hidden,
     draw_memory,
     draw_rounds,
     draw_scores,
@@ -122,11 +124,12 @@ def test_buffers_are_what_comes_from_other_ranks():
     block = 2 * 16 * SPEC.kv_heads * SPEC.head_size * 2  # keys and values of a rank
     held = {m: price(shares, SPEC, NODES, m, RATE) for m in METHODS}
     assert held["ring"].forward.buffer_bytes == 2 * block  # here, and arriving
-    assert held["ring"].backward.buffer_bytes == 4 * block  # and the gradients of both
+    assert held["ring"].backward.buffer_bytes == 5 * block  # and three of gradients
     assert held["gathered"].forward.buffer_bytes == 4 * block
     assert held["gathered"].backward.buffer_bytes == 8 * block
     swapped = 16 * 2 * (8 + 4) * SPEC.head_size * 2  # queries and results, keys and values
     assert held["ulysses"].forward.buffer_bytes == swapped
+    assert held["ulysses"].backward.buffer_bytes == 2 * swapped  # and their gradients
 
 
 def test_without_overlap_a_ring_waits_for_every_message():
@@ -241,6 +244,21 @@ def test_a_picture_of_rounds_has_a_bar_for_each_span():
     assert len(axes.patches) == 4 + 3 + 2 + 1  # rank r sees the keys of r + 1 ranks
     ends = [bar.get_x() + bar.get_width() for bar in axes.patches]
     assert max(ends) == pytest.approx(1e6 * one.compute[-1][-1].end)  # microseconds
+
+
+def test_the_picture_of_hiding_has_the_times_that_a_ring_is_priced_at():
+    spec, rate = CATALOGUE["llama3-8b"], 400e12
+    half = tokens_to_hide(spec, rate, 50e9) / 2
+    few, many = draw_hidden(spec, rate, 50e9, 4).axes
+    for axes, tokens in ((few, half), (many, 4 * half)):
+        shares = layout(4 * round(tokens), 4)
+        priced = price(shares, spec, Link("no latency", 0, 50e9), "ring", rate).forward
+        last = max(bar.get_x() + bar.get_width() for bar in axes.patches)
+        unit = {"time (µs)": 1e-6, "time (ms)": 1e-3}[axes.get_xlabel()]
+        assert last * unit == pytest.approx(priced.seconds, rel=2e-3)  # and half a diagonal
+        waits = float(re.search(r"waits ([0-9]+)%", axes.get_title(loc="left"))[1])
+        assert waits == pytest.approx(100 * priced.exposed_seconds / priced.seconds, abs=0.6)
+    assert waits == 0
 
 
 def test_the_swaps_picture_has_each_rank_with_what_to_heads_gives_it():

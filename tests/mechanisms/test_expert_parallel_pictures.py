@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from xml.etree import ElementTree
@@ -15,6 +16,7 @@ from dlsys.expert_parallel import (
     animate_dispatch,
     count_copies,
     draw_dispatch,
+    draw_hidden,
     draw_loads,
     draw_sorted,
     routing,
@@ -70,6 +72,37 @@ def test_the_still_has_each_copy_twice_and_once_at_its_expert(case):
     for copy in table.copies:
         expected[str(copy.expert)] += 2 + (copy.place is not None)
     assert numbers == expected
+
+
+def test_copies_that_arrive_stand_sorted_as_dispatch_sorts_them():
+    coming = torch.tensor([[1, 1], [2, 1], [0, 1], [1, 0]])  # from each rank, for each expert
+    expert = torch.arange(2).repeat(4).repeat_interleave(coming.flatten())
+    (axes,) = draw_sorted([[2, 3], [2, 2, 3], [3], [2]], of="rank").axes
+    below = sorted((t.get_position(), t.get_text()) for t in axes.texts if t.get_position()[1] > 2)
+    places = [words for _, words in below if words.startswith("place")]
+    assert places == [f"place {place}" for place in expert.argsort(stable=True)]
+    rank = torch.arange(4).repeat_interleave(coming.sum(1))[expert.argsort(stable=True)]
+    assert [words for _, words in below if words.startswith("rank")] == [f"rank {r}" for r in rank]
+
+
+def test_two_micro_batches_in_turn_hide_each_others_copies_and_one_alone_waits_for_all():
+    parts = {"attention": 4.0, "dispatch": 1.0, "experts": 5.0, "combine": 2.0}
+    alone, both = draw_hidden(**parts).axes
+    shown = {
+        axes: sorted((bar.get_y() > 0, bar.get_x(), bar.get_width()) for bar in axes.patches)
+        for axes in (alone, both)
+    }
+    ends = {axes: [x + wide for _, x, wide in bars] for axes, bars in shown.items()}
+    assert max(ends[alone]) == 2 * sum(parts.values())
+    assert max(ends[both]) == 2 * 2 * (4.0 + 5.0) + 2.0  # all but the last combine is hidden
+    for bars in shown.values():  # no lane does two things at once
+        for (lane, x, wide), (next_lane, later, _) in itertools.pairwise(bars):
+            assert lane != next_lane or later >= x + wide
+    # An expert waits for its copies: in its lane it begins no earlier than they have come.
+    went = [x + wide for network, x, wide in shown[alone] if network]
+    began = [x for network, x, _ in shown[alone] if not network]
+    assert began[1::2] == went[::2]
+    assert began[2] == went[1]
 
 
 def test_sorted_copies_stand_in_the_order_of_the_mechanism_under_the_places_they_had():
