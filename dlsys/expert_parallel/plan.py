@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -150,23 +150,26 @@ def drawn(
     nodes = n // (n if devices_per_node is None else count("devices_per_node", devices_per_node))
     most = nodes if most_nodes is None else count("most_nodes", most_nodes, most=max(nodes, 1))
     stream = random.Random(seed)
-    popular = [-skew * math.log(i) for i in range(1, experts + 1)]
-    stream.shuffle(popular)
+    rare = [skew * math.log(i) for i in range(1, experts + 1)]
+    stream.shuffle(rare)
     size = experts // max(nodes, 1)
     if k > most * size and nodes:
         refuse("most_nodes", most, f"enough for {k} experts a token, of {size} on each node")
+    log, uniform = math.log, stream.random
 
     def choose() -> list[int]:
-        # The k largest log w - log(-log u) are a draw by weights w. Kool et al. 1903.06059.
-        keys = [weight - math.log(stream.expovariate(1)) for weight in popular]
-
-        def goodness(node: int) -> float:
-            there = sorted(keys[node * size : (node + 1) * size], reverse=True)
-            return sum(there[: max(1, k // most)])
-
-        near = sorted(range(nodes), key=goodness, reverse=True)[:most]
-        allowed = [e for node in near for e in range(node * size, (node + 1) * size)]
-        return sorted(allowed, key=keys.__getitem__, reverse=True)[:k]
+        if not skew and most >= nodes:
+            return stream.sample(range(experts), k)
+        # The k smallest log(-log u) - log w are a draw by weights w. Kool et al. 1903.06059.
+        keys = [log(-log(1.0 - uniform())) + weight for weight in rare]
+        allowed: Iterable[int] = range(experts)
+        if most < nodes:
+            best = [
+                sorted(keys[i : i + size])[: max(1, k // most)] for i in range(0, experts, size)
+            ]
+            near = sorted(range(nodes), key=[*map(sum, best)].__getitem__)[:most]
+            allowed = (e for node in near for e in range(node * size, (node + 1) * size))
+        return sorted(allowed, key=keys.__getitem__)[:k]
 
     choices = [[choose() for _ in range(tokens)] for _ in range(n)]
     return count_copies(choices, experts, devices_per_node)

