@@ -37,3 +37,13 @@ says("has 16 heads", one_of_eight.heads)
 assert one_of_eight.kv_heads == 1
 assert 0.4 < scores / (matrices + scores) < 0.5
 assert 36.5 < predicted < 37.5
+
+# %% DeepSpeed-Ulysses' seconds
+
+sourced(7, 64, 128, 256, 131_072, 32.43, 17.05, 9.89, 165.5, 157.4, 136.1, 3, by="jacobs2023")
+for devices, published in ((64, 165.5), (128, 157.4), (256, 136.1)):
+    assert abs(work / devices / took[devices] / 1e12 / published - 1) < 2e-3
+assert gpt.heads == 32
+given(8, 16, 32)
+assert abs(foretold[128] / took[128] - 1) < 0.01
+assert 0.88 < foretold[256] / took[256] < 0.91
