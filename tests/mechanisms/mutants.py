@@ -54,6 +54,7 @@ MORE = {  # what else has formulas, by slug
     ),
     "context_parallel": ("laws.py",),
     "data_parallel": ("compression.py", "hooks.py", "laws.py", "local_sgd.py", "noise.py"),
+    "expert_parallel": ("laws.py",),
     "input_pipeline": (
         *("dealing.py", "laws.py", "ordering.py", "packing.py", "shuffling.py"),
         *("simulation.py", "timeline.py"),
