@@ -2,7 +2,7 @@
 
 Chapters run side by side, so what counts is how long a chapter keeps processors busy. The build notes
 it in the cache; unlike the time on the clock it hardly depends on what else a machine has to do. It
-depends on the processor. On a slow one a chapter may take more, but no more than a tenth of the book.
+depends on the processor. On a slow one a chapter may take more, but no more than a seventh of the book.
 """
 
 import os
@@ -16,7 +16,7 @@ from jupyter_cache import get_cache
 
 ROOT = Path(__file__).parent.parent.parent
 CACHE = ROOT / "_build" / ".jupyter_cache"
-CORES, SECONDS, SHARE = 2, 15, 1 / 10
+CORES, SECONDS, SHARE = 2, 15, 1 / 7
 
 
 def noted() -> dict[str, float]:
