@@ -45,8 +45,8 @@ def run_apart(
 ) -> tuple[list[str], list[list[tuple[str, int, int]]]]:
     """The same of a program whose processes send unequal parts: the collectives of each."""
     (folder / name).write_text(program(page, name))
-    options = ["--nproc-per-node", f"{ranks}", counting.__file__, name]
-    ended, errors = torchrun.ended(folder, run=torchrun.begin(folder, "run", options))
+    options, counted = ["--nproc-per-node", f"{ranks}"], [counting.__file__, name]
+    ended, errors = torchrun.ended(folder, run=torchrun.begin(folder, "run", options, counted))
     status, lines = ended["run"]
     assert status == 0, errors
     assert "Warning" not in errors, errors

@@ -54,7 +54,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[torch
     folder = tmp_path_factory.mktemp("axes")
     (folder / "program.py").write_text(PROGRAM)
     torch.save((SPECS, TOKENS, 3), folder / "given.pt")
-    started = torchrun.begin(folder, "run", ["--nproc-per-node", "2", "program.py"])
+    started = torchrun.begin(folder, "run", ["--nproc-per-node", "2"], ["program.py"])
     ended, errors = torchrun.ended(folder, run=started)
     assert ended["run"][0] == 0, errors
     return [torch.load(folder / f"found-{rank}.pt", weights_only=True) for rank in range(2)]

@@ -78,9 +78,9 @@ def on_one_device(
 
 def launch(folder, steps: int) -> tuple[torch.Tensor, str]:
     """Start the program, or start it again; the weights that it saves at its end, and its words."""
-    options = ["--nproc-per-node", str(RANKS), "train.py"]
-    own = {"STEPS": str(steps)}
-    said, errors = torchrun.ended(folder, run=torchrun.begin(folder, "run", options, **own))
+    options, own = ["--nproc-per-node", str(RANKS)], {"STEPS": str(steps)}
+    run = torchrun.begin(folder, "run", options, ["train.py"], **own)
+    said, errors = torchrun.ended(folder, run=run)
     status, lines = said["run"]
     assert status == 0, errors
     done_steps, weights, _ = torch.load(folder / "last.pt")

@@ -29,7 +29,7 @@ def begin(folder, name, options, what):
     # Lives would share one store, where a rank may find an address of the life before:
     # https://github.com/pytorch/pytorch/issues/135712, and 167288.
     own = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "PYTHONPATH": str(ROOT)}
-    return torchrun.begin(folder, name, [*options, *program], **own)
+    return torchrun.begin(folder, name, options, program, **own)
 
 
 @pytest.fixture(scope="module")

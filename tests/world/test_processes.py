@@ -727,6 +727,6 @@ def test_a_communicator_of_a_group_that_has_ended_is_refused_at_once(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of a fork beside threads
 def test_the_same_file_runs_under_torchrun(tmp_path):
-    options = ["--nproc-per-node", "2", str(PROGRAMS / "sum_of_ranks.py")]
-    said, errors = torchrun.ended(tmp_path, run=torchrun.begin(tmp_path, "run", options))
+    options, program = ["--nproc-per-node", "2"], [str(PROGRAMS / "sum_of_ranks.py")]
+    said, errors = torchrun.ended(tmp_path, run=torchrun.begin(tmp_path, "run", options, program))
     assert said == {"run": (0, ["2 ranks agree on [3]"])}, errors
