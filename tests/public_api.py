@@ -25,6 +25,7 @@ import dlsys
 from dlsys import (
     attention,
     collectives,
+    composing_axes,
     context_parallel,
     data_parallel,
     exercises,
@@ -319,6 +320,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "large_batch": 8,
         "large_square": 1.0,
     },
+    "composing_axes.machine": {"name": "h100"},
+    "composing_axes.plan": {"spec": TINY, "machine": composing_axes.machine("h100"), "batch": 8},
     "data_parallel.overlap": {"sizes": [8.0, 16.0]},
     "data_parallel.*_scaling": {"ranks": [1, 2, 4]},
     "exercises.amounts": {"cost": {"bytes": 8, "messages": 2}},

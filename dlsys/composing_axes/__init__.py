@@ -1,0 +1,11 @@
+"""Composing the axes: one program on any mesh, and a planner that is held against measured runs."""
+
+from typing import TYPE_CHECKING
+
+from dlsys import lazy
+
+if TYPE_CHECKING:
+    from dlsys.composing_axes.machines import machine
+    from dlsys.composing_axes.planner import plan
+
+lazy.exports(__name__)
