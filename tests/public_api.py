@@ -320,6 +320,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "large_batch": 8,
         "large_square": 1.0,
     },
+    "composing_axes.*": {
+        **{"tokens": 1e6, "neurons": 8192.0},
+        **{"sharding_bandwidth": 5e10, "tensor_bandwidth": 4.5e11},
+    },
     "composing_axes.machine": {"name": "h100"},
     "composing_axes.plan": {"spec": TINY, "machine": composing_axes.machine("h100"), "batch": 8},
     "data_parallel.overlap": {"sizes": [8.0, 16.0]},
@@ -1290,7 +1294,10 @@ loss low mates max_norm memory_bandwidth mtbf_seconds mttf_seconds network_inten
 parameters peak_flops rate ratio shape skew small small_batch span step_seconds tdp threshold
 timeout tokens_per_parameter tokens_per_second value weight attention.check_fits.nbytes
 attention.matmul_cost.tile attention.online_attention.tile attention.tiled_matmul.tile
-collectives.node_boundary.nbytes context_parallel.animate_ring.seconds
+collectives.node_boundary.nbytes composing_axes.sharding_degree.devices
+composing_axes.sharding_degree.neurons composing_axes.sharding_degree.tokens
+composing_axes.tokens_to_hide.neurons sharding_bandwidth tensor_bandwidth
+context_parallel.animate_ring.seconds
 data_parallel.BatchTradeoff.samples.batch
 data_parallel.BatchTradeoff.steps.batch data_parallel.PowerSGD.rank
 data_parallel.NoiseMeter.estimate.batch data_parallel.bucket_tradeoff.gradient_bytes

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
+    from dlsys.composing_axes.laws import sharding_degree, tokens_to_hide
     from dlsys.composing_axes.machines import machine
     from dlsys.composing_axes.planner import plan
 

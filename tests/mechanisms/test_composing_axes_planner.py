@@ -13,6 +13,7 @@ import pytest
 from dlsys import pipeline_parallel
 from dlsys.composing_axes import calibrate as calibration
 from dlsys.composing_axes.calibrate import NAMES, calibrated, calibrated_memory, error, interval
+from dlsys.composing_axes.laws import sharding_degree, tokens_to_hide
 from dlsys.composing_axes.machines import machine
 from dlsys.composing_axes.memory import held_bytes, stage_bytes
 from dlsys.composing_axes.planner import SCHEDULES, plan
@@ -356,3 +357,41 @@ def test_the_head_is_counted_with_the_last_stage() -> None:
     runs = runs_of(replace(GPT3, layers=4), pp=[1, 4], micro_batches=8)
     assert (head_seconds(runs, H100) > 0).all()
     assert shape(GPT3).weights == 12 * GPT3.hidden**2
+
+
+# -- laws ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tokens", [2**18, 2**22])
+@pytest.mark.parametrize(("sharding", "tensor"), [(25e9, 350e9), (100e9, 100e9)])
+def test_the_law_of_two_axes_is_where_their_messages_take_least(tokens, sharding, tensor) -> None:
+    n, h, neurons, rate = 256, 8192, 28672, 500e12
+    x = np.geomspace(1, n, 100_001)
+    seconds = 4 * h * neurons * x / n / sharding + 4 * h * tokens / x / tensor
+    law = sharding_degree(tokens, n, neurons, sharding, tensor)
+    assert law == pytest.approx(x[np.argmin(seconds)], rel=1e-3)
+    # and their seconds at it are those of the products where there are just enough tokens
+    enough = tokens_to_hide(neurons, rate, sharding, tensor) * n
+    at = sharding_degree(enough, n, neurons, sharding, tensor)
+    sent = 4 * h * neurons * at / n / sharding + 4 * h * enough / at / tensor
+    assert sent == pytest.approx(4 * enough * h * neurons / n / rate)
+
+
+def test_the_law_costs_a_tenth_beside_the_planner_which_knows_what_hides() -> None:
+    worse = []
+    for name, nodes, batch in itertools.product(
+        ("llama2-7b", "llama2-13b"), (2, 8, 32), (128, 2048)
+    ):
+        spec, made = CATALOGUE[name], machine("h100", nodes)
+        search = plan(spec, made, batch, zero=(3,), schedules=("1f1b",))
+        two = (search.runs.pp == 1) & (search.runs.cp == 1) & (search.total <= search.memory)
+        c, cluster = made.constants, made.cluster
+        between, inside = c.inter * cluster.inter.bandwidth, c.intra * cluster.intra.bandwidth
+        neurons = 1.5 * spec.ffn_hidden  # a gated network has three matrices, not two
+        law = sharding_degree(batch * spec.sequence, cluster.size, neurons, between, inside)
+        near = min(set(search.runs.dp[two]), key=lambda dp: abs(np.log(dp / law)))
+        worse.append(
+            search.seconds[two & (search.runs.dp == near)].min() / search.seconds[two].min()
+        )
+    assert max(worse) < 1.3
+    assert np.mean(worse) < 1.15
