@@ -87,20 +87,27 @@ def step_seconds(runs: Runs, machine: Machine) -> Array:
 
 
 def step_parts(runs: Runs, machine: Machine) -> dict[str, Array]:
-    """Seconds by what they are spent on: the pipeline's stages, bubble, gradients, update, rest."""
-    c = machine.constants
-    one, head = layer_seconds(runs, machine), head_seconds(runs, machine)
-    last = runs.last * one + head
-    slowest = np.maximum(runs.most * one, last)
-    full = runs.layers * one + head  # a micro-batch's way through all stages
+    """Seconds of a step of each run, by what they are spent on.
+
+    - products, traffic, all_reduces, exchanges, launches, head: of the slowest stage, in all
+      micro-batches, as `layer_parts` has them
+    - bubble: what a micro-batch's way through the other stages adds
+    - gradients, update, fixed: after the passes
+    """
+    each, head = layer_parts(runs, machine), head_seconds(runs, machine)
+    one = total(each)
+    at_end = runs.last * one + head >= runs.most * one  # the stage with the head is the slowest
+    layers = np.where(at_end, runs.last, runs.most)
+    found = {name: runs.micro_batches * layers * seconds for name, seconds in each.items()}
+    found["head"] = runs.micro_batches * np.where(at_end, head, 0.0)
+    others = (runs.layers - layers) * one + np.where(at_end, 0.0, head)
     # Narayanan et al. 2021, section 2.2.2; Qi et al. 2023, table 1, for equal thirds.
     bubbles = np.where(runs.split > 0, 1 / 3, 1 / runs.chunks)
-    return {
-        "stages": runs.micro_batches * slowest,
-        "bubble": np.where(runs.pp > 1, bubbles * (full - slowest), 0.0),
+    return found | {
+        "bubble": np.where(runs.pp > 1, bubbles * others, 0.0),
         "gradients": gradient_seconds(runs, machine, one),
         "update": UPDATE * parameters(runs) / _shards(runs, 1) / _memory(machine),
-        "fixed": np.full(len(runs), c.fixed),
+        "fixed": np.full(len(runs), machine.constants.fixed),
     }
 
 
@@ -111,15 +118,26 @@ def total(parts: dict[str, Array]) -> Array:
 
 def layer_seconds(runs: Runs, machine: Machine) -> Array:
     """A micro-batch's passes through a layer, forward and backward."""
+    return total(layer_parts(runs, machine))
+
+
+def layer_parts(runs: Runs, machine: Machine) -> dict[str, Array]:
+    """The same by what they are spent on: products of matrices, memory traffic, tensor
+    parallelism's all-reduces, what rings and experts' exchanges do not hide, and by how much
+    launching the kernels takes longer than all of this but the last."""
     c = machine.constants
     work = 2 * runs.weights * runs.tokens / runs.tp
     core = np.where(runs.flash > 0, 0.5, 1.0) * runs.core * runs.tokens / runs.tp
     passes = 3 + runs.recompute
     rate = c.products * machine.cluster.device.rate(machine.number_format)
-    products = passes * (work + core) / rate * (1 + c.half_work / work)
-    traffic = passes / 3 * c.passes * kept_bytes(runs) / _memory(machine)
-    busy = products + traffic + collective_seconds(runs, machine)
-    return np.maximum(busy, passes / 3 * c.floor) + exchange_seconds(runs, machine, core / rate)
+    found = {
+        "products": passes * (work + core) / rate * (1 + c.half_work / work),
+        "traffic": passes / 3 * c.passes * kept_bytes(runs) / _memory(machine),
+        "all_reduces": collective_seconds(runs, machine),
+    }
+    launches = np.maximum(passes / 3 * c.floor - total(found), 0.0)
+    exchanges = exchange_seconds(runs, machine, core / rate)
+    return found | {"exchanges": exchanges, "launches": launches}
 
 
 def kept_bytes(runs: Runs) -> Array:
