@@ -24,7 +24,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "head": {"facecolor": "#0072B2", "hatch": "///"},
     "all_reduces": {"facecolor": "#D55E00"},
     "exchanges": {"facecolor": "#E69F00"},
-    "bubble": {"facecolor": "none", "hatch": "..."},
+    "bubble": {"facecolor": "none", "edgecolor": MUTED, "hatch": "..."},
     "gradients": {"facecolor": "#009E73"},
     "update": {"facecolor": "#CC79A7"},
     "fixed": {"facecolor": "#868686"},
@@ -79,7 +79,7 @@ def draw_parts(plans: Mapping[str, Plan]) -> Figure:
         start = 0.0
         for name, style in PARTS.items():
             seconds = plan.parts[name]
-            axes.barh(row, seconds, 0.7, start, edgecolor=GROUND, lw=0.4, **style)
+            axes.barh(row, seconds, 0.7, start, lw=0.4, **{"edgecolor": GROUND, **style})
             start += seconds
         axes.text(start, row, f" {start:.3g} s", va="center", color=INK, fontsize="small")
     axes.set_yticks(range(len(plans)), list(plans))
