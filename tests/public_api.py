@@ -59,6 +59,7 @@ LAYOUT = tensor_parallel.layout(TINY, 2)
 SHARES = context_parallel.layout(8, 2)
 ROUNDS = context_parallel.price(SHARES, TINY, LINK, rate=1e12).forward
 ENERGY = memory_wall.energy(3600.0, 8, 500.0, pue=1.1)
+PLANS = composing_axes.plan(TINY, composing_axes.machine("h100"), 8)
 UNITS = {"a": 8, "b": 16}
 MODEL = GPT(TINY)
 STEPS = zero.step_plan(3, UNITS, 4)
@@ -321,6 +322,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "large_square": 1.0,
     },
     "composing_axes.*": {
+        **{"search": PLANS, "plans": {"best": PLANS.best}},
         **{"tokens": 1e6, "neurons": 8192.0},
         **{"sharding_bandwidth": 5e10, "tensor_bandwidth": 4.5e11},
     },

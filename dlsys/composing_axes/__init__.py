@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
+    from dlsys.composing_axes.draw import draw_front, draw_mesh, draw_parts
     from dlsys.composing_axes.laws import sharding_degree, tokens_to_hide
     from dlsys.composing_axes.machines import machine
     from dlsys.composing_axes.planner import plan
+    from dlsys.composing_axes.strategies import megatron, playbook
 
 lazy.exports(__name__)

@@ -28,6 +28,7 @@ from dlsys.composing_axes.step_time import (
     step_parts,
     step_seconds,
 )
+from dlsys.composing_axes.strategies import megatron, playbook
 from dlsys.hardware import DEVICES, LINKS, Cluster, dgx_h100
 from dlsys.memory_wall import activations, parameters_held
 from dlsys.transformer import CATALOGUE, MixtureOfExperts, TransformerSpec
@@ -400,3 +401,38 @@ def test_the_law_costs_a_tenth_beside_the_planner_which_knows_what_hides() -> No
         )
     assert max(worse) < 1.3
     assert np.mean(worse) < 1.15
+
+
+# -- rules of thumb --------------------------------------------------------------------------------
+
+
+def test_rules_of_thumb_cost_what_they_leave_out() -> None:
+    lost: dict[str, list[float]] = {"megatron": [], "playbook": []}
+    for name, nodes in itertools.product(("llama2-13b", "llama2-70b", "gpt3-175b"), (8, 32, 128)):
+        made = machine("h100", nodes)
+        search = plan(CATALOGUE[name], made, 256, zero=(0, 1, 2, 3), schedules=("1f1b",))
+        for rule in (megatron, playbook):
+            found = rule(search)
+            assert sum(found.held.values()) <= search.memory
+            lost[rule.__name__].append(found.seconds / search.best.seconds - 1)
+    assert all(min(each) >= 0 for each in lost.values())
+    assert np.mean(lost["playbook"]) < 0.1 < 0.3 < np.mean(lost["megatron"])
+
+
+def test_megatrons_rule_cuts_just_enough_and_layers_before_stages() -> None:
+    search = plan(GPT3, machine("h100", 32), 256, schedules=("1f1b",))
+    found = megatron(search)
+    assert (found.tp, found.pp) == (8, 2)
+    smaller = search.runs.tp * search.runs.pp * search.runs.cp < 16
+    allowed = smaller & (search.runs.zero <= 1) & (search.runs.cp == 1)
+    assert (search.total[allowed] > search.memory).all()
+
+
+def test_the_playbooks_rule_is_that_of_its_size() -> None:
+    small = plan(CATALOGUE["llama2-7b"], machine("h100", 8), 256, zero=(0, 1, 2, 3))
+    assert (playbook(small).zero, playbook(small).recompute) == (3, True)
+    large = plan(CATALOGUE["llama2-70b"], machine("h100", 128), 256, zero=(0, 1, 2, 3))
+    found = playbook(large)
+    assert (found.tp, found.zero, found.pp > 1) == (8, 2, True)
+    with pytest.raises(ValueError, match="The Playbook's rule leaves none of"):
+        playbook(plan(CATALOGUE["llama3-405b"], machine("h100", 2), 16))
