@@ -6,6 +6,7 @@ from dlsys import lazy
 
 if TYPE_CHECKING:
     from dlsys.composing_axes.gpt import ComposedGPT
+    from dlsys.composing_axes.price import step_bytes
     from dlsys.composing_axes.train import Trainer, train
 
 lazy.exports(__name__)

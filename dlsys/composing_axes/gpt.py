@@ -7,7 +7,7 @@ over `tp` as a feed-forward network is, read copies that come from its own `ep` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from dlsys.checks import divisor
+from dlsys.composing_axes.plan import mixture_parameters
 from dlsys.context_parallel import layout, ring_attention
 from dlsys.expert_parallel import MoE
 from dlsys.expert_parallel.mixture import Experts, Linears
@@ -23,13 +24,12 @@ from dlsys.model import GPT
 from dlsys.tensor_parallel import TensorParallelGPT, reduce
 from dlsys.tensor_parallel.autograd import copies
 from dlsys.tensor_parallel.linear import part
-from dlsys.tensor_parallel.plan import Parameter
 from dlsys.transformer import TransformerSpec
 from dlsys.world import Communicator
 
 
 class RingCore(nn.Module):
-    """In the place of a layer's own attention: that of my heads, whose keys go round the cp ranks."""
+    """In the place of a layer's own attention: that of my heads, whose keys go round a ring."""
 
     def __init__(self, comm: Communicator) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Addends(Linears):
 
 
 class CutExperts(Experts):
-    """Experts of which each of tp ranks has some neurons: what they make is summed over the ranks."""
+    """Experts of which each of tp ranks has some neurons; what they make is one addend of a sum."""
 
     def __init__(
         self, tp: int, number: int, hidden: int, width: int, gated: bool, bias: bool
@@ -126,7 +126,7 @@ class CutMoE(MoE):
 
 
 class ComposedGPT(TensorParallelGPT):
-    """dlsys.model.GPT, or MixtureGPT, as a rank with these communicators holds it, on the meta device.
+    """dlsys.model.GPT, or MixtureGPT, cut for a rank with these communicators, on the meta device.
 
     `split` of pipeline_parallel takes its stages out and gives them memory. It is called with this
     rank's tokens, (b, s/cp) of whole sequences (b, s): those of `positions_of`. The loss is their
@@ -150,7 +150,11 @@ class ComposedGPT(TensorParallelGPT):
         super().__init__(without, axes.tp, sequence_parallel, seed=seed, device="meta", dtype=dtype)
         self.spec, self.axes = spec, axes
         self.layout = replace(
-            self.layout, parameters=(*self.layout.parameters, *mixture_parameters(spec, axes))
+            self.layout,
+            parameters=(
+                *self.layout.parameters,
+                *mixture_parameters(spec, axes.tp.size, axes.ep.size),
+            ),
         )
         for number, block in enumerate(self.layers):
             if axes.cp.size > 1:
@@ -204,23 +208,3 @@ def check(spec: TransformerSpec, axes: Axes, sequence_parallel: bool) -> None:
             "sequence_parallel is True beside a mixture of experts; it must be False, because each "
             "tp rank routes all tokens of its group."
         )
-
-
-def mixture_parameters(spec: TransformerSpec, axes: Axes) -> Iterator[Parameter]:
-    """How the parameters of a sparse layer's mixture lie on the tp ranks."""
-    if spec.moe is None:
-        return
-    t, name = axes.tp.size, "layers.*.ffn"
-    h, width = spec.hidden, spec.moe.ffn_hidden or spec.ffn_hidden
-    yield Parameter(f"{name}.router.weight", (spec.moe.experts, h), t)
-    for kind, number in (
-        ("experts", spec.moe.experts // axes.ep.size),
-        ("shared", spec.moe.shared),
-    ):
-        for matrix in ("gate", "up", "down") if spec.gated else ("up", "down"):
-            rows, columns = (h, width) if matrix == "down" else (width, h)
-            cut = {"dimension": 2 if matrix == "down" else 1, "pieces": t}
-            yield Parameter(f"{name}.{kind}.{matrix}.weight", (number, rows, columns), t, **cut)
-            if spec.bias:
-                cut = {} if matrix == "down" else cut
-                yield Parameter(f"{name}.{kind}.{matrix}.bias", (number, rows), t, **cut)

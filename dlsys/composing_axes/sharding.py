@@ -79,7 +79,7 @@ class ShardedState:
 
 
 class ShardedGradients:
-    """Stage 2: every rank has 1/n of gradients and state; each micro-batch's are reduced at once."""
+    """Stage 2: every rank has 1/n of gradients and state, and reduces those of each micro-batch."""
 
     def __init__(self, holders: Holders, comm: Communicator) -> None:
         self.comm = comm

@@ -1,8 +1,8 @@
 """One training program for every mesh: data, pipeline, context, tensor and expert parallelism.
 
 A rank does what each axis alone would have it do. Inside a layer the tensor, context and expert
-axes communicate (gpt.py), between stages the pipeline does, and in the end the ranks that hold the
-same weights average their gradients, or share them out with the state and the weights (sharding.py).
+axes communicate (gpt.py), between stages the pipeline does, and ranks that hold the same weights
+average their gradients, or share them out with the state and the weights (sharding.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from dlsys.context_parallel import layout
 from dlsys.mesh import Mesh
 from dlsys.pipeline_parallel import Pipeline, Plan, one_f_one_b, split
 from dlsys.recomputation import Checkpointed
-from dlsys.tensor_parallel import gathered
 from dlsys.transformer import TransformerSpec
 from dlsys.world import Communicator
 
