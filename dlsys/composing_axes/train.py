@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dlsys.checks import count
 from dlsys.composing_axes.gpt import ComposedGPT, RoutedExperts
 from dlsys.composing_axes.sharding import STAGES, ShardedState, ShardedWeights
 from dlsys.context_parallel import layout
@@ -48,6 +49,7 @@ class Trainer:
         # My part of every layer, and of the layers those of my stages.
         self.model = ComposedGPT(spec, self.axes, sequence_parallel, seed, dtype)
         plan = schedule(mesh.pp, micro_batches)
+        check(plan, spec, zero_stage, recompute)
         self.stages = split(self.model, plan, self.axes.pp.rank, device="cpu", seed=seed)
         self.last = plan.placement[-1]  # the pipeline rank that has the loss
         on_two = plan.placement[0] != self.last
@@ -151,6 +153,22 @@ class Trainer:
         loss = self.backward(tokens, targets)
         self.update()
         return loss
+
+
+def check(plan: Plan, spec: TransformerSpec, zero_stage: int, recompute: bool) -> None:
+    """Raise ValueError for what does not go together."""
+    count("zero_stage", zero_stage, 0, 3)
+    if recompute and plan.splits_backward:
+        raise ValueError(
+            f"recompute is True under {plan.name}, which puts gradients of weights off; a layer "
+            "that runs again has them at once: use another schedule, or recompute=False."
+        )
+    ends_meet = plan.stages > 1 and plan.placement[0] == plan.placement[-1]
+    if zero_stage == 3 and spec.tied and ends_meet:
+        raise ValueError(
+            f"zero_stage is 3, and {plan.name} has the first stage and the last on one rank, in "
+            "two units that would share a tied matrix: use stage 2, or tied=False."
+        )
 
 
 def one_device_names(stage: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:

@@ -232,8 +232,7 @@ class Step:
         _, stage, k = action
         held = self.held[stage, k]
         if held.end is not None:
-            with held.deferred or nullcontext():  # for a checkpoint that runs its part again
-                torch.autograd.backward([held.end], [gradient])
+            torch.autograd.backward([held.end], [gradient])
         result = None if held.x is None else held.x.grad
         if self.plan.splits_backward:
             held.x = held.end = None
