@@ -57,21 +57,21 @@ def batch(spec: TransformerSpec, rows: int) -> tuple[Tensor, Tensor]:
 
 @functools.cache
 def one_device(spec: TransformerSpec, rows: int, steps: int, most: float | None):
-    """Losses of steps and of one pass after them, that pass's gradients, and the parameters."""
+    """Losses of steps, the first one's gradients before they are clipped, and the parameters."""
     model = (MixtureGPT if spec.moe else GPT)(spec, dtype=torch.float64)
     optimizer = torch.optim.AdamW(model.parameters(), **ADAMW)
-    losses = []
-    for step in range(steps + 1):
+    losses, named = [], dict(model.named_parameters())
+    for step in range(steps):
         optimizer.zero_grad()
         loss = model(*batch(spec, rows))
         loss.backward()
         losses.append(loss.item())
-        if step < steps:
-            if most is not None:
-                assert clip_grad_norm_(model.parameters(), most) > most
-            optimizer.step()
-    named = dict(model.named_parameters())
-    return losses, {n: p.grad for n, p in named.items()}, {n: p.detach() for n, p in named.items()}
+        if not step:
+            gradients = {name: p.grad.clone() for name, p in named.items()}
+        if most is not None:
+            assert clip_grad_norm_(model.parameters(), most) > most
+        optimizer.step()
+    return losses, gradients, {name: p.detach() for name, p in named.items()}
 
 
 @torch.no_grad()
@@ -92,17 +92,28 @@ def program(comm, mesh, spec, rows, steps, options):
     """As `one_device`, with what this rank sent in the first step, and the experts it chose then."""
     trainer = Trainer(comm, mesh, spec, dtype=torch.float64, **ADAMW, **options)
     chosen = choices(trainer)
-    tokens, before = batch(spec, rows), sent(comm)
-    losses = [trainer.step(*tokens)]
-    nbytes, first = sent(comm) - before, list(chosen)
+    tokens, start = batch(spec, rows), sent(comm)
+    losses = [trainer.backward(*tokens)]
+    first, passes = list(chosen), sent(comm)
+    gradients, middle = whole_gradients(trainer), sent(comm)
+    trainer.update()
+    nbytes = passes - start + (sent(comm) - middle)
     losses += [trainer.step(*tokens) for _ in range(steps - 1)]
-    parameters = whole(trainer)
-    losses.append(trainer.backward(*tokens))
-    for shard, _ in trainer.shards():  # to see gradients whole, have them take the weights' way
-        shard.data.copy_(shard.grad)
-    for group in trainer.groups.values():
-        group.gather()
-    return losses, whole(trainer), parameters, nbytes, first
+    return losses, gradients, whole(trainer), nbytes, first
+
+
+def whole_gradients(trainer: Trainer) -> dict[str, Tensor]:
+    """The gradients, which take the way of the weights, and then the weights again."""
+    shards = [shard for shard, _ in trainer.shards()]
+    weights = [shard.detach().clone() for shard in shards]
+    found = {}
+    for values in ([shard.grad for shard in shards], weights):
+        for shard, value in zip(shards, values, strict=True):
+            shard.data.copy_(value)
+        for group in trainer.groups.values():
+            group.gather()
+        found = found or whole(trainer)
+    return found
 
 
 def choices(trainer: Trainer) -> list[list[list[int]]]:
@@ -266,8 +277,7 @@ def test_real_processes_train_as_one_device_does():
         losses = [trainer.step(*batch(SPEC, 4)) for _ in range(2)]
         return losses, whole(trainer)
 
-    losses, _, _ = one_device(SPEC, 4, 1, None)
-    _, _, parameters = one_device(SPEC, 4, 2, None)
+    losses, _, parameters = one_device(SPEC, 4, 2, None)
     for found, mine in world.launch(real, 8).results:
         torch.testing.assert_close(found, losses, **CLOSE)
         for name, parameter in mine.items():
