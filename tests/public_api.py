@@ -43,6 +43,7 @@ from dlsys import (
     world,
     zero,
 )
+from dlsys.mesh import Mesh
 from dlsys.model import GPT
 from dlsys.transformer import MixtureOfExperts, TransformerSpec
 from dlsys.world.real import processes
@@ -329,6 +330,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "exercises.same": {"expression": 4, "expected": 4},
     "exercises.plain": {"value": [4.0]},
     "exercises.Sealed.*": {"value": 12.5},
+    "composing_axes.*": {"spec": TINY, "mesh": Mesh(), "batch": 2},
+    "mesh.Mesh.*": {"rank": 0, "axis": "tp", "group": "tp", "cluster": CLUSTER},
     "expert_parallel.*": {
         **{"spec": SPARSE, "x": torch.ones(2, 8), "choices": [[[0, 1]], [[7]]], "experts": 8},
         **{"k": 2, "factor": 2, "bandwidth": 1e9, "dispatch": expert_parallel.drawn(4, 8, 2, 4)},
@@ -1154,7 +1157,8 @@ NOT_CALLED = {
             *("pipeline_parallel.Stage.forward", "pipeline_parallel.Stage.message"),
             *("training_loop.*.update", "attention.FlashAttention.*"),
             *("context_parallel.Layout.[!pcd]*", "context_parallel.Layout.positions"),
-            *("context_parallel.Layout.computed",),
+            *("context_parallel.Layout.computed", "mesh.Axes*", "mesh.Placement*"),
+            *("composing_axes.ComposedGPT*", "composing_axes.Trainer*", "mesh.Mesh.[!cgp]*"),
         ),
         INSIDE,
     ),

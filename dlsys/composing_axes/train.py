@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dlsys.annotated import checked
 from dlsys.checks import count
 from dlsys.composing_axes.gpt import ComposedGPT, RoutedExperts
 from dlsys.composing_axes.sharding import STAGES, ShardedState, ShardedWeights
@@ -176,6 +177,7 @@ def one_device_names(stage: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     return ((name.replace(".module.", "."), p) for name, p in stage.named_parameters())
 
 
+@checked
 def train(
     comm: Communicator,
     mesh: Mesh,
