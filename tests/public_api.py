@@ -1263,7 +1263,7 @@ REFUSED = {
 end_of_text ignore_index key offset seed start target x input_pipeline.pad.padding
 """,
         (-1,): """
-bad batch_bytes dense_layers dimension drafted elements epoch file first flops_each
+bad batch_bytes dense_layers dimension drafted elements epoch file first flops_each leaving
 expert_parallel.drawn.skew hadamard held_back hosts layer least_bytes master merges moments optimizer padding pattern rank read
 root scale_block sent shared shuffle spares src stage step tag tile token_types unit warm_up_steps
 weights worker written zero_stage collectives.Plan.bounds.length input_pipeline.permutation.samples

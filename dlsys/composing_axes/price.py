@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from dlsys import context_parallel, zero
 from dlsys.annotated import checked
-from dlsys.checks import count
+from dlsys.checks import count, divisor, refuse_what
 from dlsys.composing_axes.plan import mixture_parameters
 from dlsys.expert_parallel.price import COUNT_BYTES
 from dlsys.hardware import Link
@@ -20,6 +20,7 @@ from dlsys.mesh import Mesh
 from dlsys.pipeline_parallel import Plan, message_bytes, one_f_one_b, partition, piece_flops
 from dlsys.tensor_parallel import layout
 from dlsys.transformer import TransformerSpec
+from dlsys.zero.plan import check_stage
 
 CLIP_BYTES = 8
 """Of the sum of squares that clipping sums over all ranks, in FP64."""
@@ -91,7 +92,14 @@ def step_bytes(
       as many as if every expert were chosen alike.
     """
     plan = one_f_one_b(mesh.pp, 1) if plan is None else plan
+    if plan.p != mesh.pp:
+        refuse_what("plan", f"for {plan.p} ranks", f"for the {mesh.pp} of the mesh's pp")
     batch, itemsize = count("batch", batch), count("itemsize", itemsize)
+    divisor("number of replicas' micro-batches", mesh.dp * plan.m, {"sequences of batch": batch})
+    divisor("context-parallel degree", mesh.cp, {"tokens of a sequence": spec.sequence})
+    check_stage(zero_stage)
+    if leaving is not None:
+        leaving = count("leaving", leaving, 0)
     run = Run(
         spec, mesh, batch, plan, zero_stage, sequence_parallel, recompute, itemsize,
         count("state_itemsize", state_itemsize),
