@@ -72,7 +72,7 @@ class Mesh:
         counts(self, "dp", "pp", "cp", "tp", "ep")
         if sorted(self.order.split("-")) != ["cp", "dp", "pp", "tp"]:
             refuse("order", self.order, "tp, cp, dp and pp, each once, such as 'tp-cp-dp-pp'")
-        divisor("expert degree", self.ep, {"ranks of dp and cp": self.dp * self.cp})
+        divisor("ep", self.ep, {"ranks of dp and cp": self.dp * self.cp})
 
     @property
     def size(self) -> int:

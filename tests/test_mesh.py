@@ -128,7 +128,7 @@ def wrong_size():
         (lambda: Mesh(dp=0), "dp is 0; it must be a whole number of at least 1"),
         (
             lambda: Mesh(dp=4, cp=2, ep=3),
-            "8 ranks of dp and cp do not divide by an expert degree of 3; the nearest that work: 2 and 4",
+            "8 ranks of dp and cp do not divide by an ep of 3; the nearest that work: 2 and 4",
         ),
         (lambda: Mesh(order="tp-dp"), "order is 'tp-dp'; it must be tp, cp, dp and pp, each once"),
         (lambda: Mesh(dp=2).coordinates(2), "rank is 2; it must be at most 1"),
