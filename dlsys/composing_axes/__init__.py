@@ -7,6 +7,6 @@ from dlsys import lazy
 if TYPE_CHECKING:
     from dlsys.composing_axes.gpt import ComposedGPT
     from dlsys.composing_axes.price import step_bytes
-    from dlsys.composing_axes.train import Trainer, train
+    from dlsys.composing_axes.training import Trainer, train
 
 lazy.exports(__name__)
