@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from dlsys import world
-from dlsys.composing_axes import Trainer, step_bytes, train
+from dlsys.composing_axes import step_bytes, train
 from dlsys.composing_axes.gpt import CutMoE
+from dlsys.composing_axes.training import Trainer
 from dlsys.expert_parallel import MixtureGPT, count_copies
 from dlsys.mesh import Mesh
 from dlsys.model import GPT
