@@ -156,6 +156,7 @@ class ComposedGPT(TensorParallelGPT):
                 *mixture_parameters(spec, axes.tp.size, axes.ep.size),
             ),
         )
+        block: Any
         for number, block in enumerate(self.layers):
             if axes.cp.size > 1:
                 block.attention.core = RingCore(axes.cp)

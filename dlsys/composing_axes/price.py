@@ -209,7 +209,7 @@ def of_piece(run: Run, piece: int, rank: int) -> Iterator[tuple[str, int]]:
     """The parameters of a piece of the model, 0 its embedding, then its layers, and its head."""
     spec, mesh = run.spec, run.mesh
     layer = f"layers.{piece - 1}."
-    starts = ("layers.*.",)
+    starts: tuple[str, ...] = ("layers.*.",)
     if piece == 0:
         starts = ("embedding.", "positions.")
     elif piece > spec.layers:
@@ -245,7 +245,8 @@ def shared_out(run: Run, stages: list[Held], n: int, routed: bool) -> int:
 def of_weights(run: Run, part: Held, n: int, tied: str) -> int:
     """Stage 3: a unit for the experts or the rest of each layer, and one for the ends of the model;
     beside a tied matrix these stay whole, and are averaged as their weights are kept."""
-    units, rest = {}, 0
+    units: Held = {}
+    rest = 0
     for name, elements in part.items():
         if name.startswith("layers."):
             block = ".".join(name.split(".")[:2])

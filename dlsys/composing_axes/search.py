@@ -53,7 +53,7 @@ class Plan:
 
     def __str__(self) -> str:
         axes = " x ".join(f"{name} {degree}" for name, degree in self.axes.items() if degree > 1)
-        cost = f"{format_seconds(self.seconds)} a step, {format_bytes(total(self.held))}"
+        cost = f"{format_seconds(self.seconds)} a step, {format_bytes(sum(self.held.values()))}"
         again = ", recomputing" if self.recompute else ""
         how = f"{self.micro_batches} micro-batches of {self.sequences}, ZeRO-{self.zero}{again}"
         schedule = self.schedule if self.pp > 1 else "no pipeline"

@@ -10,6 +10,7 @@ alone are in dlsys.zero.stages.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,7 @@ def shares(holders: Holders) -> list[Tensor]:
     return [torch.full_like(p, 1 / number) for p, number in holders.items()]
 
 
-def taken(parameters: list[nn.Parameter]) -> list[Tensor]:
+def taken(parameters: list[nn.Parameter]) -> list[Any]:
     """Their gradients, of which the next backward pass will find none."""
     gradients = [p.grad for p in parameters]
     for p in parameters:
@@ -43,7 +44,8 @@ class Replicated:
     """Stage 0, data parallelism: every rank has all gradients and all state."""
 
     def __init__(self, holders: Holders, comm: Communicator) -> None:
-        self.parameters, self.comm = list(holders), comm
+        self.parameters: list[Any] = list(holders)
+        self.comm = comm
         self.shards = [nn.Parameter(flat(self.parameters, 1))]
         self.shares = [flat(shares(holders), 1) / comm.size]
 
@@ -62,7 +64,8 @@ class ShardedState:
     """Stage 1: every rank has all gradients, and 1/n of the state."""
 
     def __init__(self, holders: Holders, comm: Communicator) -> None:
-        self.parameters, self.comm = list(holders), comm
+        self.parameters: list[Any] = list(holders)
+        self.comm = comm
         self.shards = [my_shard(comm, self.parameters)]
         self.shares = [my_shard(comm, shares(holders))]
 
@@ -89,7 +92,7 @@ class ShardedGradients:
         for p in self.of:
             p.register_post_accumulate_grad_hook(self.take)
 
-    def take(self, p: nn.Parameter) -> None:
+    def take(self, p: Any) -> None:
         """Backward has made a gradient: keep my shard of it, and drop it."""
         gradient, shard = flat([p.grad], self.comm.size), self.of[p]
         mine = self.comm.reduce_scatter(gradient, "mean").to(shard.dtype)
@@ -115,8 +118,9 @@ class ShardedWeights:
     def __init__(self, stage: Stage, holders: Holders, axes: Axes, dtype: torch.dtype) -> None:
         named = [(name, holders[p]) for name, p in stage.named_parameters()]
         units = [Block, RoutedExperts, *([Stage] if stage.tied is None else [])]
-        experts = {RoutedExperts: axes.holders}
-        self.module = FullyShardedDataParallel(stage, axes.data, units, dtype, over=experts)
+        experts: Any = {RoutedExperts: axes.holders}
+        module = FullyShardedDataParallel(stage, axes.data, units, dtype, over=experts)
+        self.module = cast(Any, module)
         self.module.message = lambda tokens: stage.message(tokens).to(dtype)
         self.shards = [stage.get_parameter(name) for name, _ in named]
         # Each number of a shard is on one of its ranks, and of what stays whole on all of them.

@@ -57,8 +57,9 @@ class Trainer:
         self.tied = {s.tied for s in self.stages.values() if on_two} - {None}
         if recompute:
             for stage in self.stages.values():
-                for name, layer in stage.layers.items():
-                    stage.layers[name] = Checkpointed(layer)
+                layers: Any = stage.layers
+                for name, layer in layers.items():
+                    layers[name] = Checkpointed(layer)
         # What the ranks that hold the same weights share out among them.
         compute_dtype = compute_dtype or dtype
         self.loss_dtype = torch.promote_types(compute_dtype, torch.float32)
@@ -68,10 +69,12 @@ class Trainer:
                 number: ShardedWeights(stage, of, self.axes, compute_dtype)
                 for number, stage in self.stages.items()
             }
-            modules = {number: group.module for number, group in self.groups.items()}
+            modules: dict[int, Any] = {
+                number: group.module for number, group in self.groups.items()
+            }
         else:
             self.groups = dict(enumerate(self.shared_out(zero_stage)))
-            modules = self.stages
+            modules = dict(self.stages)
             for p in self.parameters():  # the passes' precision; the shards keep that of the update
                 p.data = p.data.to(compute_dtype)
         self.pipeline = Pipeline(plan, modules, self.axes.pp)
@@ -86,9 +89,9 @@ class Trainer:
         of, axes, kind = self.holders(), self.axes, STAGES[zero_stage]
         modules = [each for stage in self.stages.values() for each in stage.modules()]
         experts = {p for m in modules if isinstance(m, RoutedExperts) for p in m.parameters()}
-        groups = [
+        groups: list[tuple[Any, set[Any], Communicator]] = [
             (kind, experts, axes.holders),
-            (kind, of.keys() - experts - self.tied, axes.data),
+            (kind, {*of} - experts - self.tied, axes.data),
             (ShardedState if zero_stage == 2 else kind, self.tied, axes.data),
         ]
         for kind, members, comm in groups:
@@ -108,7 +111,7 @@ class Trainer:
         """Those of my stages."""
         return (p for stage in self.stages.values() for p in stage.parameters())
 
-    def shards(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
+    def shards(self) -> Iterator[tuple[Any, Tensor]]:
         """What I update, and the share in which each number is mine to count."""
         for group in self.groups.values():
             yield from zip(group.shards, group.shares, strict=True)

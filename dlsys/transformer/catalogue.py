@@ -33,7 +33,7 @@ def _megatron(name: str, layers: int, hidden: int, heads: int) -> TransformerSpe
 
 def _llama1(name: str, layers: int, hidden: int, heads: int, ffn: int) -> TransformerSpec:
     return TransformerSpec(
-        layers, hidden, heads, 32000, 2048, ffn, None, True, False, name=name, source=_LLAMA1
+        layers, hidden, heads, 32000, 2048, ffn, heads, True, False, name=name, source=_LLAMA1
     )
 
 
