@@ -25,6 +25,7 @@ import dlsys
 from dlsys import (
     attention,
     collectives,
+    composing_axes,
     context_parallel,
     data_parallel,
     exercises,
@@ -43,6 +44,7 @@ from dlsys import (
     world,
     zero,
 )
+from dlsys.mesh import Mesh
 from dlsys.model import GPT
 from dlsys.transformer import MixtureOfExperts, TransformerSpec
 from dlsys.world.real import processes
@@ -58,6 +60,7 @@ LAYOUT = tensor_parallel.layout(TINY, 2)
 SHARES = context_parallel.layout(8, 2)
 ROUNDS = context_parallel.price(SHARES, TINY, LINK, rate=1e12).forward
 ENERGY = memory_wall.energy(3600.0, 8, 500.0, pue=1.1)
+PLANS = composing_axes.plan(TINY, composing_axes.machine("h100"), 8)
 UNITS = {"a": 8, "b": 16}
 MODEL = GPT(TINY)
 STEPS = zero.step_plan(3, UNITS, 4)
@@ -319,6 +322,13 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "large_batch": 8,
         "large_square": 1.0,
     },
+    "composing_axes.*": {
+        **{"search": PLANS, "plans": {"best": PLANS.best}},
+        **{"spec": TINY, "mesh": Mesh(), "batch": 2, "tokens": 1e6, "neurons": 8192.0},
+        **{"sharding_bandwidth": 5e10, "tensor_bandwidth": 4.5e11},
+    },
+    "composing_axes.machine": {"name": "h100"},
+    "composing_axes.plan": {"spec": TINY, "machine": composing_axes.machine("h100"), "batch": 8},
     "data_parallel.overlap": {"sizes": [8.0, 16.0]},
     "data_parallel.*_scaling": {"ranks": [1, 2, 4]},
     "exercises.amounts": {"cost": {"bytes": 8, "messages": 2}},
@@ -329,6 +339,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "exercises.same": {"expression": 4, "expected": 4},
     "exercises.plain": {"value": [4.0]},
     "exercises.Sealed.*": {"value": 12.5},
+    "mesh.Mesh.*": {"rank": 0, "axis": "tp", "cluster": CLUSTER},
     "expert_parallel.*": {
         **{"spec": SPARSE, "x": torch.ones(2, 8), "choices": [[[0, 1]], [[7]]], "experts": 8},
         **{"k": 2, "factor": 2, "bandwidth": 1e9, "dispatch": expert_parallel.drawn(4, 8, 2, 4)},
@@ -1061,6 +1072,7 @@ OBJECTS: dict[str, Any] = {
     "input_pipeline.Tokenizer": input_pipeline.Tokenizer(),
     "memory_wall.Energy": ENERGY,
     "memory_wall.RentOrBuy": memory_wall.rent_or_buy(3600.0, 2.0, 8, 3e4),
+    "mesh.Mesh": Mesh(),
     "model.GPT": MODEL,
     "pipeline_parallel.Plan": GPIPE,
     "tensor_parallel.Collective": next(LAYOUT.collectives()),
@@ -1154,7 +1166,8 @@ NOT_CALLED = {
             *("pipeline_parallel.Stage.forward", "pipeline_parallel.Stage.message"),
             *("training_loop.*.update", "attention.FlashAttention.*"),
             *("context_parallel.Layout.[!pcd]*", "context_parallel.Layout.positions"),
-            *("context_parallel.Layout.computed",),
+            *("context_parallel.Layout.computed", "mesh.Axes*", "mesh.Placement*"),
+            *("mesh.Mesh.[!cgp]*", "expert_parallel.MoE.read", "expert_parallel.MoE.route"),
         ),
         INSIDE,
     ),
@@ -1241,6 +1254,7 @@ NOT_CALLED = {
         ("context_parallel.a*", "context_parallel.merge", "context_parallel.*_attention"),
         "a page shows all of it, and ContextParallel calls it with what it has checked",
     ),
+    "composing_axes.train": "what it builds, rank by rank, checks what it is given",
     "expert_parallel.exchange": "a page shows all of it, and MoE calls it with what it has counted",
     **dict.fromkeys(
         ("pipeline_parallel.Action", "training_loop.Action"),
@@ -1259,7 +1273,7 @@ REFUSED = {
 end_of_text ignore_index key offset seed start target x input_pipeline.pad.padding
 """,
         (-1,): """
-bad batch_bytes dense_layers dimension drafted elements epoch file first flops_each
+bad batch_bytes dense_layers dimension drafted elements epoch file first flops_each leaving
 expert_parallel.drawn.skew hadamard held_back hosts layer least_bytes master merges moments optimizer padding pattern rank read
 root scale_block sent shared shuffle spares src stage step tag tile token_types unit warm_up_steps
 weights worker written zero_stage collectives.Plan.bounds.length input_pipeline.permutation.samples
@@ -1287,7 +1301,10 @@ loss low mates max_norm memory_bandwidth mtbf_seconds mttf_seconds network_inten
 parameters peak_flops rate ratio shape skew small small_batch span step_seconds tdp threshold
 timeout tokens_per_parameter tokens_per_second value weight attention.check_fits.nbytes
 attention.matmul_cost.tile attention.online_attention.tile attention.tiled_matmul.tile
-collectives.node_boundary.nbytes context_parallel.animate_ring.seconds
+collectives.node_boundary.nbytes composing_axes.sharding_degree.devices
+composing_axes.sharding_degree.neurons composing_axes.sharding_degree.tokens
+composing_axes.tokens_to_hide.neurons sharding_bandwidth tensor_bandwidth
+context_parallel.animate_ring.seconds
 data_parallel.BatchTradeoff.samples.batch
 data_parallel.BatchTradeoff.steps.batch data_parallel.PowerSGD.rank
 data_parallel.NoiseMeter.estimate.batch data_parallel.bucket_tradeoff.gradient_bytes

@@ -144,12 +144,15 @@ class Reference(nn.Module):
         self.types = nn.Embedding(spec.token_types, spec.hidden) if spec.token_types else None
         dense = [not spec.is_sparse(layer) for layer in range(spec.layers)]
         self.layers = nn.ModuleList(Layer(spec, each) for each in dense)
+        self.embedding_norm = make_norm(spec, spec.hidden) if spec.embedding_norm else None
         self.norm = make_norm(spec, spec.hidden)
         self.pooler = nn.Linear(spec.hidden, spec.hidden) if spec.pooler else None
         self.head = None if spec.tied else nn.Linear(spec.hidden, spec.vocab, bias=False)
 
     def forward(self, batch):
         x = self.tokens(torch.zeros(batch, self.spec.sequence, dtype=torch.long, device="meta"))
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
         for layer in self.layers:
             x = layer(x)
         x = self.norm(x)
@@ -256,6 +259,7 @@ def specs(draw):
         positions=draw(st.sampled_from([None, "learned", "rotary", "relative", "none"])),
         parallel=draw(st.booleans()),
         pooler=draw(st.booleans()),
+        embedding_norm=draw(st.booleans()),
         token_types=draw(st.integers(0, 2)),
     )
 
@@ -299,6 +303,13 @@ def test_the_parts_add_up_to_the_total(name):
         # As counted in the released weights.
         ("gpt2-small", 124_439_808),
         ("gpt2-xl", 1_557_611_200),
+        ("bloom-176b", 176_247_271_424),
+        ("llama1-7b", 6_738_415_616),
+        ("llama1-13b", 13_015_864_320),
+        ("llama1-33b", 32_528_943_616),
+        ("llama1-65b", 65_285_660_672),
+        ("mpt-7b", 6_649_286_656),
+        ("mpt-30b", 29_957_200_896),
         ("llama2-7b", 6_738_415_616),
         ("llama2-13b", 13_015_864_320),
         ("llama2-70b", 68_976_648_192),
@@ -338,6 +349,7 @@ def test_parameters_equal_those_of_the_released_weights(name, parameters):
         # Chowdhery et al. 2022, table 1; with the norms' 2 million weights it is 540.356.
         ("palm-540b", 540.35e9, 0.02e9),
         ("chinchilla-70b", 70e9, 1e9),
+        ("opt-175b", 175e9, 1e9),
         ("deepseek-v3", 671e9, 1e9),
     ],
 )

@@ -48,7 +48,9 @@ class MixtureGPT(GPT):
         without = dataclasses.replace(spec, moe=None)
         super().__init__(without, dropout, flash, seed, device, dtype)
         self.spec = spec
-        for block in self.layers[spec.moe.dense_layers :]:
+        for layer, block in enumerate(self.layers):
+            if not spec.is_sparse(layer):
+                continue
             with torch.device("meta"):  # where it draws nothing, so that ranks do not communicate
                 mixture = MoE(spec, comm, **options)
             block.ffn = mixture.to_empty(device=device_of(device))

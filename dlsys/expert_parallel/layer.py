@@ -125,6 +125,10 @@ class MoE(nn.Module):
         """x (..., hidden) -> (..., hidden)."""
         features("x", x, self.router.in_features)
         tokens = x.reshape(-1, x.shape[-1])
+        return self.read(tokens, *self.route(tokens)).view_as(x)
+
+    def route(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """The experts chosen for tokens (tokens, hidden), and their weights, (tokens, k) each."""
         scores = at_least_float32(self.router(tokens))
         self._check(scores)
         chosen = self.choose(scores, self.k, self.bias)
@@ -133,11 +137,15 @@ class MoE(nn.Module):
         if self.capacity_factor is not None:
             most = routing.capacity(self.capacity_factor, len(tokens), self.k, self.number)
             chosen = routing.drop(chosen, self.number, most)
+        return chosen, weights
+
+    def read(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        """What the chosen experts and the shared ones make of the tokens (tokens, hidden)."""
         mixture = (tokens, chosen, weights, self.experts, self.number)
         y = grouped(*mixture) if self.comm is None else dispatched(self.comm, *mixture)
         if self.shared is not None:
             y = y + all_of(self.shared, tokens).sum(0)
-        return y.view_as(x)
+        return y
 
     @property
     def bias(self) -> Tensor | None:

@@ -90,7 +90,8 @@ class Stage:
         vocabulary = -(-spec.vocab // tensor) * spec.hidden
         first, last = self.place == 0, self.place == self.stages - 1
         if first:
-            shared += vocabulary + has.get("position_embedding", 0) + has.get("type_embedding", 0)
+            ends = ("position_embedding", "type_embedding", "embedding_norm")
+            shared += vocabulary + sum(has.get(part, 0) for part in ends)
         if last:
             shared += last_norm + has.get("pooler", 0)
             shared += 0 if spec.tied and first else vocabulary

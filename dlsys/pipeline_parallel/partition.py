@@ -94,7 +94,8 @@ def piece_parameters(spec: TransformerSpec) -> list[int]:
     A tied head counts: a stage that holds it without the embedding holds a copy of its matrix.
     """
     parts = spec.parameter_counts()
-    embedding = sum(parts.pop(f"{kind}_embedding", 0) for kind in ("token", "position", "type"))
+    ends = ("token_embedding", "position_embedding", "type_embedding", "embedding_norm")
+    embedding = sum(parts.pop(part, 0) for part in ends)
     norm = spec.hidden * (2 if spec.norm == "layer" and spec.bias else 1)
     alike = (parts.pop("attention") + parts.pop("norms") - norm) // spec.layers
     del parts["ffn"]

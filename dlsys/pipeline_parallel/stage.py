@@ -136,7 +136,8 @@ def _check_pieces(parts: tuple[range, ...], plan: Plan, layers: int) -> None:
 
 
 def _give_memory(module: nn.Module, device: torch.device | str) -> None:
-    """Replace parameters on the meta device by empty ones; what is shared stays shared."""
+    """Replace parameters on the meta device by empty ones, buffers by zeros; what is shared stays
+    shared."""
     given: dict[Tensor, nn.Parameter] = {}
     for child in module.modules():
         for name, old in child.named_parameters(recurse=False):
@@ -144,3 +145,6 @@ def _give_memory(module: nn.Module, device: torch.device | str) -> None:
                 given[old] = nn.Parameter(torch.empty_like(old, device=device), old.requires_grad)
             if old in given:
                 setattr(child, name, given[old])
+        for name, buffer in child.named_buffers(recurse=False):
+            if buffer.is_meta:
+                setattr(child, name, torch.zeros_like(buffer, device=device))

@@ -8,6 +8,8 @@ from dlsys.units import Catalogue
 _GPT2 = "Radford et al. 2019 and the released weights' configuration"
 _GPT3 = "Brown et al. 2020, arXiv 2005.14165, table 2.1; every layer counted as dense attention"
 _MEGATRON = "Korthikanti et al. 2022, arXiv 2205.05198, table 3"
+_LLAMA1 = "Touvron et al. 2023, arXiv 2302.13971, table 2, and the released weights' configuration"
+_MPT = "MosaicML 2023, llm-foundry's training configurations; the vocabulary padded as there"
 _LLAMA2 = "Touvron et al. 2023, arXiv 2307.09288, and the released weights' configuration"
 _LLAMA3 = "Grattafiori et al. 2024, arXiv 2407.21783, table 3"
 _QWEN3 = "Yang et al. 2025, arXiv 2505.09388, table 2, and the released weights' configuration"
@@ -27,6 +29,18 @@ def _gpt3(name: str, layers: int, hidden: int, heads: int, note: str = "") -> Tr
 
 def _megatron(name: str, layers: int, hidden: int, heads: int) -> TransformerSpec:
     return TransformerSpec(layers, hidden, heads, 51200, 2048, name=name, source=_MEGATRON)
+
+
+def _llama1(name: str, layers: int, hidden: int, heads: int, ffn: int) -> TransformerSpec:
+    return TransformerSpec(
+        layers, hidden, heads, 32000, 2048, ffn, heads, True, False, name=name, source=_LLAMA1
+    )
+
+
+def _mpt(name: str, layers: int, hidden: int, heads: int, sequence: int) -> TransformerSpec:
+    return TransformerSpec(
+        layers, hidden, heads, 50432, sequence, bias=False, positions="none", name=name, source=_MPT
+    )
 
 
 def _llama2(
@@ -115,6 +129,33 @@ CATALOGUE: Catalogue[TransformerSpec] = Catalogue(
             name="PaLM 540B",
             source="Chowdhery et al. 2022, arXiv 2204.02311, section 2 and table 1",
         ),
+        "opt-175b": TransformerSpec(
+            96,
+            12288,
+            96,
+            50272,
+            2048,
+            name="OPT-175B",
+            source="Zhang et al. 2022, arXiv 2205.01068, table 1, and the released configuration",
+        ),
+        "bloom-176b": TransformerSpec(
+            70,
+            14336,
+            112,
+            250880,
+            2048,
+            positions="none",
+            embedding_norm=True,
+            name="BLOOM 176B",
+            source="BigScience 2022, arXiv 2211.05100, table 3, and the released configuration; "
+            "ALiBi has no parameters",
+        ),
+        "llama1-7b": _llama1("LLaMA 7B", 32, 4096, 32, 11008),
+        "llama1-13b": _llama1("LLaMA 13B", 40, 5120, 40, 13824),
+        "llama1-33b": _llama1("LLaMA 33B", 60, 6656, 52, 17920),
+        "llama1-65b": _llama1("LLaMA 65B", 80, 8192, 64, 22016),
+        "mpt-7b": _mpt("MPT-7B", 32, 4096, 32, 2048),
+        "mpt-30b": _mpt("MPT-30B", 48, 7168, 64, 8192),
         "llama2-7b": _llama2("Llama 2 7B", 32, 4096, 32, 11008),
         "llama2-13b": _llama2("Llama 2 13B", 40, 5120, 40, 13824),
         "llama2-70b": _llama2("Llama 2 70B", 80, 8192, 64, 28672, kv=8),

@@ -115,6 +115,8 @@ class Device:
         vocabulary = -(-self.spec.vocab // self.tensor)
         return _present(
             {
+                "embedding.norm_input": 2 * self.stream * self.spec.embedding_norm,
+                "embedding.norm_statistics": self.norm * self.spec.embedding_norm,
                 "embedding.dropout_mask": int(self.dropout) * self.stream,
                 "final.norm_input": 2 * self.stream,
                 "final.norm_statistics": self.norm,

@@ -94,6 +94,7 @@ class TransformerSpec:
     - `positions`: "relative" ones are Transformer-XL's, a matrix and two vectors in each layer
     - `parallel`: attention and feed-forward network read the same norm (PaLM)
     - `post_norm`: norms follow, with one after the embedding and none at the end (BERT)
+    - `embedding_norm`: a norm follows the embedding, beside the one at the end (BLOOM)
     - `query_key_norm`: an RMS norm of each head's query and of its key, before rotation (Qwen3)
 
     Raises ValueError, as a sentence, for shapes that no transformer has.
@@ -117,6 +118,7 @@ class TransformerSpec:
     positions: str = field(default=None, kw_only=True)  # type: ignore[assignment]
     parallel: bool = field(default=False, kw_only=True)
     post_norm: bool = field(default=False, kw_only=True)
+    embedding_norm: bool = field(default=False, kw_only=True)
     query_key_norm: bool = field(default=False, kw_only=True)
     token_types: int = field(default=0, kw_only=True)
     pooler: bool = field(default=False, kw_only=True)
@@ -165,6 +167,7 @@ class TransformerSpec:
             "moe",
             "latent",
             "query_key_norm",
+            "embedding_norm",
             "parallel",
             "post_norm",
             "token_types",
@@ -251,6 +254,7 @@ class TransformerSpec:
             "token_embedding": self.vocab * h,
             "position_embedding": self.sequence * h if self.positions == "learned" else 0,
             "type_embedding": self.token_types * h,
+            "embedding_norm": norm * self.embedding_norm,
             "attention": self.layers * attention,
             "ffn": sum(ffn),
             "norms": self.layers * norms + norm,  # one more, at the end (BERT: after the embedding)

@@ -41,6 +41,8 @@ class FullyShardedDataParallel(nn.Module):
       at the end of backward. A parameter belongs to the innermost unit that holds all who share it.
     - compute_dtype: of gathered weights, of their gradients on the way, and of the floating-point
       inputs of each unit and of the module; shards and their gradients keep their own dtype.
+    - over: by their type, units that other ranks share than those of `comm`, with these ranks'
+      communicator, as experts are shared by the ranks that hold the same ones.
     - reshard_after_forward: False keeps weights from forward until their backward is over, and
       sends 2 (n-1)/n D instead of 3.
 
@@ -60,6 +62,7 @@ class FullyShardedDataParallel(nn.Module):
         units: Any = None,
         compute_dtype: torch.dtype | None = None,
         reshard_after_forward: bool = True,
+        over: Mapping[type[nn.Module], Communicator] | None = None,
     ) -> None:
         super().__init__()
         flag("reshard_after_forward", reshard_after_forward)
@@ -74,7 +77,8 @@ class FullyShardedDataParallel(nn.Module):
         self._engine = Engine(reshard_after_forward, self._show_replicated)
         for name, part, slots in members:
             for alike in _alike(slots):
-                args = name, part, alike, comm, compute_dtype, self._engine.gathered
+                ranks = (over or {}).get(type(part), comm)
+                args = name, part, alike, ranks, compute_dtype, self._engine.gathered
                 self._engine.add(ShardedUnit(*args))
         self._reducer = _averaging(self._replicated, comm)
 
@@ -144,7 +148,7 @@ class FullyShardedDataParallel(nn.Module):
         """
         found = {slot.name: slot.parameter.detach() for slot in self._replicated}
         for unit in self._engine.units:
-            weights = unit.cut(self.comm.all_gather(unit.shard))
+            weights = unit.cut(unit.comm.all_gather(unit.shard))
             found |= zip(unit.names, weights, strict=True)
         return {name: found[name] for name, _ in self.module.named_parameters()}
 

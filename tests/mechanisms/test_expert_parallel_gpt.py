@@ -267,3 +267,18 @@ def test_a_balanced_mixture_trains_with_nearly_equal_loads():
 def test_what_no_model_has_is_a_sentence(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_layers_between_the_sparse_ones_have_an_ordinary_network():
+    spec = dataclasses.replace(
+        MIXTRAL, layers=5, moe=MixtureOfExperts(4, 2, dense_layers=1, every=2)
+    )
+    model = MixtureGPT(spec)
+    assert [isinstance(block.ffn, MoE) for block in model.layers] == [
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert sum(p.numel() for p in model.parameters()) == spec.parameters()

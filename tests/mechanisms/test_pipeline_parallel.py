@@ -1015,3 +1015,10 @@ def test_pipedream_refuses_a_matrix_of_which_two_ranks_would_have_different_copi
     plan = pipedream(2, 4)
     with pytest.raises(ValueError, match="build the model with tied=False"):
         world.simulate(endless, 2, args=(plan, TIED, 0.1, 0.0))
+
+
+def test_buffers_of_a_model_on_the_meta_device_get_zeros():
+    model = GPT(TIED, device="meta")
+    model.norm.register_buffer("seen", torch.zeros(3, dtype=torch.int64, device="meta"))
+    stages = split(model, gpipe(1, 1), 0, device="cpu")
+    assert torch.equal(stages[0].get_buffer("norm.seen"), torch.zeros(3, dtype=torch.int64))

@@ -926,3 +926,31 @@ def test_torchs_own_engine_gives_the_same_losses_and_parameters_with_as_many_cal
         torch.testing.assert_close(ours[0], theirs[0], rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(mine, whole, rtol=1e-4, atol=3e-5)
         assert ours[1] == theirs[1] == {"_allgather_base_": 8, "_reduce_scatter_base_": 4}
+
+
+def test_a_unit_that_other_ranks_share_is_averaged_over_these_alone():
+    class Own(nn.Linear):
+        """A layer of which only pairs of ranks hold the same."""
+
+    def program(comm):
+        pair = comm.split(comm.rank % 2, axis="pair")
+        module = nn.Sequential(nn.Linear(1, 1, bias=False), Own(1, 1, bias=False))
+        whole_numbers(module)
+        with torch.no_grad():
+            module[1].weight.fill_(1.0 + comm.rank % 2)
+        model = FullyShardedDataParallel(module, comm, units=[Own], over={Own: pair})
+        model(torch.full((1, 1), float(comm.rank))).sum().backward()
+        weight = model.full_parameters()["1.weight"].item()
+        mine = module[1].weight.grad
+        found = pair.all_reduce(torch.zeros(1) if mine is None or not len(mine) else mine)
+        return weight, found.item(), module[0].weight.item()
+
+    results = world.simulate(program, 4).results
+    first = results[0][2]
+    # The pairs are 0 with 2 and 1 with 3: a layer's gradient is the mean of what it reads.
+    assert [(w, g) for w, g, _ in results] == [
+        (1, first),
+        (2, 2 * first),
+        (1, first),
+        (2, 2 * first),
+    ]

@@ -1,0 +1,117 @@
+"""Pictures of composing: one rank's groups on a mesh, what a step is made of, and the front."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from dlsys.annotated import checked
+from dlsys.checks import count, some
+from dlsys.composing_axes.search import Plan, Search
+from dlsys.figures import block, closed_figure
+from dlsys.mesh import Mesh
+from dlsys.palette import COLORS, GRID, GROUND, INK, LINES, MUTED, ON_COLORS
+from dlsys.units import format_bytes
+
+AXES = {"tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline"}
+PARTS: dict[str, dict[str, Any]] = {
+    "products": {"facecolor": "#0072B2"},
+    "traffic": {"facecolor": "#56B4E9"},
+    "launches": {"facecolor": "#BDBDBD"},
+    "head": {"facecolor": "#0072B2", "hatch": "///"},
+    "all_reduces": {"facecolor": "#D55E00"},
+    "exchanges": {"facecolor": "#E69F00"},
+    "bubble": {"facecolor": "none", "edgecolor": MUTED, "hatch": "..."},
+    "gradients": {"facecolor": "#009E73"},
+    "update": {"facecolor": "#CC79A7"},
+    "fixed": {"facecolor": "#868686"},
+}
+"""The look of what a step's seconds are spent on: what computes, what communicates, what waits."""
+
+
+@checked
+def draw_mesh(mesh: Mesh, rank: int = 0, devices_per_node: int = 8) -> Figure:
+    """All ranks, a row for each node, and with whom `rank` shares each axis.
+
+    A rank of its groups has the color of the axis along which it differs, and all others are empty.
+    """
+    rank = count("rank", rank, 0, mesh.size - 1)
+    per = count("devices_per_node", devices_per_node)
+    nodes = -(-mesh.size // per)
+    figure, (axes,) = closed_figure(1.2 + 0.62 * min(per, mesh.size), 0.9 + 0.42 * nodes)
+    groups = {axis: set(mesh.group(axis, rank)) - {rank} for axis in AXES}
+    for other in range(mesh.size):
+        node, place = divmod(other, per)
+        shared = [i for i, axis in enumerate(AXES) if other in groups[axis]]
+        style: dict[str, Any] = {"facecolor": "none", "edgecolor": GRID, "color": MUTED}
+        if shared:
+            style = {"facecolor": COLORS[shared[0]], "color": ON_COLORS[shared[0]]}
+        if other == rank:
+            style = {"facecolor": "none", "edgecolor": INK, "lw": 2.0}
+        block(axes, (place, node), 0.9, 0.8, str(other), **style)
+    axes.set(xlim=(-0.1, min(per, mesh.size)), ylim=(nodes, -0.2), xticks=[])
+    axes.set_yticks([node + 0.4 for node in range(nodes)], [f"node {n}" for n in range(nodes)])
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    _legend(figure, mesh)
+    return figure
+
+
+def _legend(figure: Figure, mesh: Mesh) -> None:
+    degrees = [(i, axis, getattr(mesh, axis)) for i, axis in enumerate(AXES)]
+    patches = [
+        Patch(facecolor=COLORS[i], label=f"{AXES[axis]} {degree}")
+        for i, axis, degree in degrees
+        if degree > 1
+    ]
+    figure.legend(handles=patches, loc="outside upper center", ncols=4, fontsize="small")
+
+
+@checked
+def draw_parts(plans: Mapping[str, Plan]) -> Figure:
+    """A bar for each named plan: the seconds of a step by what they are spent on."""
+    some("plans", plans)
+    figure, (axes,) = closed_figure(8, 1.3 + 0.45 * len(plans))
+    for row, plan in enumerate(plans.values()):
+        start = 0.0
+        for name, style in PARTS.items():
+            seconds = plan.parts[name]
+            axes.barh(row, seconds, 0.7, start, lw=0.4, **{"edgecolor": GROUND, **style})
+            start += seconds
+        axes.text(start, row, f" {start:.3g} s", va="center", color=INK, fontsize="small")
+    axes.set_yticks(range(len(plans)), list(plans))
+    axes.set(xlabel="seconds of a step", ylim=(len(plans) - 0.4, -0.6))
+    axes.set_xlim(0, 1.12 * max(plan.seconds for plan in plans.values()))
+    shown = [name for name in PARTS if any(plan.parts[name] > 0 for plan in plans.values())]
+    patches = [Patch(label=name.replace("_", "-"), **PARTS[name]) for name in shown]
+    figure.legend(handles=patches, loc="outside upper center", ncols=5, fontsize="small")
+    return figure
+
+
+@checked
+def draw_front(search: Search, most: int = 2000) -> Figure:
+    """Every plan as a point, bytes of a device over seconds of a step, and the front of the best.
+
+    Of more plans than `most`, every so many-th is drawn. The line is the device's memory.
+    """
+    figure, (axes,) = closed_figure(7, 4)
+    step = -(-len(search) // count("most", most))
+    few = slice(None, None, step)
+    seconds, held = search.seconds[few], search.total[few] / 1e9
+    axes.plot(seconds, held, ".", color=MUTED, ms=3, label="plans", zorder=1)
+    front = search.front()
+    ends = [(each.seconds, sum(each.held.values()) / 1e9) for each in front]
+    color, style, marker = LINES[1]
+    axes.plot(*zip(*ends, strict=True), color=color, ls=style, marker=marker, ms=4, label="front")
+    axes.axhline(search.memory / 1e9, color=INK, lw=1)
+    axes.annotate(
+        format_bytes(search.memory), (1, search.memory / 1e9), (-2, 3), ("axes fraction", "data"),
+        "offset points", ha="right", fontsize="small",
+    )  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel="seconds of a step", ylabel="GB on a device")
+    axes.grid(True)
+    axes.legend(loc="upper right")
+    return figure

@@ -1,0 +1,114 @@
+"""The planner: every way to lay a training run over a cluster, priced, refused or ranked.
+
+Plans are columns (`Runs`), so that a hundred thousand of them take a second.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import SupportsIndex
+
+import numpy as np
+
+from dlsys.annotated import checked
+from dlsys.checks import at_least, count, flag, refuse_what, some, unknown
+from dlsys.composing_axes.memory import held_bytes
+from dlsys.composing_axes.runs import runs_of
+from dlsys.composing_axes.search import Search
+from dlsys.composing_axes.step_time import Machine, step_parts, total
+from dlsys.transformer import TransformerSpec
+
+SCHEDULES = {"1f1b": (1, 0), "interleaved": (2, 0), "zero-bubble": (1, 1)}
+"""Chunks of a rank, and whether backward is split: two stages a rank, and ZB-H1."""
+
+MOST = 2**20
+"""Sequences of a batch at most."""
+
+
+@checked
+def plan(
+    spec: TransformerSpec,
+    machine: Machine,
+    batch: SupportsIndex,
+    *,
+    flash: bool = True,
+    zero: Sequence[int] = (0, 1, 3),
+    schedules: Sequence[str] = ("1f1b", "interleaved"),
+    recompute: Sequence[bool] = (False, True),
+    reserve: float = 0.0,
+) -> Search:
+    """Price every way to train with `batch` sequences a step on all devices of a machine.
+
+    Every degree of tensor, context, data, pipeline and expert parallelism whose product is the
+    number of devices and that model and batch can be cut by, every micro-batch, schedule, ZeRO
+    stage and recomputation. ZeRO-3 goes without a pipeline, which would gather for each
+    micro-batch. `reserve`: bytes of a device that are kept free. Raises ValueError where nothing
+    can be cut so.
+    """
+    size, batch = machine.cluster.size, count("batch", batch, most=MOST)
+    at_least("reserve", reserve, 0)
+    for name, choices in (("zero", zero), ("schedules", schedules), ("recompute", recompute)):
+        some(name, choices)
+    for again in recompute:
+        flag("recompute", again)
+    for kind in schedules:
+        if kind not in SCHEDULES:
+            raise ValueError(unknown("schedule", kind, SCHEDULES))
+    for stage in zero:
+        count("zero", stage, 0, 3)
+    rows = list(_rows(spec, size, batch, tuple(zero), tuple(schedules), tuple(recompute)))
+    if not rows:
+        refuse_what("batch", f"{batch} sequences on {size} devices", "one that some layout divides")
+    names = ("tp", "cp", "dp", "pp", "ep", "sequences", "zero", "recompute", "schedule")
+    columns = dict(zip(names, np.array(rows, float).T, strict=True))
+    number = columns.pop("schedule").astype(int)
+    kinds = tuple(schedules)
+    columns["chunks"], columns["split"] = np.array([SCHEDULES[k] for k in kinds], float)[number].T
+    columns["micro_batches"] = batch / columns["dp"] / columns["sequences"]
+    runs = runs_of(spec, **columns, flash=float(flash))
+    parts, held = step_parts(runs, machine), held_bytes(runs, machine)
+    memory = machine.cluster.device.memory - reserve
+    told = tuple(kinds[n] for n in number)
+    return Search(spec, machine, batch, runs, told, total(parts), parts, held, memory)
+
+
+def _rows(
+    spec: TransformerSpec,
+    size: int,
+    batch: int,
+    zero: tuple[int, ...],
+    schedules: tuple[str, ...],
+    recompute: tuple[bool, ...],
+) -> Iterator[tuple[float, ...]]:
+    for tp, cp, dp, pp in _degrees(spec, size, batch):
+        experts = [e for e in _divisors(dp * cp) if spec.moe and spec.moe.experts % e == 0] or [1]
+        stages = [z for z in zero if z < 3 or pp == 1] if dp * cp > 1 else [0]
+        for ep, s in itertools.product(experts, _divisors(batch // dp)):
+            m = batch // dp // s
+            kinds = [k for k, kind in enumerate(schedules) if _runs(kind, spec, pp, m)]
+            for z, r, k in itertools.product(stages, recompute, kinds):
+                yield tp, cp, dp, pp, ep, s, z, r, k
+
+
+def _runs(kind: str, spec: TransformerSpec, pp: int, m: int) -> bool:
+    """Whether a schedule can be had; without a pipeline one is enough."""
+    if pp == 1:
+        return kind == "1f1b"
+    return kind != "interleaved" or (spec.layers >= 2 * pp and m % pp == 0)
+
+
+def _degrees(spec: TransformerSpec, size: int, batch: int) -> Iterator[tuple[int, int, int, int]]:
+    for tp in _divisors(size):
+        alike = tp % spec.kv_heads == 0 or spec.kv_heads % tp == 0
+        wide = (spec.moe.ffn_hidden if spec.moe else None) or spec.ffn_hidden
+        if spec.heads % tp or wide % tp or not alike:
+            continue
+        for cp, pp in itertools.product(_divisors(size // tp), repeat=2):
+            dp, left = divmod(size // tp, cp * pp)
+            if not left and pp <= spec.layers and not spec.sequence % (2 * cp) and not batch % dp:
+                yield tp, cp, dp, pp
+
+
+def _divisors(number: int) -> list[int]:
+    return [each for each in range(1, number + 1) if number % each == 0]

@@ -1,0 +1,194 @@
+"""What a search found: plans by seconds and bytes, the best against the next, and what binds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlsys.composing_axes.runs import Array, Runs
+from dlsys.composing_axes.step_time import Machine, step_parts, total
+from dlsys.hardware import Cluster
+from dlsys.transformer import TransformerSpec
+from dlsys.units import format_bytes, format_seconds
+
+SURE = 1.2
+"""A plan cannot fit where it would hold so many times what there is, and else may not; of 505 runs
+that ran, none held more (Ultra-Scale Playbook, 1B and 3B)."""
+HELP = {
+    "state": "more devices, a higher ZeRO stage, or a larger tensor or pipeline degree",
+    "activations": "smaller micro-batches, recomputation, or a larger tensor or context degree",
+    "logits": "smaller micro-batches, or a larger tensor degree",
+    "base": "a device with more memory",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One way to lay out a run, with what it is predicted to take and to hold.
+
+    sequences: of a micro-batch. seconds: of a step, `parts` by what they are spent on. held: bytes
+    on the fullest device, by bucket.
+    """
+
+    tp: int
+    cp: int
+    dp: int
+    pp: int
+    ep: int
+    sequences: int
+    micro_batches: int
+    zero: int
+    recompute: bool
+    schedule: str
+    seconds: float
+    parts: dict[str, float]
+    held: dict[str, float]
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """The degrees."""
+        return {name: getattr(self, name) for name in ("tp", "cp", "dp", "pp", "ep")}
+
+    def __str__(self) -> str:
+        axes = " x ".join(f"{name} {degree}" for name, degree in self.axes.items() if degree > 1)
+        cost = f"{format_seconds(self.seconds)} a step, {format_bytes(sum(self.held.values()))}"
+        again = ", recomputing" if self.recompute else ""
+        how = f"{self.micro_batches} micro-batches of {self.sequences}, ZeRO-{self.zero}{again}"
+        schedule = self.schedule if self.pp > 1 else "no pipeline"
+        return f"{axes or 'one device'}: {how}, {schedule}; {cost}"
+
+
+@dataclass(frozen=True)
+class Search:
+    """All plans of a run, by seconds: those that fit, and what became of the others."""
+
+    spec: TransformerSpec
+    machine: Machine
+    batch: int
+    runs: Runs
+    schedules: tuple[str, ...]
+    seconds: Array
+    parts: dict[str, Array]
+    held: dict[str, Array]
+    memory: float
+
+    @property
+    def total(self) -> Array:
+        """Bytes on the fullest device of each plan."""
+        return total(self.held)
+
+    @property
+    def fitting(self) -> NDArray[np.intp]:
+        """Places of the plans that fit, fastest first."""
+        places = np.flatnonzero(self.total <= self.memory)
+        return places[np.argsort(self.seconds[places], kind="stable")]
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def __getitem__(self, place: int) -> Plan:
+        """The plan of this place among those that fit: 0 is the fastest."""
+        return self.at(int(self.fitting[place]))
+
+    @property
+    def best(self) -> Plan:
+        """The fastest plan that fits; raises ValueError where none does, with what would help."""
+        if not len(self.fitting):
+            least = int(np.argmin(self.total))
+            raise ValueError(f"None of {len(self)} plans fits. {self.refusal(least)}")
+        return self[0]
+
+    def at(self, place: int) -> Plan:
+        """The plan of this row."""
+        how = {n: int(getattr(self.runs, n)[place]) for n in ("tp", "cp", "dp", "pp", "ep")}
+        names = ("sequences", "micro_batches", "zero")
+        how |= {name: int(getattr(self.runs, name)[place]) for name in names}
+        return Plan(
+            **how,
+            recompute=bool(self.runs.recompute[place]),
+            schedule=self.schedules[place],
+            seconds=float(self.seconds[place]),
+            parts={name: float(each[place]) for name, each in self.parts.items()},
+            held={name: float(each[place]) for name, each in self.held.items()},
+        )
+
+    def where(self, **degrees: int) -> Plan:
+        """The fastest plan with these degrees (and `zero`, `sequences`, ...) that fits, or if none
+        does, the one that holds least; raises ValueError where there is no such plan."""
+        same = np.full(len(self), True)
+        for name, degree in degrees.items():
+            same &= getattr(self.runs, name) == degree
+        if not same.any():
+            asked = ", ".join(f"{name} {degree}" for name, degree in degrees.items())
+            raise ValueError(f"No plan has {asked}: model, batch or devices do not divide so.")
+        fits = np.flatnonzero(same & (self.total <= self.memory))
+        if len(fits):
+            return self.at(int(fits[np.argmin(self.seconds[fits])]))
+        return self.at(int(np.flatnonzero(same)[np.argmin(self.total[same])]))
+
+    def refusal(self, place: int) -> str:
+        """Why a plan does not fit, by bucket, and what would help most."""
+        plan, over = self.at(place), self.total[place] - self.memory
+        fullest = max(plan.held, key=lambda name: plan.held[name])
+        sure = "cannot fit" if self.total[place] > SURE * self.memory else "may not fit"
+        held = ", ".join(f"{name} {format_bytes(n)}" for name, n in plan.held.items())
+        return f"{plan} {sure}, {format_bytes(over)} too much ({held}): {HELP[fullest]}."
+
+    def front(self) -> list[Plan]:
+        """Plans that no other beats in both seconds and bytes, from the fastest on."""
+        found, least = [], np.inf
+        for place in self.fitting:
+            if self.total[place] < least:
+                least = self.total[place]
+                found.append(self.at(int(place)))
+        return found
+
+    def runner_up(self) -> Plan:
+        """The fastest plan whose degrees differ from the best one's."""
+        best = self.best.axes
+        for place in self.fitting:
+            other = self.at(int(place))
+            if other.axes != best:
+                return other
+        raise ValueError("No plan of other degrees fits.")
+
+    def explain(self) -> str:
+        """The best plan against the runner-up: what it saves, and what that costs."""
+        best, other = self.best, self.runner_up()
+        saved = {name: other.parts[name] - best.parts[name] for name in best.parts}
+        lines = [f"best:      {best}", f"runner-up: {other}"]
+        for name, seconds in sorted(saved.items(), key=lambda item: -abs(item[1])):
+            if abs(seconds) > 0.001 * best.seconds:
+                verb = "saves" if seconds > 0 else "costs"
+                lines.append(f"{verb} {format_seconds(abs(seconds))} of {name}")
+        nbytes = sum(best.held.values()) - sum(other.held.values())
+        lines.append(f"holds {format_bytes(abs(nbytes))} {'more' if nbytes > 0 else 'less'}")
+        return "\n".join(lines)
+
+    def binding(self) -> dict[str, float]:
+        """How many times faster the best plan is with twice as much of each; the largest one binds.
+
+        memory: bytes of a device; flops and memory_bandwidth: its rates; intra and inter:
+        bandwidth inside nodes and between them.
+        """
+        fits, faster = self.total <= self.memory, {}
+        faster["memory"] = self.seconds[self.total <= 2 * self.memory].min()
+        for name, cluster in _with_twice(self.machine.cluster).items():
+            parts = step_parts(self.runs, replace(self.machine, cluster=cluster))
+            faster[name] = total(parts)[fits].min()
+        return {name: float(self.best.seconds / seconds) for name, seconds in faster.items()}
+
+
+def _with_twice(cluster: Cluster) -> dict[str, Cluster]:
+    """The cluster with twice as much of each rate, by its name."""
+    device, intra, inter = cluster.device, cluster.intra, cluster.inter
+    rates = {kind: 2 * rate for kind, rate in device.flops.items()}
+    wider = replace(device, memory_bandwidth=2 * device.memory_bandwidth)
+    return {
+        "flops": replace(cluster, device=replace(device, flops=rates)),
+        "memory_bandwidth": replace(cluster, device=wider),
+        "intra": replace(cluster, intra=replace(intra, bandwidth=2 * intra.bandwidth)),
+        "inter": replace(cluster, inter=replace(inter, bandwidth=2 * inter.bandwidth)),
+    }

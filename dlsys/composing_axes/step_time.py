@@ -1,0 +1,222 @@
+"""How long a training step takes on a machine: each term is a chapter of this book.
+
+A layer's passes over one micro-batch take the longer of two times: what its products, its memory
+traffic and its collectives take together, and what launching its kernels takes. A stage has its
+layers, the last one the head; the pipeline multiplies and adds its bubble; then come gradients and
+the update. Nine constants say what data sheets do not; `calibrate` finds them in measured runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dlsys.composing_axes.runs import Array, Runs
+from dlsys.hardware import Cluster
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What of a machine stands on no data sheet.
+
+    - products: the part of the peak FLOP/s that large products reach
+    - half_work: FLOPs of a layer's forward pass on a device at which they reach half of that
+      (Hockney's half-performance length)
+    - passes: how often a byte that a layer keeps for backward crosses the memory's port in all
+    - intra, inter: the part of a link's bandwidth that collectives reach, in and between nodes
+    - latency: seconds of a collective beside its bytes
+    - floor: seconds that launching a layer's kernels takes, forward and backward
+    - logits: how often the 16-bit logits cross the memory's port
+    - fixed: seconds of a step that depend on nothing
+    - slack: what activations take in memory, in what the formula counts
+    """
+
+    products: float = 0.65
+    half_work: float = 5e10
+    passes: float = 6.0
+    intra: float = 0.8
+    inter: float = 0.85
+    latency: float = 1e-4
+    floor: float = 3e-3
+    logits: float = 16.0
+    fixed: float = 2e-2
+    slack: float = 1.25
+
+
+UPDATE = 30
+"""Bytes a parameter that AdamW reads and writes: gradient 4, master copy and moments 12 both ways,
+and the 16-bit copy 2."""
+FRACTIONS = ("products", "intra", "inter")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A cluster with the constants of its devices, and where these are from."""
+
+    cluster: Cluster
+    constants: Constants = Constants()
+    number_format: str = "bf16"
+    source: str = "no run: what is likely before any is seen"
+
+    def having(self, constants: Constants) -> Machine:
+        """The same with other constants."""
+        return replace(self, constants=constants)
+
+    @property
+    def node(self) -> int:
+        """Devices of a node."""
+        return self.cluster.devices_per_node
+
+    def bandwidth(self, members: Array, stride: Array) -> Array:
+        """Bytes a second that each of a group's members sends, `stride` ranks lying between two.
+
+        Groups that lie in step share a node's cards evenly, so a group has as many of them as
+        members in the node.
+        """
+        c, cluster = self.constants, self.cluster
+        inside = np.clip(self.node / stride, 1, members)
+        fast = c.intra * cluster.intra.bandwidth
+        card = c.inter * cluster.inter.bandwidth * cluster.nics / self.node
+        return np.where(members <= inside, fast, np.minimum(fast, inside * card))
+
+
+def step_seconds(runs: Runs, machine: Machine) -> Array:
+    """Seconds of a step of each run."""
+    return total(step_parts(runs, machine))
+
+
+def step_parts(runs: Runs, machine: Machine) -> dict[str, Array]:
+    """Seconds of a step of each run, by what they are spent on.
+
+    - products, traffic, all_reduces, exchanges, launches, head: of the slowest stage, in all
+      micro-batches, as `layer_parts` has them
+    - bubble: what a micro-batch's way through the other stages adds
+    - gradients, update, fixed: after the passes
+    """
+    each, head = layer_parts(runs, machine), head_seconds(runs, machine)
+    one = total(each)
+    at_end = runs.last * one + head >= runs.most * one  # the stage with the head is the slowest
+    layers = np.where(at_end, runs.last, runs.most)
+    found = {name: runs.micro_batches * layers * seconds for name, seconds in each.items()}
+    found["head"] = runs.micro_batches * np.where(at_end, head, 0.0)
+    others = (runs.layers - layers) * one + np.where(at_end, 0.0, head)
+    # Narayanan et al. 2021, section 2.2.2; Qi et al. 2023, table 1, for equal thirds.
+    bubbles = np.where(runs.split > 0, 1 / 3, 1 / runs.chunks)
+    return found | {
+        "bubble": np.where(runs.pp > 1, bubbles * others, 0.0),
+        "gradients": gradient_seconds(runs, machine, one),
+        "update": UPDATE * parameters(runs) / _shards(runs, 1) / _memory(machine),
+        "fixed": np.full(len(runs), machine.constants.fixed),
+    }
+
+
+def total(parts: dict[str, Array]) -> Array:
+    """The sum of arrays of one length."""
+    return np.sum(list(parts.values()), axis=0)
+
+
+def layer_seconds(runs: Runs, machine: Machine) -> Array:
+    """A micro-batch's passes through a layer, forward and backward."""
+    return total(layer_parts(runs, machine))
+
+
+def layer_parts(runs: Runs, machine: Machine) -> dict[str, Array]:
+    """The same by what they are spent on: products of matrices, memory traffic, tensor
+    parallelism's all-reduces, what rings and experts' exchanges do not hide, and by how much
+    launching the kernels takes longer than all of this but the last."""
+    c = machine.constants
+    work = 2 * runs.weights * runs.tokens / runs.tp
+    core = np.where(runs.flash > 0, 0.5, 1.0) * runs.core * runs.tokens / runs.tp
+    passes = 3 + runs.recompute
+    rate = c.products * machine.cluster.device.rate(machine.number_format)
+    found = {
+        "products": passes * (work + core) / rate * (1 + c.half_work / work),
+        "traffic": passes / 3 * c.passes * kept_bytes(runs) / _memory(machine),
+        "all_reduces": collective_seconds(runs, machine),
+    }
+    launches = np.maximum(passes / 3 * c.floor - total(found), 0.0)
+    exchanges = exchange_seconds(runs, machine, core / rate)
+    return found | {"exchanges": exchanges, "launches": launches}
+
+
+def kept_bytes(runs: Runs) -> Array:
+    """What a layer without recomputation keeps of a micro-batch on one device.
+
+    Korthikanti et al. 2022 (arXiv 2205.05198), equation 2.
+    """
+    stream = 10 * runs.hidden / np.where(runs.sequence_parallel > 0, runs.tp, 1.0)
+    row = stream + (4 * runs.hidden + 2 * runs.keys + 2 * runs.wide) / runs.tp
+    return runs.tokens * (row + np.where(runs.flash > 0, 0.0, 5 * runs.scores / runs.tp))
+
+
+def collective_seconds(runs: Runs, machine: Machine) -> Array:
+    """All-reduces of tensor parallelism: two forward, two backward, two if forward runs again."""
+    t = runs.tp
+    nbytes = 4 * runs.tokens * runs.hidden * (t - 1) / t
+    one = machine.constants.latency + nbytes / machine.bandwidth(t, np.ones_like(t))
+    return np.where(t > 1, (4 + 2 * runs.recompute) * one, 0.0)
+
+
+def exchange_seconds(runs: Runs, machine: Machine, core: Array) -> Array:
+    """What of a ring of keys and of the experts' all-to-alls is not hidden.
+
+    The ring's messages hide behind attention's products, except that each costs its latency.
+    """
+    ring = machine.bandwidth(runs.cp, runs.tp)
+    keys = 2 * runs.tokens * runs.keys / runs.tp * (runs.cp - 1) / ring
+    late = 3 * np.maximum(keys - core, 0) + 2 * (runs.cp - 1) * machine.constants.latency
+    e = runs.ep
+    copies = 2 * runs.tokens * runs.copies * runs.hidden * (e - 1) / e
+    sent = copies / machine.bandwidth(e, runs.tp) + machine.constants.latency
+    return np.where(runs.cp > 1, late, 0.0) + np.where(e > 1, 4 * sent, 0.0)
+
+
+def head_seconds(runs: Runs, machine: Machine) -> Array:
+    """The head and the loss of a micro-batch, forward and backward."""
+    c, words = machine.constants, runs.tokens * runs.vocab / runs.tp
+    rate = c.products * machine.cluster.device.rate(machine.number_format)
+    return 6 * words * runs.hidden / rate + c.logits * 2 * words / _memory(machine)
+
+
+def gradient_seconds(runs: Runs, machine: Machine, layer: Array) -> Array:
+    """The all-reduce of gradients in FP32; in stage 3 also what gathers the layers do not hide."""
+    shared = _all_reduce(runs, machine, shared_parameters(runs), runs.data, runs.tp)
+    experts = _all_reduce(
+        runs, machine, expert_parameters(runs), runs.data / runs.ep, runs.tp * runs.ep
+    )
+    gathers = parameters(runs) / 2 / machine.bandwidth(runs.data, runs.tp)  # 16 bits, once
+    late = runs.micro_batches * np.maximum(2 * gathers - runs.most * layer, 0)
+    return shared + experts + np.where((runs.zero > 2) & (runs.data > 1), late, 0.0)
+
+
+def _all_reduce(runs: Runs, machine: Machine, held: Array, over: Array, stride: Array) -> Array:
+    nbytes = 2 * (over - 1) / over * 4 * held
+    return np.where(over > 1, nbytes / machine.bandwidth(over, stride), 0.0)
+
+
+def shared_parameters(runs: Runs) -> Array:
+    """Parameters that every token uses, on a device of the fullest stage."""
+    words = runs.vocab * runs.hidden
+    apart = np.where((runs.pp > 1) | (runs.tied == 0), words, 0.0)
+    inner = np.maximum(np.maximum(runs.first * runs.held + words, runs.most * runs.held), 0)
+    last = runs.last * runs.held + np.where(runs.pp > 1, words, words + apart)
+    return np.where(runs.pp > 1, np.maximum(inner, last), last) / runs.tp
+
+
+def expert_parameters(runs: Runs) -> Array:
+    """Parameters of routed experts on a device of the fullest stage."""
+    return np.maximum(runs.most, runs.last) * runs.experts / runs.tp / runs.ep
+
+
+def parameters(runs: Runs) -> Array:
+    """Parameters on a device of the fullest stage, before ZeRO."""
+    return shared_parameters(runs) + expert_parameters(runs)
+
+
+def _shards(runs: Runs, stage: int) -> Array:
+    return np.where(runs.zero >= stage, runs.data, 1.0)
+
+
+def _memory(machine: Machine) -> float:
+    return machine.cluster.device.memory_bandwidth

@@ -1,0 +1,193 @@
+"""One training program for every mesh: data, pipeline, context, tensor and expert parallelism.
+
+A rank does what each axis alone would have it do. Inside a layer the tensor, context and expert
+axes communicate (gpt.py), between stages the pipeline does, and ranks that hold the same weights
+average their gradients, or share them out with the state and the weights (sharding.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dlsys.annotated import checked
+from dlsys.checks import count
+from dlsys.composing_axes.gpt import ComposedGPT, RoutedExperts
+from dlsys.composing_axes.sharding import STAGES, ShardedState, ShardedWeights
+from dlsys.context_parallel import layout
+from dlsys.mesh import Mesh
+from dlsys.pipeline_parallel import Pipeline, Plan, one_f_one_b, split
+from dlsys.recomputation import Checkpointed
+from dlsys.transformer import TransformerSpec
+from dlsys.world import Communicator
+
+
+class Trainer:
+    """A rank's part of a run, made in the order in which the axes cut: layers, stages, state."""
+
+    def __init__(
+        self,
+        comm: Communicator,
+        mesh: Mesh,
+        spec: TransformerSpec,
+        *,
+        schedule: Callable[[int, int], Plan] = one_f_one_b,
+        micro_batches: int = 1,
+        zero_stage: int = 1,
+        sequence_parallel: bool = False,
+        recompute: bool = False,
+        dtype: torch.dtype = torch.float32,
+        compute_dtype: torch.dtype | None = None,
+        max_norm: float | None = None,
+        optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        self.axes, self.max_norm = mesh.split(comm), max_norm
+        # My part of every layer, and of the layers those of my stages.
+        self.model = ComposedGPT(spec, self.axes, sequence_parallel, seed, dtype)
+        plan = schedule(mesh.pp, micro_batches)
+        check(plan, spec, zero_stage, recompute)
+        self.stages = split(self.model, plan, self.axes.pp.rank, device="cpu", seed=seed)
+        self.last = plan.placement[-1]  # the pipeline rank that has the loss
+        on_two = plan.placement[0] != self.last
+        self.tied = {s.tied for s in self.stages.values() if on_two} - {None}
+        if recompute:
+            for stage in self.stages.values():
+                layers: Any = stage.layers
+                for name, layer in layers.items():
+                    layers[name] = Checkpointed(layer)
+        # What the ranks that hold the same weights share out among them.
+        compute_dtype = compute_dtype or dtype
+        self.loss_dtype = torch.promote_types(compute_dtype, torch.float32)
+        if zero_stage == 3:
+            of = self.holders()
+            self.groups = {
+                number: ShardedWeights(stage, of, self.axes, compute_dtype)
+                for number, stage in self.stages.items()
+            }
+            modules: dict[int, Any] = {
+                number: group.module for number, group in self.groups.items()
+            }
+        else:
+            self.groups = dict(enumerate(self.shared_out(zero_stage)))
+            modules = dict(self.stages)
+            for p in self.parameters():  # the passes' precision; the shards keep that of the update
+                p.data = p.data.to(compute_dtype)
+        self.pipeline = Pipeline(plan, modules, self.axes.pp)
+        self.optimizer = optimizer([shard for shard, _ in self.shards()], **options)
+
+    def shared_out(self, zero_stage: int) -> Iterator[Any]:
+        """My parameters in groups: experts have other ranks to be averaged with than all else.
+
+        A tied matrix has its whole gradient, the sum of two stages', when all passes are over: to
+        reduce it before, as stage 2 does, would be too early.
+        """
+        of, axes, kind = self.holders(), self.axes, STAGES[zero_stage]
+        modules = [each for stage in self.stages.values() for each in stage.modules()]
+        experts = {p for m in modules if isinstance(m, RoutedExperts) for p in m.parameters()}
+        groups: list[tuple[Any, set[Any], Communicator]] = [
+            (kind, experts, axes.holders),
+            (kind, {*of} - experts - self.tied, axes.data),
+            (ShardedState if zero_stage == 2 else kind, self.tied, axes.data),
+        ]
+        for kind, members, comm in groups:
+            if members:
+                yield kind({p: n for p, n in of.items() if p in members}, comm)
+
+    def holders(self) -> dict[nn.Parameter, int]:
+        """My parameters, each with how many ranks have the same numbers of it, along tp (copies)
+        and along pp (a tied matrix on its two stages)."""
+        return {
+            p: self.model.holders(name) * (2 if p in self.tied else 1)
+            for stage in self.stages.values()
+            for name, p in one_device_names(stage)
+        }
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Those of my stages."""
+        return (p for stage in self.stages.values() for p in stage.parameters())
+
+    def shards(self) -> Iterator[tuple[Any, Tensor]]:
+        """What I update, and the share in which each number is mine to count."""
+        for group in self.groups.values():
+            yield from zip(group.shards, group.shares, strict=True)
+
+    # -- a step ----------------------------------------------------------------------------------
+
+    def mine(self, whole: Tensor) -> Tensor:
+        """Of tokens (b, s) my replica's rows, and of these the columns of my context rank."""
+        dp, cp = self.axes.dp, self.axes.cp
+        columns = layout(whole.shape[1], cp.size).positions(cp.rank)
+        return whole.chunk(dp.size)[dp.rank][:, columns]
+
+    def backward(self, tokens: Tensor, targets: Tensor) -> float:
+        """Have the shards hold the gradient of the mean loss over (b, s); returns that loss."""
+        self.optimizer.zero_grad()
+        loss = self.pipeline.step(self.mine(tokens), self.mine(targets))
+        for group in self.groups.values():
+            group.reduce()
+        if loss is not None:
+            loss = self.axes.data.all_reduce(loss, "mean")
+        else:
+            loss = torch.empty((), dtype=self.loss_dtype)
+        return self.axes.pp.broadcast(loss, self.last).item()
+
+    def clip(self, max_norm: float) -> None:
+        """Scale all gradients by one factor, so that their norm over all ranks is at most this."""
+        mine = [(share * shard.grad.square()).sum().double() for shard, share in self.shards()]
+        norm = self.axes.world.all_reduce(torch.stack(mine).sum()).sqrt()
+        for shard, _ in self.shards():
+            shard.grad *= (max_norm / (norm + 1e-6)).clamp(max=1)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Clip, update my shards, and gather what others have updated."""
+        if self.max_norm is not None:
+            self.clip(self.max_norm)
+        self.optimizer.step()
+        for group in self.groups.values():
+            group.gather()
+
+    def step(self, tokens: Tensor, targets: Tensor) -> float:
+        """One step on a batch (b, s) of the whole mesh; returns its loss."""
+        loss = self.backward(tokens, targets)
+        self.update()
+        return loss
+
+
+def check(plan: Plan, spec: TransformerSpec, zero_stage: int, recompute: bool) -> None:
+    """Raise ValueError for what does not go together."""
+    count("zero_stage", zero_stage, 0, 3)
+    if recompute and plan.splits_backward:
+        raise ValueError(
+            f"recompute is True under {plan.name}, which puts gradients of weights off; a layer "
+            "that runs again has them at once: use another schedule, or recompute=False."
+        )
+    ends_meet = plan.stages > 1 and plan.placement[0] == plan.placement[-1]
+    if zero_stage == 3 and spec.tied and ends_meet:
+        raise ValueError(
+            f"zero_stage is 3, and {plan.name} has the first stage and the last on one rank, in "
+            "two units that would share a tied matrix: use stage 2, or tied=False."
+        )
+
+
+def one_device_names(stage: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """A stage's parameters, by the names that they have in a GPT without checkpoints."""
+    return ((name.replace(".module.", "."), p) for name, p in stage.named_parameters())
+
+
+@checked
+def train(
+    comm: Communicator,
+    mesh: Mesh,
+    spec: TransformerSpec,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    **options: Any,
+) -> list[float]:
+    """Train on the batches, tokens and targets (b, s) of the whole mesh; returns their losses."""
+    trainer = Trainer(comm, mesh, spec, **options)
+    return [trainer.step(*batch) for batch in batches]
