@@ -260,6 +260,30 @@ def test_a_layout_counts_the_scores_that_its_ranks_see(length, ranks, kind, cuts
     assert sum(shares.load()) == int(mask.sum())
 
 
+@given(
+    length=st.integers(1, 24),
+    ranks=st.integers(1, 4),
+    kind=st.sampled_from(["contiguous", "zigzag"]),
+    cuts=st.sets(st.integers(1, 23)),
+)
+@settings(max_examples=60, deadline=None)
+def test_chunks_of_which_no_score_is_seen_are_no_block(length, ranks, kind, cuts):
+    length = max(length, ranks)
+    documents = (0, *sorted(cut for cut in cuts if cut < length))
+    shares, mask = layout(length, ranks, kind, documents), seen(length, documents)
+    for mine in range(ranks):
+        for theirs in range(ranks):
+            blocks = {(queries, keys) for _, queries, _, keys in shares.blocks(mine, theirs)}
+            pairs = {(q, k) for q in shares.chunks[mine] for k in shares.chunks[theirs]}
+            assert blocks == {(q, k) for q, k in pairs if mask[list(q)][:, list(k)].any()}
+
+
+def test_stripes_are_every_nth_token_and_zigzag_a_piece_from_either_end():
+    assert layout(10, 3, "striped").positions(1) == [1, 4, 7]
+    assert layout(12, 3).positions(1) == [2, 3, 8, 9]
+    assert layout(12, 3, "contiguous").positions(1) == [4, 5, 6, 7]
+
+
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_zigzag_gives_every_rank_the_same_scores_in_every_round(ranks):
     shares = layout(8 * ranks, ranks)
@@ -309,6 +333,11 @@ def test_fewer_tokens_than_ranks_are_refused():
 def test_heads_that_ulysses_cannot_share_out_are_refused(ranks, words):
     with pytest.raises(ValueError, match=words):
         world.simulate(lambda comm: ContextParallel(GPT(PLAIN), comm, "ulysses"), ranks)
+
+
+def test_a_sequence_that_is_too_long_is_refused():
+    with pytest.raises(ValueError, match="length is 1073741825; it must be at most 1,073,741,824"):
+        layout(2**30 + 1, 2)
 
 
 def test_dropout_is_refused():

@@ -97,6 +97,8 @@ def test_documents_take_the_scores_that_they_hide_off_the_price():
         spent = price(shares, SPEC, NODES, "ring", RATE).forward.compute_seconds
         flops = 4 * SPEC.heads * SPEC.head_size * max(shares.load())
         assert spent == pytest.approx(flops / RATE)
+        swapped = price(shares, SPEC, NODES, "ulysses", RATE).forward.compute_seconds
+        assert swapped == pytest.approx(flops / max(shares.load()) * sum(shares.load()) / 4 / RATE)
 
 
 @given(ranks=st.integers(1, 8), each=st.integers(1, 50), batch=st.integers(1, 3))
@@ -130,6 +132,36 @@ def test_buffers_are_what_comes_from_other_ranks():
     swapped = 16 * 2 * (8 + 4) * SPEC.head_size * 2  # queries and results, keys and values
     assert held["ulysses"].forward.buffer_bytes == swapped
     assert held["ulysses"].backward.buffer_bytes == 2 * swapped  # and their gradients
+
+
+@pytest.mark.parametrize(("ranks", "forward", "backward"), [(1, 0, 0), (2, 1, 4), (3, 2, 5)])
+def test_few_ranks_hold_no_more_blocks_than_there_are(ranks, forward, backward):
+    shares = layout(16 * ranks, ranks)
+    block = 2 * 16 * SPEC.kv_heads * SPEC.head_size * 2
+    held = price(shares, SPEC, Link("any", 0, 1e9), rate=RATE)
+    assert held.forward.buffer_bytes == forward * block
+    assert held.backward.buffer_bytes == backward * block
+
+
+def test_a_cluster_computes_at_its_devices_peak_where_no_rate_is_given():
+    shares, cluster = layout(64, 8), dgx_h100(1)
+    found = price(shares, SPEC, cluster)
+    assert found == price(shares, SPEC, cluster, "ring", cluster.device.rate("bf16"), 1, 2, True)
+    assert found == shares.price(SPEC, cluster)
+    assert found.seconds == found.forward.seconds + found.backward.seconds
+
+
+def test_the_spans_of_a_ring_name_the_owners_of_the_keys():
+    one = price(layout(64, 4, "contiguous"), SPEC, NODES, "ring", RATE).forward
+    assert [[span.action for span in spans] for spans in one.compute] == [
+        [(rank - step) % 4 for step in range(4)] for rank in range(4)
+    ]
+
+
+def test_the_best_algorithm_is_one_for_the_ranks_of_the_layout():
+    two = price(layout(64, 2), SPEC, Link("any", 1e-6, 1e9), "gathered", RATE).forward
+    keys = 2 * 32 * SPEC.kv_heads * SPEC.head_size * 2
+    assert two.bytes_per_rank == keys  # of two ranks, each sends the other what it has
 
 
 def test_without_overlap_a_ring_waits_for_every_message():
@@ -166,7 +198,7 @@ def test_a_ring_waits_below_its_law_and_not_above(name, causal):
 
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "ranks"),
-    [(128, 8, 16), (96, 96, 2), (48, 8, 8), (32, 2, 16), (16, 1, None), (8, 1, None)],
+    [(128, 8, 16), (96, 96, 2), (48, 8, 8), (32, 2, 16), (16, 1, None), (8, 1, None), (6, 2, 6)],
 )
 def test_ulysses_sends_fewer_bytes_from_its_law_on(heads, kv_heads, ranks):
     spec = dataclasses.replace(LLAMA, heads=heads, kv_heads=kv_heads)
@@ -199,6 +231,17 @@ def test_llama_3_learned_long_sequences_at_almost_the_same_rate():
 def test_a_link_without_a_rate_is_refused():
     with pytest.raises(ValueError, match="rate is None; it must be given with a link"):
         price(layout(8, 2), SPEC, LINKS["nvlink4"])
+
+
+def test_attention_is_causal_unless_said_otherwise():
+    assert tokens_to_hide(LLAMA, 4e14, 5e10) == tokens_to_hide(LLAMA, 4e14, 5e10, True)
+    assert tokens_to_hide(LLAMA, 4e14, 5e10) == 2 * tokens_to_hide(LLAMA, 4e14, 5e10, False)
+
+
+def test_key_value_heads_that_ulysses_cannot_share_out_have_no_price():
+    odd = dataclasses.replace(SPEC, heads=6, kv_heads=3, hidden=48)
+    with pytest.raises(ValueError, match="3 key-value heads"):
+        price(layout(8, 2), odd, LINKS["nvlink4"], "ulysses", RATE)
 
 
 def test_heads_that_ulysses_cannot_share_out_have_no_price():
