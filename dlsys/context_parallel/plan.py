@@ -195,12 +195,13 @@ def _between(positions: range, first: int, end: int) -> range:
 
 
 def _seen(queries: range, keys: range) -> int:
-    """Pairs with key <= query. Both ranges have one step s, so query i sees i + c of the keys.
+    """Pairs with key <= query. Where both ranges have one step s, query i sees i + c of the keys.
 
-    c = (first query - first key) // s + 1 is 0 or more, as chunks are dealt out: the keys of a
-    later chunk are seen by none of the queries, and `blocks` leaves it out.
+    c = (first query - first key) // s + 1, and i + c counts from 0 to the number of keys.
     """
+    if queries.step != keys.step:
+        return sum(bisect_right(keys, query) for query in queries)
     c = (queries.start - keys.start) // queries.step + 1
-    some = range(min(len(queries), len(keys) - c))  # these see some and not all
+    some = range(max(0, -c), min(len(queries), len(keys) - c))  # these see some and not all
     all_of_them = len(queries) - max(0, min(len(queries), len(keys) - c))
     return sum(some) + c * len(some) + all_of_them * len(keys)

@@ -260,6 +260,18 @@ def test_a_layout_counts_the_scores_that_its_ranks_see(length, ranks, kind, cuts
     assert sum(shares.load()) == int(mask.sum())
 
 
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_layout_by_hand_counts_stripes_that_begin_late_or_have_another_step(step):
+    late = (range(2, 3, step), range(5, 12, 3))
+    shares = Layout(((range(0, 12, 3),), (range(1, 12, 3),), late))
+    shares.check()
+    mask = seen(12, (0,))
+    for mine in range(3):
+        for theirs in range(3):
+            pairs = mask[shares.positions(mine)][:, shares.positions(theirs)]
+            assert shares.scores(mine, theirs) == int(pairs.sum())
+
+
 @given(
     length=st.integers(1, 24),
     ranks=st.integers(1, 4),
