@@ -64,7 +64,8 @@ def calibrated(
         return np.log(step_seconds(runs, machine.having(_bound(start, names, x))) / seconds)
 
     found = _minimise(residuals, _free(start, names), np.array([SPREAD[name] for name in names]))
-    return machine.having(_bound(start, names, found))
+    measured = machine.having(_bound(start, names, found))
+    return dataclasses.replace(measured, source=f"{len(runs)} runs")
 
 
 def calibrated_memory(runs: Runs, nbytes: Array, machine: Machine) -> Machine:

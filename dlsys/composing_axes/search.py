@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dlsys.composing_axes.calibrate import interval
 from dlsys.composing_axes.runs import Array, Runs
 from dlsys.composing_axes.step_time import Machine, step_parts, total
 from dlsys.hardware import Cluster
@@ -164,6 +165,12 @@ class Search:
             if abs(seconds) > 0.001 * best.seconds:
                 verb = "saves" if seconds > 0 else "costs"
                 lines.append(f"{verb} {format_seconds(abs(seconds))} of {name}")
+        if not self.machine.source:
+            low, high = interval(self.runs.take(self.fitting[:1]), self.machine)
+            between = f"{format_seconds(low[0])} and {format_seconds(high[0])}"
+            lines.append(
+                f"No run of this machine was seen: nine of ten would take between {between}."
+            )
         nbytes = sum(best.held.values()) - sum(other.held.values())
         lines.append(f"holds {format_bytes(abs(nbytes))} {'more' if nbytes > 0 else 'less'}")
         return "\n".join(lines)

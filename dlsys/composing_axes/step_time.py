@@ -52,12 +52,16 @@ FRACTIONS = ("products", "intra", "inter")
 
 @dataclass(frozen=True)
 class Machine:
-    """A cluster with the constants of its devices, and where these are from."""
+    """A cluster with the constants of its devices, and the runs that these are from.
+
+    Without a `source` they are what is likely before any run was seen: a data sheet is no
+    calibration, and `calibrate.interval` says how unsure a step's seconds then are.
+    """
 
     cluster: Cluster
     constants: Constants = Constants()
     number_format: str = "bf16"
-    source: str = "no run: what is likely before any is seen"
+    source: str = ""
 
     def having(self, constants: Constants) -> Machine:
         """The same with other constants."""

@@ -165,7 +165,9 @@ def test_planted_constants_are_found_again_beside_stalled_runs() -> None:
     stream = np.random.default_rng(1)
     seconds = seconds * np.exp(0.03 * stream.standard_normal(len(seconds)))
     seconds[::12] *= 2.5  # which stalled for a reason that no column tells
-    found = calibrated(runs, seconds, H100).constants
+    machine = calibrated(runs, seconds, H100)
+    found, said = machine.constants, machine.source
+    assert said == "300 runs"
     for name in ("products", "floor", "logits", "inter", "fixed"):
         assert getattr(found, name) == pytest.approx(getattr(TRUTH, name), rel=0.2), name
     assert error(runs, step_seconds(runs, H100.having(TRUTH)), H100.having(found)) < 2
@@ -347,6 +349,8 @@ def test_the_explanation_tells_what_is_saved_and_what_it_costs() -> None:
     assert "runner-up" in said
     assert "saves" in said
     assert "holds" in said
+    assert "No run" not in said
+    assert "No run of this machine was seen: nine of ten" in plan(LLAMA, H100, 512).explain()
 
 
 def test_a_schedule_that_cannot_run_is_not_planned() -> None:
