@@ -148,6 +148,8 @@ def test_a_cluster_computes_at_its_devices_peak_where_no_rate_is_given():
     found = price(shares, SPEC, cluster)
     assert found == price(shares, SPEC, cluster, "ring", cluster.device.rate("bf16"), 1, 2, True)
     assert found == shares.price(SPEC, cluster)
+    apart = shares.price(SPEC, cluster, overlap=False)
+    assert apart == price(shares, SPEC, cluster, overlap=False) != found
     assert found.seconds == found.forward.seconds + found.backward.seconds
 
 
@@ -155,6 +157,10 @@ def test_the_spans_of_a_ring_name_the_owners_of_the_keys():
     one = price(layout(64, 4, "contiguous"), SPEC, NODES, "ring", RATE).forward
     assert [[span.action for span in spans] for spans in one.compute] == [
         [(rank - step) % 4 for step in range(4)] for rank in range(4)
+    ]
+    gathered = price(layout(64, 4), SPEC, NODES, "gathered", RATE, algorithm="default").forward
+    assert [sorted(span.action for span in spans) for spans in gathered.compute] == 4 * [
+        [*range(4)]
     ]
 
 
@@ -279,6 +285,13 @@ def test_a_picture_has_every_score_once_in_the_color_of_its_rank():
             color = bar.get_facecolor()
             areas[color] = areas.get(color, 0) + bar.get_width()
         assert sorted(areas.values()) == sorted(one.load())
+
+
+def test_a_layout_draws_itself():
+    shares = layout(16, 2)
+    (axes,) = shares.draw().axes
+    assert "16 tokens on 2 ranks" in axes.get_title(loc="left") + axes.get_title()
+    assert sum(bar.get_width() for bar in axes.patches) == sum(shares.load())
 
 
 def test_a_picture_of_rounds_has_a_bar_for_each_span():
