@@ -177,6 +177,29 @@ def test_without_overlap_a_ring_waits_for_every_message():
     block = 2 * 2 * 64 * SPEC.kv_heads * SPEC.head_size * 4
     assert apart.exposed_seconds == pytest.approx(3 * link.seconds(block))
     assert priced("ring", shares, link).forward.exposed_seconds < apart.exposed_seconds
+    backward = priced("ring", shares, link, overlap=False).backward  # and four of gradients
+    assert backward.exposed_seconds == pytest.approx(7 * link.seconds(block))
+
+
+def test_a_rank_goes_on_when_its_own_message_has_gone_and_its_left_neighbors_has_come():
+    # In two nodes of two, each rank sends to the other node or receives from there.
+    one = price(layout(64, 4, "contiguous"), SPEC, NODES, "ring", 1e30).forward
+    block = 2 * 16 * SPEC.kv_heads * SPEC.head_size * 2
+    starts = [spans[1].start for spans in one.compute]
+    assert starts == pytest.approx(4 * [NODES.inter.seconds(block)])
+
+
+@pytest.mark.parametrize("name", ["rate", "batch", "itemsize"])
+def test_what_is_no_number_of_anything_is_refused_by_its_name(name):
+    with pytest.raises(ValueError, match=f"^{name} is 0; it must"):
+        price(layout(8, 2), SPEC, LINKS["nvlink4"], **{"rate": RATE, name: 0})
+    if name != "batch":
+        with pytest.raises(ValueError, match=f"^{name} is 0; it must"):
+            tokens_to_hide(SPEC, **{"rate": RATE, "bandwidth": 1e9, name: 0})
+    with pytest.raises(ValueError, match=r"^bandwidth is 0; it must"):
+        tokens_to_hide(SPEC, RATE, 0)
+    with pytest.raises(ValueError, match=r"^ranks is 0; it must"):
+        layout(8, 0)
 
 
 # -- laws ----------------------------------------------------------------------------------------
