@@ -238,6 +238,14 @@ def test_logits_are_those_of_a_ranks_own_tokens():
 # -- layouts -------------------------------------------------------------------------------------
 
 
+def check_scores(shares, mask):
+    """Any two ranks see as many scores as the mask has between their positions."""
+    for mine in range(shares.ranks):
+        for theirs in range(shares.ranks):
+            pairs = mask[shares.positions(mine)][:, shares.positions(theirs)]
+            assert shares.scores(mine, theirs) == int(pairs.sum())
+
+
 @given(
     length=st.integers(1, 40),
     ranks=st.integers(1, 6),
@@ -250,10 +258,7 @@ def test_a_layout_counts_the_scores_that_its_ranks_see(length, ranks, kind, cuts
     documents = (0, *sorted(cut for cut in cuts if cut < length))
     shares, mask = layout(length, ranks, kind, documents), seen(length, documents)
     shares.check()
-    for mine in range(ranks):
-        for theirs in range(ranks):
-            pairs = mask[shares.positions(mine)][:, shares.positions(theirs)]
-            assert shares.scores(mine, theirs) == int(pairs.sum())
+    check_scores(shares, mask)
     sizes = [shares.tokens(rank) for rank in range(ranks)]
     assert sum(sizes) == shares.length == length
     assert max(sizes) - min(sizes) <= 1
@@ -265,11 +270,7 @@ def test_a_layout_by_hand_counts_stripes_that_begin_late_or_have_another_step(st
     late = (range(2, 3, step), range(5, 12, 3))
     shares = Layout(((range(0, 12, 3),), (range(1, 12, 3),), late))
     shares.check()
-    mask = seen(12, (0,))
-    for mine in range(3):
-        for theirs in range(3):
-            pairs = mask[shares.positions(mine)][:, shares.positions(theirs)]
-            assert shares.scores(mine, theirs) == int(pairs.sum())
+    check_scores(shares, seen(12, (0,)))
 
 
 @given(
