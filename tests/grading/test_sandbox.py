@@ -525,6 +525,26 @@ def test_nothing_outlives_a_grader(boxes, tmp_path, kind, how):
     assert list(tmp_path.iterdir()) == []
 
 
+MISSED = """
+import psutil, signal, subprocess, sys
+from dlsys.grading.boxes import zygote
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+children, lists = psutil.Process.children, [[], []]  # the first two lack whom they should have
+psutil.Process.children = lambda *a, **k: lists.pop() if lists else children(*a, **k)
+one = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+zygote.end_all()
+print(psutil.pid_exists(one.pid))
+"""
+
+
+def test_a_list_of_processes_that_lacks_some_ends_nothing_too_early():
+    # As where a student's process ends while its parents' are listed, and what it started is not.
+    found = subprocess.run(
+        [sys.executable, "-c", MISSED], capture_output=True, text=True, timeout=300
+    )
+    assert found.stdout == "False\n", found.stderr
+
+
 def test_a_role_that_does_not_exist_is_named(boxes):
     with pytest.raises(SandboxError, match="nowhere"):
         boxes.open("nowhere")

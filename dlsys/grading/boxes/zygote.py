@@ -278,12 +278,26 @@ def main() -> None:
 
 
 def end_all() -> None:
-    """Kill whatever is left of the boxes, and of what ran without one."""
-    while left := psutil.Process().children(recursive=True):
+    """Kill whatever is left of the boxes, and of what ran without one.
+
+    A list of processes lacks those whose parent ends while it is made. But of all that live some
+    ancestor is a child of this process, because orphans become its children.
+    """
+    while has_children():
+        left = psutil.Process().children(recursive=True)
         for one in left:
             with contextlib.suppress(psutil.Error):
                 one.kill()
         psutil.wait_procs(left, timeout=1)
+
+
+def has_children() -> bool:
+    """Whether some process has this one as its parent."""
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return False
+    return True
 
 
 if __name__ == "__main__":
