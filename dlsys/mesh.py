@@ -6,7 +6,7 @@ node, so the order of the axes decides what each axis's messages travel on.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +20,29 @@ if TYPE_CHECKING:
 
 GROUPS = ("dp", "pp", "cp", "tp", "ep", "data", "holders")
 """The axes, and two groups made of them: see `Mesh.group`."""
+
+
+def coordinates(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
+    """A rank's place along each axis; `sizes` has their degrees, the fastest axis first."""
+    found = {}
+    for axis, size in sizes.items():
+        rank, found[axis] = divmod(rank, size)
+    return found
+
+
+def rank_at(place: Mapping[str, int], sizes: Mapping[str, int]) -> int:
+    """The rank with these coordinates."""
+    rank, stride = 0, 1
+    for axis, size in sizes.items():
+        rank += stride * place[axis]
+        stride *= size
+    return rank
+
+
+def group(rank: int, axis: str, sizes: Mapping[str, int]) -> list[int]:
+    """The ranks that differ from this one along one axis alone."""
+    place = coordinates(rank, sizes)
+    return [rank_at(place | {axis: at}, sizes) for at in range(sizes[axis])]
 
 
 class Placement(NamedTuple):
@@ -79,23 +102,22 @@ class Mesh:
         """The number of ranks."""
         return self.dp * self.pp * self.cp * self.tp
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The degree of each axis that has coordinates, the fastest first."""
+        return {axis: getattr(self, axis) for axis in self.order.split("-")}
+
     def coordinates(self, rank: int) -> dict[str, int]:
         """A rank's place along each axis: the digits of its number, the fastest axis's the last."""
-        rest, found = count("rank", rank, 0, self.size - 1), {}
-        for axis in self.order.split("-"):
-            rest, found[axis] = divmod(rest, getattr(self, axis))
-        return found
+        return coordinates(count("rank", rank, 0, self.size - 1), self.sizes)
 
-    def rank(self, **coordinates: int) -> int:
+    def rank(self, **place: int) -> int:
         """The rank with these coordinates; 0 along an axis that is not given."""
-        found, stride = 0, 1
-        for axis in self.order.split("-"):
-            size = getattr(self, axis)
-            found += stride * count(axis, coordinates.pop(axis, 0), 0, size - 1)
-            stride *= size
-        if coordinates:
-            raise ValueError(unknown("axis", next(iter(coordinates)), self.order.split("-")))
-        return found
+        sizes = self.sizes
+        found = {a: count(a, place.pop(a, 0), 0, size - 1) for a, size in sizes.items()}
+        if place:
+            raise ValueError(unknown("axis", next(iter(place)), [*sizes]))
+        return rank_at(found, sizes)
 
     def color(self, axis: str, rank: int) -> Hashable:
         """What the ranks of one group have in common, and no others."""
@@ -124,6 +146,8 @@ class Mesh:
         - "ep": ep neighbours in that, which together hold all experts.
         - "holders": the dp x cp / ep ranks in that which hold the same experts as `rank`.
         """
+        if axis in list(self.sizes):
+            return tuple(group(count("rank", rank, 0, self.size - 1), axis, self.sizes))
         color = self.color(axis, rank)
         return tuple(other for other in range(self.size) if self.color(axis, other) == color)
 

@@ -325,6 +325,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "composing_axes.*": {
         **{"search": PLANS, "plans": {"best": PLANS.best}},
         **{"spec": TINY, "mesh": Mesh(), "batch": 2, "tokens": 1e6, "neurons": 8192.0},
+        **{"sent": {"tp": 1e9}, "meshes": {"one": Mesh()}, "cluster": CLUSTER},
         **{"sharding_bandwidth": 5e10, "tensor_bandwidth": 4.5e11},
     },
     "composing_axes.machine": {"name": "h100"},
@@ -1167,7 +1168,12 @@ NOT_CALLED = {
             *("training_loop.*.update", "attention.FlashAttention.*"),
             *("context_parallel.Layout.[!pcd]*", "context_parallel.Layout.positions"),
             *("context_parallel.Layout.computed", "mesh.Axes*", "mesh.Placement*"),
-            *("mesh.Mesh.[!cgp]*", "expert_parallel.MoE.read", "expert_parallel.MoE.route"),
+            *(
+                "mesh.Mesh.[!cgp]*",
+                "mesh.[cgr]*",
+                "expert_parallel.MoE.read",
+                "expert_parallel.MoE.route",
+            ),
         ),
         INSIDE,
     ),

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
-    from dlsys.composing_axes.draw import draw_front, draw_mesh, draw_parts
+    from dlsys.composing_axes.draw import draw_front, draw_mesh, draw_plans, draw_traffic
+    from dlsys.composing_axes.explorer import explore
     from dlsys.composing_axes.laws import sharding_degree, tokens_to_hide
     from dlsys.composing_axes.machines import machine
     from dlsys.composing_axes.planner import plan
-    from dlsys.composing_axes.price import step_bytes
+    from dlsys.composing_axes.price import between_nodes, step_bytes
     from dlsys.composing_axes.strategies import megatron, playbook
     from dlsys.composing_axes.training import train
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +19,15 @@ from dlsys.palette import COLORS, GRID, GROUND, INK, LINES, MUTED, ON_COLORS
 from dlsys.units import format_bytes
 
 AXES = {"tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline"}
+TRAFFIC = {"tp": "tensor", "cp": "context", "data": "data", "pp": "pipeline"}
+"""Axes by the names that `step_bytes` has for them, in the colors of AXES."""
+HELD: dict[str, dict[str, Any]] = {
+    "state": {"facecolor": "#009E73"},
+    "gathered": {"facecolor": "#009E73", "hatch": "///"},
+    "activations": {"facecolor": "#F0E442"},
+    "logits": {"facecolor": "#CC79A7"},
+    "base": {"facecolor": "#868686"},
+}
 PARTS: dict[str, dict[str, Any]] = {
     "products": {"facecolor": "#0072B2"},
     "traffic": {"facecolor": "#56B4E9"},
@@ -71,23 +82,76 @@ def _legend(figure: Figure, mesh: Mesh) -> None:
 
 
 @checked
-def draw_parts(plans: Mapping[str, Plan]) -> Figure:
-    """A bar for each named plan: the seconds of a step by what they are spent on."""
+def draw_plans(plans: Mapping[str, Plan]) -> Figure:
+    """A bar for each named plan: seconds of a step by what they are spent on, and bytes held."""
     some("plans", plans)
-    figure, (axes,) = closed_figure(8, 1.3 + 0.45 * len(plans))
-    for row, plan in enumerate(plans.values()):
-        start = 0.0
-        for name, style in PARTS.items():
-            seconds = plan.parts[name]
-            axes.barh(row, seconds, 0.7, start, lw=0.4, **{"edgecolor": GROUND, **style})
-            start += seconds
-        axes.text(start, row, f" {start:.3g} s", va="center", color=INK, fontsize="small")
-    axes.set_yticks(range(len(plans)), list(plans))
-    axes.set(xlabel="seconds of a step", ylim=(len(plans) - 0.4, -0.6))
-    axes.set_xlim(0, 1.12 * max(plan.seconds for plan in plans.values()))
-    shown = [name for name in PARTS if any(plan.parts[name] > 0 for plan in plans.values())]
-    patches = [Patch(label=name.replace("_", "-"), **PARTS[name]) for name in shown]
-    figure.legend(handles=patches, loc="outside upper center", ncols=5, fontsize="small")
+    figure, (left, right) = closed_figure(9, 1.5 + 0.45 * len(plans), across=2)
+    each = [(left, "seconds of a step", PARTS, 1.0), (right, "GB on the fullest device", HELD, 1e9)]
+    for axes, label, styles, unit in each:
+        longest, used = 0.0, set()
+        for row, plan in enumerate(plans.values()):
+            start = 0.0
+            for name, amount in (plan.parts if axes is left else plan.held).items():
+                style = {"edgecolor": GROUND, **styles[name]}
+                axes.barh(row, amount / unit, 0.7, start, lw=0.4, **style)
+                start += amount / unit
+                used |= {name} if amount > 0 else set()
+            axes.text(start, row, f" {start:.3g}", va="center", color=INK, fontsize="small")
+            longest = max(longest, start)
+        axes.set_yticks(range(len(plans)), list(plans) if axes is left else [])
+        axes.set(xlabel=label, ylim=(len(plans) - 0.4, -0.6), xlim=(0, 1.15 * longest))
+        patches = [
+            Patch(label=name.replace("_", "-"), **{"edgecolor": MUTED, "lw": 0.4, **styles[name]})
+            for name in styles
+            if name in used
+        ]
+        axes.legend(
+            handles=patches, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3,
+            fontsize="x-small", frameon=False,
+        )  # fmt: skip
+    return figure
+
+
+@checked
+def draw_traffic(
+    meshes: Mapping[str, Mesh], sent: Mapping[str, float], devices_per_node: int = 8
+) -> Figure:
+    """Whom rank 0 sends to along each axis, in each named mesh, a row for each node.
+
+    sent: bytes of a step by axis, of all ranks, as `step_bytes` has them. The thicker a line, the
+    more a rank sends along it: a millimeter more for each factor of ten.
+    """
+    some("meshes", meshes)
+    per = count("devices_per_node", devices_per_node)
+    size = max(mesh.size for mesh in meshes.values())
+    figure, panels = closed_figure(
+        4.2 * len(meshes), 0.9 + 0.27 * -(-size // per), across=len(meshes)
+    )
+    for axes, (name, mesh) in zip(panels, meshes.items(), strict=True):
+        for rank in range(mesh.size):
+            node, place = divmod(rank, per)
+            axes.plot(place, node, "o", ms=5, color=GRID, zorder=1)
+        for number, axis in enumerate(TRAFFIC):
+            if sent.get(axis, 0) <= 0:
+                continue
+            ranks, each = mesh.group(axis, 0), sent[axis] / mesh.size
+            width = 0.5 + 2.8 * max(0.0, math.log10(each / 1e9))
+            for one, other in itertools.pairwise(ranks):
+                (y0, x0), (y1, x1) = divmod(one, per), divmod(other, per)
+                bent = {"arrowstyle": "-", "color": COLORS[number], "lw": width, "alpha": 0.9}
+                bent["connectionstyle"] = f"arc3,rad={0.0 if y0 == y1 else 0.35}"
+                axes.annotate("", (x1, y1), (x0, y0), arrowprops=bent, zorder=2 + number)
+        nodes = -(-mesh.size // per)
+        axes.set(title=name, xlim=(-1.5, per - 0.5), ylim=(nodes - 0.4, -0.6), xticks=[])
+        axes.set_yticks(range(nodes), [f"node {n}" for n in range(nodes)], fontsize="x-small")
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
+    lines = [
+        Patch(facecolor=COLORS[i], label=f"{TRAFFIC[axis]}: {format_bytes(sent[axis] / size)}")
+        for i, axis in enumerate(TRAFFIC)
+        if sent.get(axis, 0) > 0
+    ]
+    figure.legend(handles=lines, loc="outside upper center", ncols=4, fontsize="small")
     return figure
 
 

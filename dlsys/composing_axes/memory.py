@@ -10,6 +10,9 @@ from dlsys.composing_axes.step_time import Machine, kept_bytes, total
 LOGIT = 16
 """Bytes a logit in `cross_entropy(logits.float())`: 16-bit logits and their gradient, and in FP32
 logits, logarithms of probabilities and gradient."""
+GATHERED = 8
+"""Bytes a parameter of a layer under ZeRO-3: whole 16-bit weights, of the next layer too, and a
+whole FP32 gradient."""
 BASE = 0.5e9
 """Bytes of a framework and of its communicators."""
 
@@ -39,10 +42,12 @@ def stage_bytes(runs: Runs, machine: Machine, first: bool) -> dict[str, Array]:
     kept = np.where(runs.recompute > 0, stream, one)
     again = np.where(runs.recompute > 0, one, 0.0)
     logits = LOGIT * runs.tokens * runs.vocab / runs.tp
+    gathered = GATHERED * (runs.held + runs.experts / runs.ep) / runs.tp
     state = state_bytes(runs, shared, runs.data)
     state = state + state_bytes(runs, experts, runs.data / runs.ep)
     return {
         "state": state,
+        "gathered": np.where(runs.zero > 2, gathered, 0.0),
         "activations": under_way * layers * kept + again,
         "logits": np.where(alone, logits, 0.0) if first else logits,
         "base": np.full(len(runs), BASE),

@@ -81,10 +81,10 @@ def _rows(
     schedules: tuple[str, ...],
     recompute: tuple[bool, ...],
 ) -> Iterator[tuple[float, ...]]:
-    for tp, cp, dp, pp in _degrees(spec, size, batch):
-        experts = [e for e in _divisors(dp * cp) if spec.moe and spec.moe.experts % e == 0] or [1]
+    for tp, cp, dp, pp in degrees(spec, size, batch):
+        experts = [e for e in divisors(dp * cp) if spec.moe and spec.moe.experts % e == 0] or [1]
         stages = [z for z in zero if z < 3 or pp == 1] if dp * cp > 1 else [0]
-        for ep, s in itertools.product(experts, _divisors(batch // dp)):
+        for ep, s in itertools.product(experts, divisors(batch // dp)):
             m = batch // dp // s
             kinds = [k for k, kind in enumerate(schedules) if _runs(kind, spec, pp, m)]
             for z, r, k in itertools.product(stages, recompute, kinds):
@@ -98,17 +98,19 @@ def _runs(kind: str, spec: TransformerSpec, pp: int, m: int) -> bool:
     return kind != "interleaved" or (spec.layers >= 2 * pp and m % pp == 0)
 
 
-def _degrees(spec: TransformerSpec, size: int, batch: int) -> Iterator[tuple[int, int, int, int]]:
-    for tp in _divisors(size):
+def degrees(spec: TransformerSpec, size: int, batch: int) -> Iterator[tuple[int, int, int, int]]:
+    """Every tp, cp, dp and pp whose product is `size` and that model and batch can be cut by."""
+    for tp in divisors(size):
         alike = tp % spec.kv_heads == 0 or spec.kv_heads % tp == 0
         wide = (spec.moe.ffn_hidden if spec.moe else None) or spec.ffn_hidden
         if spec.heads % tp or wide % tp or not alike:
             continue
-        for cp, pp in itertools.product(_divisors(size // tp), repeat=2):
+        for cp, pp in itertools.product(divisors(size // tp), repeat=2):
             dp, left = divmod(size // tp, cp * pp)
             if not left and pp <= spec.layers and not spec.sequence % (2 * cp) and not batch % dp:
                 yield tp, cp, dp, pp
 
 
-def _divisors(number: int) -> list[int]:
+def divisors(number: int) -> list[int]:
+    """All of them."""
     return [each for each in range(1, number + 1) if number % each == 0]

@@ -7,15 +7,15 @@ all-reduce it, and (n-1) times to gather it or to reduce it to shards.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dlsys import context_parallel, zero
 from dlsys.annotated import checked
-from dlsys.checks import count, divisor, refuse_what
+from dlsys.checks import count, divisor, refuse_what, unknown
 from dlsys.composing_axes.cut import mixture_parameters
 from dlsys.expert_parallel.price import COUNT_BYTES
-from dlsys.hardware import Link
+from dlsys.hardware import Cluster, Link
 from dlsys.mesh import Mesh
 from dlsys.pipeline_parallel import Plan, message_bytes, one_f_one_b, partition, piece_flops
 from dlsys.tensor_parallel import layout
@@ -24,6 +24,8 @@ from dlsys.zero.plan import check_stage
 
 CLIP_BYTES = 8
 """Of the sum of squares that clipping sums over all ranks, in FP64."""
+RINGS = ("tp", "cp", "pp", "data", "holders")
+"""Axes along which each rank sends to the next."""
 ANY = Link("any", 0.0, 1.0)  # bytes do not depend on it
 
 
@@ -116,6 +118,29 @@ def step_bytes(
         "": 2 * (mesh.size - 1) * CLIP_BYTES * clips,
     }
     return {axis: nbytes for axis, nbytes in found.items() if nbytes}
+
+
+@checked
+def between_nodes(sent: Mapping[str, float], mesh: Mesh, cluster: Cluster) -> dict[str, float]:
+    """What of the bytes of `step_bytes` leaves a node, by axis, with ranks in the mesh's order.
+
+    Of a ring of the group's ranks, and of a pipeline's chain of stages, every hop carries as much.
+    So the part that leaves a node is that of the hops between two nodes. Raises ValueError for an
+    axis on which everybody sends to everybody, as on "ep", and for too small a cluster.
+    """
+    found = {}
+    for axis, nbytes in sent.items():
+        if axis not in RINGS:
+            raise ValueError(unknown("axis", axis, RINGS))
+        hops = crossings = 0
+        for ranks in mesh.groups(axis):
+            nodes = [cluster.node(rank) for rank in ranks]
+            after = nodes[1:] if axis == "pp" else [*nodes[1:], nodes[0]]
+            pairs = list(zip(nodes, after, strict=False))
+            hops += len(pairs)
+            crossings += sum(a != b for a, b in pairs)
+        found[axis] = nbytes * crossings / max(hops, 1)
+    return found
 
 
 def over_tp(run: Run) -> int:

@@ -20,6 +20,7 @@ it may not. Of 505 runs that ran none was predicted to hold more, of 410 that di
 were, and 78 % more than there is (Ultra-Scale Playbook, 1B and 3B; crashes count as such)."""
 HELP = {
     "state": "more devices, a higher ZeRO stage, or a larger tensor or pipeline degree",
+    "gathered": "a lower ZeRO stage, or a larger tensor degree",
     "activations": "smaller micro-batches, recomputation, or a larger tensor or context degree",
     "logits": "smaller micro-batches, or a larger tensor degree",
     "base": "a device with more memory",

@@ -110,7 +110,7 @@ def step_parts(runs: Runs, machine: Machine) -> dict[str, Array]:
     return found | {
         "bubble": np.where(runs.pp > 1, bubbles * others, 0.0),
         "gradients": gradient_seconds(runs, machine, one),
-        "update": UPDATE * parameters(runs) / _shards(runs, 1) / _memory(machine),
+        "update": UPDATE * parameters(runs) / shards(runs, 1) / port(machine),
         "fixed": np.full(len(runs), machine.constants.fixed),
     }
 
@@ -136,7 +136,7 @@ def layer_parts(runs: Runs, machine: Machine) -> dict[str, Array]:
     rate = c.products * machine.cluster.device.rate(machine.number_format)
     found = {
         "products": passes * (work + core) / rate * (1 + c.half_work / work),
-        "traffic": passes / 3 * c.passes * kept_bytes(runs) / _memory(machine),
+        "traffic": passes / 3 * c.passes * kept_bytes(runs) / port(machine),
         "all_reduces": collective_seconds(runs, machine),
     }
     launches = np.maximum(passes / 3 * c.floor - total(found), 0.0)
@@ -180,23 +180,24 @@ def head_seconds(runs: Runs, machine: Machine) -> Array:
     """The head and the loss of a micro-batch, forward and backward."""
     c, words = machine.constants, runs.tokens * runs.vocab / runs.tp
     rate = c.products * machine.cluster.device.rate(machine.number_format)
-    return 6 * words * runs.hidden / rate + c.logits * 2 * words / _memory(machine)
+    return 6 * words * runs.hidden / rate + c.logits * 2 * words / port(machine)
 
 
 def gradient_seconds(runs: Runs, machine: Machine, layer: Array) -> Array:
-    """The all-reduce of gradients in FP32; in stage 3 also what gathers the layers do not hide."""
-    shared = _all_reduce(runs, machine, shared_parameters(runs), runs.data, runs.tp)
-    experts = _all_reduce(
-        runs, machine, expert_parameters(runs), runs.data / runs.ep, runs.tp * runs.ep
+    """The all-reduce of gradients in FP32 after the passes. In stage 3 each micro-batch's messages
+    hide behind its passes: weights in 16 bits for both, and FP32 gradients to shards."""
+    groups = (
+        (shared_parameters(runs), runs.data, runs.tp),
+        (expert_parameters(runs), runs.data / runs.ep, runs.tp * runs.ep),
     )
-    gathers = parameters(runs) / 2 / machine.bandwidth(runs.data, runs.tp)  # 16 bits, once
-    late = runs.micro_batches * np.maximum(2 * gathers - runs.most * layer, 0)
-    return shared + experts + np.where((runs.zero > 2) & (runs.data > 1), late, 0.0)
-
-
-def _all_reduce(runs: Runs, machine: Machine, held: Array, over: Array, stride: Array) -> Array:
-    nbytes = 2 * (over - 1) / over * 4 * held
-    return np.where(over > 1, nbytes / machine.bandwidth(over, stride), 0.0)
+    sharded = runs.zero > 2
+    nbytes = np.where(sharded, 2 * 2 + 4, 2 * 4)  # an all-reduce is a reduction and a gather
+    seconds = sum(
+        nbytes * held * (over - 1) / over / machine.bandwidth(over, stride)
+        for held, over, stride in groups
+    )
+    passes = np.maximum(runs.most, runs.last) * layer
+    return np.where(sharded, runs.micro_batches * np.maximum(seconds - passes, 0.0), seconds)
 
 
 def shared_parameters(runs: Runs) -> Array:
@@ -218,9 +219,11 @@ def parameters(runs: Runs) -> Array:
     return shared_parameters(runs) + expert_parameters(runs)
 
 
-def _shards(runs: Runs, stage: int) -> Array:
+def shards(runs: Runs, stage: int) -> Array:
+    """Devices that share out what ZeRO shards from this stage on."""
     return np.where(runs.zero >= stage, runs.data, 1.0)
 
 
-def _memory(machine: Machine) -> float:
+def port(machine: Machine) -> float:
+    """Bytes a second of a device's memory."""
     return machine.cluster.device.memory_bandwidth

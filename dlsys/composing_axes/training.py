@@ -2,7 +2,8 @@
 
 A rank does what each axis alone would have it do. Inside a layer the tensor, context and expert
 axes communicate (gpt.py), between stages the pipeline does, and ranks that hold the same weights
-average their gradients, or share them out with the state and the weights (sharding.py).
+average their gradients, or share them out with the state and the weights (sharding.py). step.py
+has the step itself.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from torch import Tensor, nn
 from dlsys.annotated import checked
 from dlsys.checks import count
 from dlsys.composing_axes.gpt import ComposedGPT, RoutedExperts
-from dlsys.composing_axes.sharding import STAGES, ShardedState, ShardedWeights
-from dlsys.context_parallel import layout
-from dlsys.mesh import Mesh
+from dlsys.composing_axes.sharding import STAGES, Holders, ShardedState, ShardedWeights
+from dlsys.composing_axes.step import Step
+from dlsys.mesh import Axes, Mesh
 from dlsys.pipeline_parallel import Pipeline, Plan, one_f_one_b, split
 from dlsys.recomputation import Checkpointed
 from dlsys.transformer import TransformerSpec
 from dlsys.world import Communicator
 
 
-class Trainer:
+class Trainer(Step):
     """A rank's part of a run, made in the order in which the axes cut: layers, stages, state."""
 
     def __init__(
@@ -73,30 +74,15 @@ class Trainer:
                 number: group.module for number, group in self.groups.items()
             }
         else:
-            self.groups = dict(enumerate(self.shared_out(zero_stage)))
+            every = [each for stage in self.stages.values() for each in stage.modules()]
+            routed = {p for m in every if isinstance(m, RoutedExperts) for p in m.parameters()}
+            shared = shared_out(self.holders(), routed, self.tied, self.axes, zero_stage)
+            self.groups = dict(enumerate(shared))
             modules = dict(self.stages)
             for p in self.parameters():  # the passes' precision; the shards keep that of the update
                 p.data = p.data.to(compute_dtype)
         self.pipeline = Pipeline(plan, modules, self.axes.pp)
         self.optimizer = optimizer([shard for shard, _ in self.shards()], **options)
-
-    def shared_out(self, zero_stage: int) -> Iterator[Any]:
-        """My parameters in groups: experts have other ranks to be averaged with than all else.
-
-        A tied matrix has its whole gradient, the sum of two stages', when all passes are over: to
-        reduce it before, as stage 2 does, would be too early.
-        """
-        of, axes, kind = self.holders(), self.axes, STAGES[zero_stage]
-        modules = [each for stage in self.stages.values() for each in stage.modules()]
-        experts = {p for m in modules if isinstance(m, RoutedExperts) for p in m.parameters()}
-        groups: list[tuple[Any, set[Any], Communicator]] = [
-            (kind, experts, axes.holders),
-            (kind, {*of} - experts - self.tied, axes.data),
-            (ShardedState if zero_stage == 2 else kind, self.tied, axes.data),
-        ]
-        for kind, members, comm in groups:
-            if members:
-                yield kind({p: n for p, n in of.items() if p in members}, comm)
 
     def holders(self) -> dict[nn.Parameter, int]:
         """My parameters, each with how many ranks have the same numbers of it, along tp (copies)
@@ -111,52 +97,22 @@ class Trainer:
         """Those of my stages."""
         return (p for stage in self.stages.values() for p in stage.parameters())
 
-    def shards(self) -> Iterator[tuple[Any, Tensor]]:
-        """What I update, and the share in which each number is mine to count."""
-        for group in self.groups.values():
-            yield from zip(group.shards, group.shares, strict=True)
 
-    # -- a step ----------------------------------------------------------------------------------
-
-    def mine(self, whole: Tensor) -> Tensor:
-        """Of tokens (b, s) my replica's rows, and of these the columns of my context rank."""
-        dp, cp = self.axes.dp, self.axes.cp
-        columns = layout(whole.shape[1], cp.size).positions(cp.rank)
-        return whole.chunk(dp.size)[dp.rank][:, columns]
-
-    def backward(self, tokens: Tensor, targets: Tensor) -> float:
-        """Have the shards hold the gradient of the mean loss over (b, s); returns that loss."""
-        self.optimizer.zero_grad()
-        loss = self.pipeline.step(self.mine(tokens), self.mine(targets))
-        for group in self.groups.values():
-            group.reduce()
-        if loss is not None:
-            loss = self.axes.data.all_reduce(loss, "mean")
-        else:
-            loss = torch.empty((), dtype=self.loss_dtype)
-        return self.axes.pp.broadcast(loss, self.last).item()
-
-    def clip(self, max_norm: float) -> None:
-        """Scale all gradients by one factor, so that their norm over all ranks is at most this."""
-        mine = [(share * shard.grad.square()).sum().double() for shard, share in self.shards()]
-        norm = self.axes.world.all_reduce(torch.stack(mine).sum()).sqrt()
-        for shard, _ in self.shards():
-            shard.grad *= (max_norm / (norm + 1e-6)).clamp(max=1)
-
-    @torch.no_grad()
-    def update(self) -> None:
-        """Clip, update my shards, and gather what others have updated."""
-        if self.max_norm is not None:
-            self.clip(self.max_norm)
-        self.optimizer.step()
-        for group in self.groups.values():
-            group.gather()
-
-    def step(self, tokens: Tensor, targets: Tensor) -> float:
-        """One step on a batch (b, s) of the whole mesh; returns its loss."""
-        loss = self.backward(tokens, targets)
-        self.update()
-        return loss
+def shared_out(
+    holders: Holders, experts: set[Any], tied: set[Any], axes: Axes, zero_stage: int
+) -> Iterator[Any]:
+    """My parameters in groups, each with the ranks that hold the same numbers."""
+    kind = STAGES[zero_stage]
+    # Two stages add up a tied matrix's gradient after the last pass: too late for stage 2.
+    late = ShardedState if zero_stage == 2 else kind
+    groups = [
+        (kind, {*holders} - experts - tied, axes.data),
+        (kind, experts, axes.holders),
+        (late, tied, axes.data),
+    ]
+    for made, members, comm in groups:
+        if members:
+            yield made({p: n for p, n in holders.items() if p in members}, comm)
 
 
 def check(plan: Plan, spec: TransformerSpec, zero_stage: int, recompute: bool) -> None:

@@ -25,6 +25,8 @@ KINDS = {
     "_c10d_functional::all_reduce": "all_reduce",
     "c10d::alltoall_base_": "all_to_all",
     "_c10d_functional::all_to_all_single": "all_to_all",
+    "c10d::send": "send",
+    "c10d::recv_": "recv",
     # Of objects, as a checkpoint's plan.
     "c10d::allgather_": "objects",
     "c10d::gather_": "objects",

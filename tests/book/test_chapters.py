@@ -113,8 +113,10 @@ def test_no_code_cell_is_longer_than_15_lines(path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_mechanism_on_a_page_is_its_file_word_for_word(path):
-    files = (ROOT / "dlsys" / path.stem.removesuffix("_more")).glob("*.py")
-    texts = [file.read_text("utf-8") for file in files]
+    own = ROOT / "dlsys" / path.stem.removesuffix("_more")
+    texts = [
+        file.read_text("utf-8") for folder in (own, own.parent) for file in folder.glob("*.py")
+    ]
     for cell in cells(path, "code"):
         if "mechanism" in tags_of(cell):
             assert any(f"\n{cell.source}\n" in f"\n{text}" for text in texts), cell.source

@@ -33,12 +33,13 @@ PLAIN = """
     first line; first rank; first stage; first step; flash attention; forward bar; gantt chart; hide behind; let rank; rank first; simulated rank; token uses; token visits; gpt small; held back;
     hundred times; large buffer; larger batch; line chart; million token; thousand token; logarithmic axis; loss falls; matrix products; new token; new weights;
     random numbers; rank adds; ranks run; ranks wait; real processes; small gpt; small messages; square root;
-    tensor parallel; thousand times; training run; trillion tokens; true gradient; twenty tokens; published run
+    tensor parallel; thousand times; training run; trillion tokens; true gradient; twenty tokens; published run;
+    count bytes; logarithmic axes; long run; mean loss; fewer tokens; rank updates; slowest stage; training step
 """
 # The same of pairs that hold a function word, in names: `share_of_step`.
 PLAIN_IN_NAMES = """
     a device; as one; device at; every layer; to hide; end of; flop for; in order; is cut; of step; on h; of two; on any; rank for; power
-    of; ring all; second in; shape of; share of; step to; train on; two levels
+    of; ring all; second in; shape of; share of; step to; train on; two levels; between nodes; per rank; plan for; tokens to
 """
 UNITS = "GB MB KB TB PB TFLOP"
 EMPHASIS = """

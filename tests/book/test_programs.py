@@ -13,6 +13,7 @@ from torch.distributed.checkpoint import FileSystemReader
 from dlsys.collectives import plan_for
 from dlsys.expert_parallel import count_copies
 from dlsys.hardware import LINKS
+from dlsys.pipeline_parallel import message_bytes
 from dlsys.zero import price, sent, step_plan
 from tests import torchrun
 from tests.book import counting
@@ -145,3 +146,32 @@ def test_two_processes_with_half_of_the_experts_each_differentiate_what_one_devi
         # Counts; forward; backward of combine. The tokens themselves ask for no gradient.
         assert rows == [8 * experts, given[1], given[0], given[1]]
     assert [kind for kind, *_ in counted[0]].count("all_reduce") == 1
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_torchs_engines_train_together_over_three_axes_what_one_device_trains(tmp_path, ranks):
+    lines, each = run_apart(tmp_path, "composing_axes", "compose.py", ranks)
+    page = program("composing_axes", "compose.py")
+    assert f"it prints `{lines[0]}`" in (ROOT / "chapters" / "composing_axes.md").read_text("utf-8")
+    space = {"nn": torch.nn}
+    exec(re.search(r"^class Layer.*?^$(?=\n^gpu)", page, re.S | re.M)[0], space)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[space["Layer"](64) for _ in range(4)])
+    batch, targets = torch.randn(16, 64), torch.randn(16, 64)
+    adamw = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for _ in range(3):
+        adamw.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(batch), targets)
+        loss.backward()
+        adamw.step()
+    assert [float(line) for line in lines] == [pytest.approx(loss.item(), abs=6e-5)]
+    tp, micro_batches, steps, layers = ranks // 4, 4, 3, 2  # layers of a stage
+    rows = message_bytes(2, 1, 64, 4)  # two of a micro-batch
+    cut = [p.numel() // (1 if p.numel() == 64 else tp) for p in model[0].parameters()]
+    nbytes = 4 * sum(cut)  # of a layer, of which norm and second bias are on all tp ranks
+    for calls in map(Counter, each):
+        assert calls["reduce_scatter", nbytes // 2, nbytes] == layers * steps
+        assert calls["all_gather", nbytes // 2, nbytes] >= layers * steps * micro_batches
+        assert calls["send", rows, rows] == calls["recv", rows, rows] == micro_batches * steps
+        reduced = calls["all_reduce", rows, rows]  # forward, backward, and where shapes are found
+        assert reduced // (2 * layers * micro_batches * steps) == tp - 1

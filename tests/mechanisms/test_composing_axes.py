@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from dlsys import world
-from dlsys.composing_axes import step_bytes, train
+from dlsys.composing_axes import between_nodes, step_bytes, train
 from dlsys.composing_axes.gpt import CutMoE
 from dlsys.composing_axes.training import Trainer
 from dlsys.expert_parallel import MixtureGPT, count_copies
+from dlsys.hardware import dgx_h100
 from dlsys.mesh import Mesh
 from dlsys.model import GPT
 from dlsys.pipeline_parallel import (
@@ -374,3 +375,25 @@ def test_what_does_not_go_together_is_refused_in_a_sentence(mesh, spec, options,
 
     with pytest.raises(world.RankError, match=words):
         world.simulate(program, mesh.size)
+
+
+@pytest.mark.parametrize("order", ["tp-cp-dp-pp", "dp-tp-cp-pp", "pp-cp-tp-dp"])
+def test_what_leaves_a_node_is_counted_and_priced_alike(order: str) -> None:
+    mesh, cluster = (
+        Mesh(dp=2, cp=2, tp=2, pp=2, order=order),
+        replace(dgx_h100(4), devices_per_node=4),
+    )
+
+    def crossing(comm):
+        trainer = Trainer(comm, mesh, SPECS["llama"], zero_stage=1, dtype=torch.float64, **ADAMW)
+        trainer.step(*batch(SPECS["llama"], 4))
+        found: Counter[str] = Counter()
+        for message in comm.traffic.messages:
+            if message.axis and cluster.node(message.src) != cluster.node(message.dst):
+                found[message.axis] += message.nbytes
+        comm.barrier()
+        return found
+
+    found = world.simulate(crossing, mesh.size).results[0]
+    sent = step_bytes(SPECS["llama"], mesh, 4, itemsize=8, state_itemsize=8)
+    assert {**found} == {axis: n for axis, n in between_nodes(sent, mesh, cluster).items() if n}

@@ -130,6 +130,21 @@ def test_zero_divides_one_bucket_more_with_each_stage() -> None:
     assert state / state[0] * 18 == pytest.approx([18, 6 + 12 / 8, 2 + 16 / 8, 18 / 8])
 
 
+def test_stage_3_gathers_layers_and_waits_for_what_its_passes_do_not_hide() -> None:
+    runs = runs_of(LLAMA, dp=128, zero=[1, 3, 3], micro_batches=[2, 2, 4])
+    slow = replace(H100.cluster, inter=replace(H100.cluster.inter, bandwidth=1e9))
+    found = step_parts(runs, replace(H100, cluster=slow))["gradients"]
+    each = (
+        found[0] - 80 * layer_seconds(runs, H100)[0]
+    )  # of a micro-batch: as many bytes as stage 1
+    assert found == pytest.approx([found[0], 2 * each, 4 * each])
+    assert step_parts(runs, H100)["gradients"][1:].tolist() == [0, 0]
+    gathered = held_bytes(runs, H100)["gathered"]
+    assert gathered[0] == 0
+    layer = (LLAMA.parameters() - 2 * LLAMA.vocab * LLAMA.hidden) / LLAMA.layers
+    assert gathered[1] == pytest.approx((2 * 2 + 4) * layer, rel=1e-3)
+
+
 def test_the_first_stage_holds_a_micro_batch_for_each_stage() -> None:
     runs = runs_of(replace(GPT3, layers=16), pp=4, micro_batches=[2, 8, 8], chunks=[1, 1, 2])
     kept = stage_bytes(runs, H100, first=True)["activations"]
@@ -403,7 +418,7 @@ def test_the_law_costs_a_tenth_beside_the_planner_which_knows_what_hides() -> No
         worse.append(
             search.seconds[two & (search.runs.dp == near)].min() / search.seconds[two].min()
         )
-    assert max(worse) < 1.3
+    assert max(worse) < 1.4
     assert np.mean(worse) < 1.15
 
 

@@ -1,0 +1,89 @@
+"""Where the numbers of composing_axes.md come from. Each part runs where its section ends."""
+
+from dlsys.notebook.vouch import given, says, sourced
+
+# %% Composing the axes
+
+given(16, 70)
+from dlsys.composing_axes import machine, plan
+from dlsys.transformer import CATALOGUE
+
+every = plan(CATALOGUE["llama3-70b"], machine("h100", 16), 512, reserve=8e9)
+says("some 6,200", round(len(every), -2))
+fit = every.seconds[every.fitting]
+assert 0.8 < 1 - len(fit) / len(every) < 0.85
+says("some 80", round(fit.max() / fit.min(), -1))
+given(1, 2, 3)
+
+# %% A place along each axis
+
+given(5, 101)
+assert group(5, "tp", sizes) == [4, 5] and group(5, "dp", sizes) == [5, 7]
+assert group(5, "pp", sizes) == [1, 5]
+given(8, 32)
+drawn = {"tp": 4, "cp": 2, "dp": 2, "pp": 2}
+assert [group(5, axis, drawn) for axis in drawn] == [[4, 5, 6, 7], [1, 5], [5, 13], [5, 21]]
+given(4, 6, 7, 1, 13, 21, 0)
+
+# %% One step on any mesh
+
+given(0, 2)
+
+# %% Why it is right
+
+sourced(20, 50, by="tests/mechanisms/test_composing_axes.py")
+assert all(abs(a - b) < 1e-9 for found in runs.values() for a, b in zip(found, runs["one rank"]))
+
+# %% Bytes
+
+given(70, 8, 4, 512)
+says("NVLink brings a device 450", cluster.intra.bandwidth / 1e9)
+says("InfiniBand 50", cluster.inter.bandwidth / 1e9)
+assert 55 < sent["tp"] / mesh.size / cluster.inter.bandwidth < 65
+says("instead of 7 s", sent["tp"] / mesh.size / cluster.intra.bandwidth)
+assert between_nodes(sent, mesh, cluster)["tp"] == 0
+given(0, 1, 2, 3, 4, 8, 12, 128)
+
+# %% A law to take away
+
+from dlsys.composing_axes import sharding_degree
+
+given(400)
+assert llama.ffn_hidden == 28_672
+says("has 32,768", 512 * llama.sequence / 128)
+assert 30 < 32_768 / tokens_to_hide(llama.ffn_hidden, 400e12, inter, intra) < 35
+assert round(128 / sharding_degree(512 * llama.sequence, 128, llama.ffn_hidden, inter, intra)) == 3
+
+# %% The planner
+
+given(128, 8, 16, 4, 2, 30, 3, 0)
+several = [each.seconds for name, each in kinds.items() if name != "tp 8, dp 16"]
+assert max(several) < 1.1 * min(several)
+binds = search.binding()
+assert all(times < 1.1 for name, times in binds.items() if name != "flops")
+assert few.best.tp > 1 and max(links["inter"], links["intra"], links["memory"]) == links["inter"]
+says("With 16 times", 16 * 1024 / 1024)
+
+# %% How far off is it?
+
+sourced(216, 342, 10, 6.0, 10.3, 7.9, 11.2, 11.0, 12.9, 10.8, 2.7, 410, 78, 28.7, by="bench/README.md")
+sourced(2, 8, 64, 512, 3, 1, by="bench/README.md")
+given(32, 16)
+
+# %% A worked example: 175 billion on 256 A100
+
+given(32, 80, 12)
+says("has 17.8 GB", (weights + gradients + moments) / 1e9)
+assert 1.055 < larger.seconds / of_gpt3.best.seconds < 1.065
+says("6 % slower", 100 * (larger.seconds / of_gpt3.best.seconds - 1))
+given(1536, 18, 405, 16_384, 2_048)
+assert sum(theirs.held.values()) < 0.55 * cluster.device.memory
+
+# %% Which one?
+
+assert megatron(search).seconds < 1.1 * search.best.seconds
+
+# %% Where it breaks
+
+assert across.tp == 16
+given(16)
