@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dlsys.transformer import TransformerSpec
 
 Array = NDArray[np.float64]
+"""A number for each run."""
 
 
 @dataclass(frozen=True)

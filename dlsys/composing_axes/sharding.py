@@ -136,3 +136,4 @@ class ShardedWeights:
 
 
 STAGES = {0: Replicated, 1: ShardedState, 2: ShardedGradients}
+"""ZeRO's stages that keep weights whole, by number."""
