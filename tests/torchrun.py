@@ -7,6 +7,7 @@ its own end, and is ended then in the middle of it: "terminate called without an
 once in a hundred runs beside others (PyTorch 2.13; its pull request 179291 says how).
 """
 
+import gc
 import multiprocessing
 import os
 import runpy
@@ -33,6 +34,8 @@ def begin(
     meeting += ["--rdzv-id", name, "--rdzv-conf", "store_type=file"]
 
     def torchrun() -> None:
+        gc.freeze()  # what was garbage before the fork may hold on to threads that are not here
+        gc.enable()
         for number, kind in enumerate(("out", "err"), 1):
             os.dup2(
                 os.open(folder / f"{name}.{kind}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number
@@ -43,7 +46,11 @@ def begin(
         run.main(["--local-addr", "127.0.0.1", *meeting, *options, __file__, *program])
 
     process = multiprocessing.get_context("fork").Process(target=torchrun, daemon=True)
-    process.start()
+    gc.disable()
+    try:
+        process.start()
+    finally:
+        gc.enable()
     return process
 
 
