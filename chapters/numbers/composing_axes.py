@@ -11,8 +11,8 @@ from dlsys.transformer import CATALOGUE
 every = plan(CATALOGUE["llama3-70b"], machine("h100", 16), 512, reserve=8e9)
 says("some 6,200", round(len(every), -2))
 fit = every.seconds[every.fitting]
-assert 0.8 < 1 - len(fit) / len(every) < 0.85
-says("some 80", round(fit.max() / fit.min(), -1))
+assert 0.77 < 1 - len(fit) / len(every) < 0.83
+says("some 150", round(fit.max() / fit.min(), -1))
 given(1, 2, 3)
 
 # %% A place along each axis
@@ -48,40 +48,45 @@ given(0, 1, 2, 3, 4, 8, 12, 128)
 
 from dlsys.composing_axes import sharding_degree
 
-given(400)
+given(400, 1)
 assert llama.ffn_hidden == 28_672
-says("has 32,768", 512 * llama.sequence / 128)
-assert 30 < 32_768 / tokens_to_hide(llama.ffn_hidden, 400e12, inter, intra) < 35
-assert round(128 / sharding_degree(512 * llama.sequence, 128, llama.ffn_hidden, inter, intra)) == 3
+x = tokens_to_hide(llama.ffn_hidden, 400e12, inter, intra)
+assert round(128 / sharding_degree(128 * x, 128, llama.ffn_hidden, inter, intra)) == 16
+assert h100s.cluster.nics == 8
 
 # %% The planner
 
 given(128, 8, 16, 4, 2, 26, 3, 0)
-several = [each.seconds for name, each in kinds.items() if name != "tp 8, dp 16"]
-assert max(several) < 1.1 * min(several)
+times = [each.seconds for each in kinds.values()]
+says("are 4 % apart", 100 * (times[1] / times[0] - 1))
+flops = 6 * llama.parameters() * 512 * llama.sequence / 128 / cluster.device.rate("bf16")
+says("reaches 33 % of", 100 * flops / search.best.seconds)
 binds = search.binding()
 assert all(times < 1.1 for name, times in binds.items() if name != "flops")
-assert few.best.tp > 1 and max(links["inter"], links["intra"], links["memory"]) == links["inter"]
-says("With 16 times", 16 * 1024 / 1024)
+assert few.binding()["inter"] > 1.2
+at = {b: plan(llama, h100s, b, reserve=8e9).best for b in (32, 16)}
+assert at[32].zero == 3 and at[32].tp == at[32].pp == 1
+assert at[16].zero < 3 and at[16].tp > 1 and at[16].pp > 1
+says("From 2,048 tokens", 32 * llama.sequence / 128)
+says("At 1,024 the", 16 * llama.sequence / 128)
 
 # %% How far off is it?
 
-sourced(216, 342, 10, 6.0, 10.3, 7.9, 11.2, 11.0, 12.9, 10.8, 2.7, 410, 78, 28.7, by="bench/README.md")
+sourced(216, 342, 10, 6.0, 10.3, 7.9, 11.2, 11.0, 12.9, 10.8, 2.7, 410, 78, 505, 4, 28.7, by="bench/README.md")
 sourced(2, 8, 64, 512, 3, 1, by="bench/README.md")
 given(32, 16)
 
 # %% A worked example: 175 billion on 256 A100
 
-given(32, 80, 12)
+given(32, 80, 12, 1536, 405, 16_384, 2_048, 8, 4, 1, 2)
 says("has 17.8 GB", (weights + gradients + moments) / 1e9)
-assert 1.055 < larger.seconds / of_gpt3.best.seconds < 1.065
-says("6 % slower", 100 * (larger.seconds / of_gpt3.best.seconds - 1))
-given(1536, 18, 405, 16_384, 2_048)
-assert sum(theirs.held.values()) < 0.55 * cluster.device.memory
+says("plan is 6 % slower", 100 * (first.seconds / of_gpt3.best.seconds - 1))
+says("micro-batch, 48 times", theirs.micro_batches)
+assert 1.2 < theirs.seconds / first.seconds < 1.3
 
 # %% Which one?
 
-assert megatron(search).seconds < 1.1 * search.best.seconds
+assert megatron(search).recompute
 
 # %% Where it breaks
 

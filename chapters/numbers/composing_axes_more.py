@@ -6,9 +6,10 @@ from dlsys.notebook.vouch import given, sourced
 
 sourced(16_384, 8, 16, 128, 8_192, 131_072, 41, 405, by="grattafiori2024")
 sourced(2_048, 64, 16, by="deepseek2024")
-given(1, 3, 18)
-assert 1.02 < slower["405B, 131,072 tokens"] < 1.035
-assert slower["DeepSeek-V3"] < 1
+given(1, 3)
+assert 1.8 < slower["DeepSeek-V3"] < 2.1
+big = searches["DeepSeek-V3"].where(**published["DeepSeek-V3"])
+assert sum(big.held.values()) > 80e9 and theirs.recompute
 
 # %% Rules and the law on many cases
 

@@ -116,11 +116,14 @@ def read(path: Path) -> tuple[Runs, dict[str, Array]]:
     known = {*SPEC, *DEGREES, "batch", "seconds", "bytes"} - {"micro_batches"}
     odd = [name for name in rows[0] if name not in known]
     if odd:
-        raise ValueError(unknown("column", odd[0], sorted(known)))
-    lacking = [name for name in (*SPEC[:5], "batch") if name not in rows[0]]
+        raise ValueError(unknown("column", odd[0] or "after the last name", sorted(known)))
+    lacking = [name for name in (*SPEC[:5], "batch", "seconds") if name not in rows[0]]
     if lacking:
         raise ValueError(f"{path} has no column {lacking[0]!r}.")
-    columns = {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}
+    columns = {
+        name: np.array([_number(path, i, name, r[name]) for i, r in enumerate(rows, 2)])
+        for name in rows[0]
+    }
     fields: dict[str, type] = dict.fromkeys(SPEC[:7], int) | dict.fromkeys(SPEC[7:], bool)
     given = {name: kind for name, kind in fields.items() if name in columns}
     specs = [
@@ -131,6 +134,17 @@ def read(path: Path) -> tuple[Runs, dict[str, Array]]:
     one = how.get("dp", 1.0) * how.get("sequences", 1.0)
     runs = runs_of(specs, **how, micro_batches=columns["batch"] / one)
     return runs, {name: columns[name] for name in ("seconds", "bytes") if name in columns}
+
+
+def _number(path: Path, line: int, name: str, cell: str | None) -> float:
+    """The number in a cell: positive seconds and bytes, none below 0 elsewhere."""
+    try:
+        value = float(cell or "")
+        if value > 0 or (value == 0 and name not in ("seconds", "bytes")):
+            return value
+    except ValueError:
+        pass
+    raise ValueError(f"Line {line} of {path} has {cell!r} as {name}; it must be a number above 0.")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

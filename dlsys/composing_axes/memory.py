@@ -28,7 +28,8 @@ def stage_bytes(runs: Runs, machine: Machine, first: bool) -> dict[str, Array]:
     """Bytes of a device of the first stage, or of the one with the head, by bucket.
 
     The first has as many micro-batches under way as there are stages, with v chunks a rank
-    ((v + 1) p - 1) / v, as Megatron-LM warms up (Narayanan et al. 2021); the last has one.
+    ((v + 1) p - 1) / v, as Megatron-LM warms up (Narayanan et al. 2021); the last has one, with v
+    chunks ((v - 1) p + 1) / v.
     """
     alone = runs.pp == 1
     layers = runs.first if first else runs.last
@@ -36,9 +37,10 @@ def stage_bytes(runs: Runs, machine: Machine, first: bool) -> dict[str, Array]:
     shared, experts = layers * runs.held + words, layers * runs.experts / runs.ep
     v = runs.chunks
     most = np.where(v > 1, ((v + 1) * runs.pp - 1) / v, runs.pp)
-    under_way = np.minimum(most, runs.micro_batches) if first else np.ones(len(runs))
+    most = most if first else ((v - 1) * runs.pp + 1) / v
+    under_way = np.minimum(most, runs.micro_batches)
     one = machine.constants.slack * kept_bytes(runs)
-    stream = 2 * runs.tokens * runs.hidden
+    stream = 2 * runs.tokens * runs.hidden / np.where(runs.sequence_parallel > 0, runs.tp, 1.0)
     kept = np.where(runs.recompute > 0, stream, one)
     again = np.where(runs.recompute > 0, one, 0.0)
     logits = LOGIT * runs.tokens * runs.vocab / runs.tp

@@ -22,6 +22,8 @@ from dlsys.transformer import TransformerSpec
 SCHEDULES = {"1f1b": (1, 0), "interleaved": (2, 0), "zero-bubble": (1, 1)}
 """Chunks of a rank, and whether backward is split: two stages a rank, and ZB-H1."""
 
+Degrees = tuple[int, int, int, int]
+"""tp, cp, dp, pp."""
 MOST = 2**20
 """Sequences of a batch at most."""
 
@@ -87,27 +89,27 @@ def _rows(
         for ep, s in itertools.product(experts, divisors(batch // dp)):
             m = batch // dp // s
             kinds = [k for k, kind in enumerate(schedules) if _runs(kind, spec, pp, m)]
-            for z, r, k in itertools.product(stages, recompute, kinds):
-                yield tp, cp, dp, pp, ep, s, z, r, k
+            for z, r, k in itertools.product(stages, recompute, kinds if pp > 1 else [0]):
+                if not (r and pp > 1 and SCHEDULES[schedules[k]][1]):  # a layer runs again at once
+                    yield tp, cp, dp, pp, ep, s, z, r, k
 
 
 def _runs(kind: str, spec: TransformerSpec, pp: int, m: int) -> bool:
-    """Whether a schedule can be had; without a pipeline one is enough."""
-    if pp == 1:
-        return kind == "1f1b"
+    """Whether a schedule can be had."""
     return kind != "interleaved" or (spec.layers >= 2 * pp and m % pp == 0)
 
 
-def degrees(spec: TransformerSpec, size: int, batch: int) -> Iterator[tuple[int, int, int, int]]:
-    """Every tp, cp, dp and pp whose product is `size` and that model and batch can be cut by."""
+def degrees(spec: TransformerSpec, size: int, batch: int) -> Iterator[Degrees]:
+    """Every tp, cp, dp, pp of this product that model and batch can be cut by."""
     for tp in divisors(size):
         alike = tp % spec.kv_heads == 0 or spec.kv_heads % tp == 0
-        wide = (spec.moe.ffn_hidden if spec.moe else None) or spec.ffn_hidden
-        if spec.heads % tp or wide % tp or not alike:
+        widths = {spec.ffn_hidden, (spec.moe.ffn_hidden if spec.moe else 0) or spec.ffn_hidden}
+        if spec.heads % tp or any(width % tp for width in widths) or not alike:
             continue
         for cp, pp in itertools.product(divisors(size // tp), repeat=2):
             dp, left = divmod(size // tp, cp * pp)
-            if not left and pp <= spec.layers and not spec.sequence % (2 * cp) and not batch % dp:
+            even = spec.sequence % (cp * tp) == 0 and (cp == 1 or spec.sequence % (2 * cp) == 0)
+            if even and not left and pp <= spec.layers and batch % dp == 0:
                 yield tp, cp, dp, pp
 
 

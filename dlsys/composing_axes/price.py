@@ -124,16 +124,17 @@ def step_bytes(
 def between_nodes(sent: Mapping[str, float], mesh: Mesh, cluster: Cluster) -> dict[str, float]:
     """What of the bytes of `step_bytes` leaves a node, by axis, with ranks in the mesh's order.
 
-    Of a ring of the group's ranks, and of a pipeline's chain of stages, every hop carries as much.
-    So the part that leaves a node is that of the hops between two nodes. Raises ValueError for an
-    axis on which everybody sends to everybody, as on "ep", and for too small a cluster.
+    Of a ring of the group's ranks, and of a pipeline's chain of stages (one a rank), every hop
+    carries as much. So the part that leaves a node is that of the hops between two nodes. Raises
+    ValueError for an axis on which everybody sends to everybody, as on "ep", and for too small a
+    cluster.
     """
     found = {}
     for axis, nbytes in sent.items():
-        if axis not in RINGS:
+        if axis and axis not in RINGS:
             raise ValueError(unknown("axis", axis, RINGS))
         hops = crossings = 0
-        for ranks in mesh.groups(axis):
+        for ranks in mesh.groups(axis) if axis else [tuple(range(mesh.size))]:
             nodes = [cluster.node(rank) for rank in ranks]
             after = nodes[1:] if axis == "pp" else [*nodes[1:], nodes[0]]
             pairs = list(zip(nodes, after, strict=False))

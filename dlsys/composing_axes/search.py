@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dlsys.checks import count, refuse_what, unknown
 from dlsys.composing_axes.calibrate import interval
 from dlsys.composing_axes.runs import Array, Runs
 from dlsys.composing_axes.step_time import Machine, step_parts, total
@@ -18,6 +19,7 @@ SURE = 1.3
 """A plan cannot fit where it is predicted to hold more than so many times what there is; above once
 it may not. Of 505 runs that ran none was predicted to hold more, of 410 that did not, three fifths
 were, and 78 % more than there is (Ultra-Scale Playbook, 1B and 3B; crashes count as such)."""
+NAMES = ("tp", "cp", "dp", "pp", "ep", "sequences", "micro_batches", "zero", "recompute", "chunks")
 HELP = {
     "state": "more devices, a higher ZeRO stage, or a larger tensor or pipeline degree",
     "gathered": "a lower ZeRO stage, or a larger tensor degree",
@@ -31,8 +33,8 @@ HELP = {
 class Plan:
     """One way to lay out a run, with what it is predicted to take and to hold.
 
-    sequences: of a micro-batch. seconds: of a step, `parts` by what they are spent on. held: bytes
-    on the fullest device, by bucket.
+    sequences: of a micro-batch; "4 x 2" in words are four micro-batches of two. seconds: of a step,
+    `parts` by what they are spent on. held: bytes on the fullest device, by bucket.
     """
 
     tp: int
@@ -55,12 +57,11 @@ class Plan:
         return {name: getattr(self, name) for name in ("tp", "cp", "dp", "pp", "ep")}
 
     def __str__(self) -> str:
-        axes = " x ".join(f"{name} {degree}" for name, degree in self.axes.items() if degree > 1)
-        cost = f"{format_seconds(self.seconds)} a step, {format_bytes(sum(self.held.values()))}"
-        again = ", recomputing" if self.recompute else ""
-        how = f"{self.micro_batches} micro-batches of {self.sequences}, ZeRO-{self.zero}{again}"
-        schedule = self.schedule if self.pp > 1 else "no pipeline"
-        return f"{axes or 'one device'}: {how}, {schedule}; {cost}"
+        axes = ", ".join(f"{name} {degree}" for name, degree in self.axes.items() if degree > 1)
+        how = [f"{self.micro_batches} x {self.sequences}", f"ZeRO-{self.zero}"]
+        how += ["recomputing"] * self.recompute + [self.schedule] * (self.pp > 1)
+        cost = f"{format_seconds(self.seconds)}, {format_bytes(sum(self.held.values()))}"
+        return f"{axes or 'one device'}: {', '.join(how)}; {cost}"
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,9 @@ class Search:
         does, the one that holds least; raises ValueError where there is no such plan."""
         same = np.full(len(self), True)
         for name, degree in degrees.items():
+            if name not in NAMES:
+                raise ValueError(unknown("degree", name, NAMES))
+            count(name, degree, 0)
             same &= getattr(self.runs, name) == degree
         if not same.any():
             asked = ", ".join(f"{name} {degree}" for name, degree in degrees.items())
@@ -134,6 +138,8 @@ class Search:
     def refusal(self, place: int) -> str:
         """Why a plan does not fit, by bucket, and what would help most."""
         plan, over = self.at(place), self.total[place] - self.memory
+        if over <= 0:
+            refuse_what("place", f"{place}, of a plan that fits", "that of one that does not")
         fullest = max(plan.held, key=lambda name: plan.held[name])
         sure = "cannot fit" if self.total[place] > SURE * self.memory else "may not fit"
         held = ", ".join(f"{name} {format_bytes(n)}" for name, n in plan.held.items())
@@ -159,7 +165,10 @@ class Search:
 
     def explain(self) -> str:
         """The best plan against the runner-up: what it saves, and what that costs."""
-        best, other = self.best, self.runner_up()
+        best = self.best
+        if len({(*self.at(int(place)).axes.values(),) for place in self.fitting}) == 1:
+            return f"best: {best}, and no plan of other degrees fits."
+        other = self.runner_up()
         saved = {name: other.parts[name] - best.parts[name] for name in best.parts}
         lines = [f"best:      {best}", f"runner-up: {other}"]
         for name, seconds in sorted(saved.items(), key=lambda item: -abs(item[1])):
@@ -182,12 +191,13 @@ class Search:
         memory: bytes of a device; flops and memory_bandwidth: its rates; intra and inter:
         bandwidth inside nodes and between them.
         """
+        best = self.best.seconds
         fits, faster = self.total <= self.memory, {}
         faster["memory"] = self.seconds[self.total <= 2 * self.memory].min()
         for name, cluster in _with_twice(self.machine.cluster).items():
             parts = step_parts(self.runs, replace(self.machine, cluster=cluster))
             faster[name] = total(parts)[fits].min()
-        return {name: float(self.best.seconds / seconds) for name, seconds in faster.items()}
+        return {name: float(best / seconds) for name, seconds in faster.items()}
 
 
 def _with_twice(cluster: Cluster) -> dict[str, Cluster]:

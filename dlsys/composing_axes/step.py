@@ -55,11 +55,11 @@ class Step(Parts):
     """A step of one rank, on any mesh."""
 
     def backward(self, tokens: Tensor, targets: Tensor) -> float:
-        """Have the shards hold the gradient of the mean loss over (b, s); returns that loss."""
+        """Give my shards the gradient of the mean loss over (b, s); returns the loss."""
         self.optimizer.zero_grad()
         loss = self.pipeline.step(mine(self.axes, tokens), mine(self.axes, targets))
         for group in self.groups.values():
-            group.reduce()  # average gradients over the ranks that hold the same weights
+            group.reduce()  # over the ranks that hold the same weights
         if loss is not None:  # I have the last stage
             loss = self.axes.data.all_reduce(loss, "mean")
         else:

@@ -72,17 +72,30 @@ class Machine:
         """Devices of a node."""
         return self.cluster.devices_per_node
 
+    @property
+    def fast(self) -> float:
+        """Bytes a second that a device sends inside its node."""
+        return self.constants.intra * self.cluster.intra.bandwidth
+
+    @property
+    def card(self) -> float:
+        """Bytes a second that a device sends to other nodes, with its part of the node's cards."""
+        cluster = self.cluster
+        return self.constants.inter * cluster.inter.bandwidth * cluster.nics / self.node
+
+    def inside(self, members: Array, stride: Array) -> Array:
+        """How many of a group's members are in one node, `stride` ranks lying between two."""
+        return np.clip(self.node / stride, 1, members)
+
     def bandwidth(self, members: Array, stride: Array) -> Array:
-        """Bytes a second that each of a group's members sends, `stride` ranks lying between two.
+        """Bytes a second that each of a group's members sends in a ring.
 
         Groups that lie in step share a node's cards evenly, so a group has as many of them as
         members in the node.
         """
-        c, cluster = self.constants, self.cluster
-        inside = np.clip(self.node / stride, 1, members)
-        fast = c.intra * cluster.intra.bandwidth
-        card = c.inter * cluster.inter.bandwidth * cluster.nics / self.node
-        return np.where(members <= inside, fast, np.minimum(fast, inside * card))
+        inside = self.inside(members, stride)
+        between = np.minimum(self.fast, inside * self.card)
+        return np.where(members <= inside, self.fast, between)
 
 
 def step_seconds(runs: Runs, machine: Machine) -> Array:
@@ -100,7 +113,8 @@ def step_parts(runs: Runs, machine: Machine) -> dict[str, Array]:
     """
     each, head = layer_parts(runs, machine), head_seconds(runs, machine)
     one = total(each)
-    at_end = runs.last * one + head >= runs.most * one  # the stage with the head is the slowest
+    # Is the stage with the head the slowest?
+    at_end = runs.last * one + head >= runs.most * one
     layers = np.where(at_end, runs.last, runs.most)
     found = {name: runs.micro_batches * layers * seconds for name, seconds in each.items()}
     found["head"] = runs.micro_batches * np.where(at_end, head, 0.0)
@@ -109,8 +123,8 @@ def step_parts(runs: Runs, machine: Machine) -> dict[str, Array]:
     bubbles = np.where(runs.split > 0, 1 / 3, 1 / runs.chunks)
     return found | {
         "bubble": np.where(runs.pp > 1, bubbles * others, 0.0),
-        "gradients": gradient_seconds(runs, machine, one),
-        "update": UPDATE * parameters(runs) / shards(runs, 1) / port(machine),
+        "gradients": gradient_seconds(runs, machine, one - each["all_reduces"] - each["exchanges"]),
+        "update": UPDATE * updated(runs) / port(machine),
         "fixed": np.full(len(runs), machine.constants.fixed),
     }
 
@@ -165,15 +179,19 @@ def collective_seconds(runs: Runs, machine: Machine) -> Array:
 def exchange_seconds(runs: Runs, machine: Machine, core: Array) -> Array:
     """What of a ring of keys and of the experts' all-to-alls is not hidden.
 
-    The ring's messages hide behind attention's products, except that each costs its latency.
+    The ring's messages hide behind attention's products, except that each costs its latency. A rank
+    sends them, and its copies, through its own card, where rings have all of a node's.
     """
-    ring = machine.bandwidth(runs.cp, runs.tp)
+    latency, again = machine.constants.latency, runs.recompute
+    inside = machine.inside(runs.cp, runs.tp)
+    ring = np.where(runs.cp > inside, machine.card, machine.fast)
     keys = 2 * runs.tokens * runs.keys / runs.tp * (runs.cp - 1) / ring
-    late = 3 * np.maximum(keys - core, 0) + 2 * (runs.cp - 1) * machine.constants.latency
-    e = runs.ep
-    copies = 2 * runs.tokens * runs.copies * runs.hidden * (e - 1) / e
-    sent = copies / machine.bandwidth(e, runs.tp) + machine.constants.latency
-    return np.where(runs.cp > 1, late, 0.0) + np.where(e > 1, 4 * sent, 0.0)
+    late = (3 + again) * np.maximum(keys - core, 0) + (2 + again) * (runs.cp - 1) * latency
+    e, inside = runs.ep, machine.inside(runs.ep, runs.tp)
+    copies = 2 * runs.tokens * runs.copies * runs.hidden / e
+    sent = np.maximum(copies * (e - inside) / machine.card, copies * (e - 1) / machine.fast)
+    exchanges = (4 + 2 * again) * (sent + latency)
+    return np.where(runs.cp > 1, late, 0.0) + np.where(e > 1, exchanges, 0.0)
 
 
 def head_seconds(runs: Runs, machine: Machine) -> Array:
@@ -184,20 +202,21 @@ def head_seconds(runs: Runs, machine: Machine) -> Array:
 
 
 def gradient_seconds(runs: Runs, machine: Machine, layer: Array) -> Array:
-    """The all-reduce of gradients in FP32 after the passes. In stage 3 each micro-batch's messages
-    hide behind its passes: weights in 16 bits for both, and FP32 gradients to shards."""
+    """What gradients and ZeRO send, of a parameter: in stages 0 and 1 eight bytes after the passes,
+    an all-reduce in FP32; in stage 2 a micro-batch's four to shards, and two of new weights; in
+    stage 3 also two of weights in 16 bits for each pass. What a micro-batch sends hides behind what
+    it computes, `layer` seconds in each."""
+    each = np.select([runs.zero == 2, runs.zero == 3], [4.0, 8.0], 0.0)
+    once = np.select([runs.zero == 2, runs.zero == 3], [2.0, 0.0], 8.0)
     groups = (
         (shared_parameters(runs), runs.data, runs.tp),
         (expert_parameters(runs), runs.data / runs.ep, runs.tp * runs.ep),
     )
-    sharded = runs.zero > 2
-    nbytes = np.where(sharded, 2 * 2 + 4, 2 * 4)  # an all-reduce is a reduction and a gather
     seconds = sum(
-        nbytes * held * (over - 1) / over / machine.bandwidth(over, stride)
-        for held, over, stride in groups
+        held * (over - 1) / over / machine.bandwidth(over, stride) for held, over, stride in groups
     )
-    passes = np.maximum(runs.most, runs.last) * layer
-    return np.where(sharded, runs.micro_batches * np.maximum(seconds - passes, 0.0), seconds)
+    computes = np.maximum(runs.most, runs.last) * layer
+    return runs.micro_batches * np.maximum(each * seconds - computes, 0.0) + once * seconds
 
 
 def shared_parameters(runs: Runs) -> Array:
@@ -219,9 +238,12 @@ def parameters(runs: Runs) -> Array:
     return shared_parameters(runs) + expert_parameters(runs)
 
 
-def shards(runs: Runs, stage: int) -> Array:
-    """Devices that share out what ZeRO shards from this stage on."""
-    return np.where(runs.zero >= stage, runs.data, 1.0)
+def updated(runs: Runs) -> Array:
+    """Parameters that a device updates, after ZeRO."""
+    shared, experts = shared_parameters(runs), expert_parameters(runs)
+    return np.where(
+        runs.zero > 0, shared / runs.data + experts * runs.ep / runs.data, shared + experts
+    )
 
 
 def port(machine: Machine) -> float:

@@ -18,6 +18,7 @@ from dlsys.composing_axes.runs import runs_of
 from dlsys.composing_axes.step_time import step_parts
 from dlsys.composing_axes.training import Trainer
 from dlsys.context_parallel import layout
+from dlsys.grading.checks import checks_of
 from dlsys.hardware import DEVICES, LINKS, Cluster, Link
 from dlsys.mesh import Mesh
 from dlsys.model import GPT
@@ -25,7 +26,9 @@ from dlsys.pipeline_parallel import one_f_one_b
 from dlsys.transformer import CATALOGUE, TransformerSpec
 from dlsys.world import Communicator
 from tests.exercises import contract
-from tests.exercises.notebooks import load, model_answer, solved
+from tests.exercises.notebooks import Cell, code_cells, execute, load, model_answer, solved
+from tests.exercises.notebooks import run_of as run_of_notebook
+from tests.exercises.wrong_answers import Wrong, bank
 
 
 class TestForm(contract.Form): ...
@@ -292,6 +295,19 @@ def test_the_norm_of_the_solution_is_that_of_one_device(mesh: Mesh, tied: bool) 
         assert found == pytest.approx(length(model))
 
 
+@pytest.mark.parametrize("mistake", bank("composing_axes")["norm"], ids=lambda one: one.source)
+def test_a_mistake_in_the_norm_is_told_one_cause_on_whatever_mesh(mistake: Wrong) -> None:
+    """A grader runs all checks, and a cause that is a coincidence of degrees would be false."""
+    cells = {cell.id: cell for cell in code_cells(load("solutions", "composing_axes"))}
+    namespace = dict(run_of_notebook("composing_axes").before["norm"])
+    for cell in (Cell("norm", mistake.cell(cells["norm"].source), {}), cells["norm-run"]):
+        execute(cell, namespace)
+    shown = [check for check in checks_of(cells["norm-test"].source) if not check.hidden]
+    causes = {eval(check.expression, namespace) for check in shown} - {"right"}
+    assert len(causes) == 1
+    assert causes <= {*(shown[0].hint or ()), *(shown[1].hint or ())}
+
+
 # -- a step --------------------------------------------------------------------------------------
 
 
@@ -327,6 +343,15 @@ def test_the_widths_are_those_of_the_laws() -> None:
     assert a["tokens"] == pytest.approx(tokens_to_hide(20480, rate, inter, intra))
     over = sharding_degree(512 * a["tokens"], 512, 20480, inter, intra)
     assert a["cut"] == pytest.approx(512 / over)
+
+
+def test_at_the_width_of_the_question_both_messages_take_half_of_the_products() -> None:
+    a, rate = solved("composing_axes"), 0.6 * DEVICES["h100-sxm"].rate("bf16")
+    h, f, x, t = 7168, 20480, a["tokens"], a["cut"]
+    gathering = 4 * h * f / t / LINKS["infiniband-ndr"].bandwidth
+    reducing = 4 * h * t * x / LINKS["nvlink4"].bandwidth
+    assert gathering == pytest.approx(reducing)
+    assert gathering + reducing == pytest.approx(4 * h * f * x / rate)
 
 
 def test_sharding_alone_hides_where_products_take_as_long_as_gathering() -> None:
@@ -374,10 +399,10 @@ def test_three_per_cent_leave_several_designs_and_not_all() -> None:
 
 
 def test_memory_binds_and_saves_exchanges() -> None:
-    a, search = solved("composing_axes"), solved("composing_axes")["searched"](32)
+    a, search = solved("composing_axes"), solved("composing_axes")["searched"](16)
     faster = {name: x for name, x in search.binding().items() if name != "flops"}
     assert max(faster, key=faster.__getitem__) == a["binds"]
-    roomier = a["roomier"](32)
+    roomier = a["roomier"](16)
     assert a["shorter"] == pytest.approx(100 * (1 - roomier.seconds / search.best.seconds))
     assert sorted(faster.values())[-2] < 1 + (faster["memory"] - 1) / 2
     saved = {name: search.best.parts[name] - each for name, each in roomier.parts.items()}

@@ -14,7 +14,7 @@ RIGHT_GROUPS = ["[25, 29, 33, 37, 41, 45]", "[29, 41]", "5", "8"]
 RIGHT_PLACE = ["463.05", "2662.05", "94.5", "tp-cp-pp-dp"]
 RIGHT_REPORTS = ["1", "3", "6", "16", "3", "4"]
 RIGHT_WIDE = ["3056.6", "7.765", "11868", "4"]
-RIGHT_REST = ["memory", "8.77", "exchanges"]
+RIGHT_REST = ["memory", "14.2", "exchanges"]
 BUDGET = (
     "design = dict(nodes=32, tp=1, cp=4, dp=8, pp=8, sequences=1, zero=1)\n"
     'binds, shorter, part = "{}", {}, "{}"'
@@ -118,26 +118,50 @@ BANK = {
     "norm": [
         *in_place_of(
             "data = mesh.dp * mesh.cp",
-            ("dp alone", "data = mesh.dp", "context group hold the same"),
-            ("every replica", "data, mesh = 1, replace(mesh, ep=1)", "once they are averaged"),
+            ("dp alone", "data = mesh.dp", "A kind is divided by 0"),
+            ("cp alone", "data = mesh.cp", "Replicas hold the same"),
+            ("every replica", "data, mesh = 1, replace(mesh, ep=1)", "ranks of a data group hold"),
+        ),
+        *in_place_of(
+            '"cut": data',
+            ("each replica", '"cut": 1', "cuts counts on each rank of a data group"),
+            ("tp for the cut", '"cut": data * mesh.tp', "are different numbers"),
         ),
         *in_place_of(
             '"whole": data * mesh.tp',
             ("whole ones", '"whole": data', "each rank of its tensor group"),
+            ("tp alone", '"whole": mesh.tp', "counts once on each rank of a data group"),
+            ("all ranks", '"whole": 1', "on each rank of its stage"),
         ),
         *in_place_of(
             "ends = 2 if mesh.pp > 1 else 1",
             ("tied twice", "ends = 1", "on the first stage and on the last"),
-            ("always two", "ends = 2", "It is right with two stages"),
+            ("always two", "ends = 2", "With one stage there is one embedding"),
+            ("all stages", "ends = mesh.pp", "as if all stages held it"),
+        ),
+        *in_place_of(
+            "data * ends",
+            ("tp", "data * ends * mesh.tp", "Tensor parallelism cuts the tied embedding"),
+            ("stages alone", "ends", "embedding counts on each rank of a data group"),
+            ("all ranks", "1", "embedding counts on each rank of a data group"),
         ),
         *in_place_of(
             "data // mesh.ep",
             ("as all others", "data", "How many do"),
             ("once a rank", "1", "do several ranks still hold"),
+            ("tp", "data * mesh.tp // mesh.ep", "Tensor parallelism cuts them"),
+            ("ep alone", "mesh.ep", "ranks that hold different ones"),
+            ("times", "data * mesh.ep", "by more ranks than a data group has"),
+            ("dp alone", "mesh.dp / mesh.ep", "each rank of a context group here"),
         ),
         *in_place_of(
             "float(comm.all_reduce(squares).sqrt())",
             ("squares", "float(comm.all_reduce(squares))", "the square of the norm"),
+            (
+                "each part of cp",
+                "float(comm.all_reduce(mesh.cp * squares).sqrt())",
+                "context group hold the same",
+            ),
             ("roots", "float(comm.all_reduce(squares.sqrt()))", "Roots are added up"),
             ("alone", "float(squares.sqrt())", "of one rank's part"),
             (
@@ -172,9 +196,28 @@ BANK = {
             ("cp", "3", "by the number of context ranks"),
             ("a rate", "8", "Neither is"),
         ),
-        *one_wrong(REPORTS, RIGHT_REPORTS, 3, ("longer", "15", "How many times as long")),
-        *one_wrong(REPORTS, RIGHT_REPORTS, 4, ("micro-batches", "4", "number of micro-batches")),
-        *one_wrong(REPORTS, RIGHT_REPORTS, 5, ("both", "16", "has done so twice")),
+        *one_wrong(
+            REPORTS,
+            RIGHT_REPORTS,
+            3,
+            ("longer", "15", "How many times as long"),
+            ("the pipeline", "5", "has the milliseconds of the tensor axis"),
+        ),
+        *one_wrong(
+            REPORTS,
+            RIGHT_REPORTS,
+            4,
+            ("micro-batches", "4", "number of micro-batches"),
+            ("the other way round", "1/3", "By what do they become right"),
+            ("another", "7", "Which column of the report measures"),
+        ),
+        *one_wrong(
+            REPORTS,
+            RIGHT_REPORTS,
+            5,
+            ("both", "16", "has done so twice"),
+            ("the other way round", "0.25", "By what do they become right"),
+        ),
     ],
     "step": [
         *in_place_of(
@@ -209,20 +252,24 @@ BANK = {
             "2 * (data - 1) / data * nbytes",
             ("once", "(data - 1) / data * nbytes", "first adds them up"),
             ("twice", "2 * nbytes", "all of its gradients twice"),
+            ("whole buffers", "2 * (data - 1) * nbytes", "sends in one round"),
         ),
         *in_place_of(
             "predicted = step(**given())",
             ("no gradients", "predicted = step(**given() | {'data': 1})", "without the gradients"),
+            ("other stages", "predicted = step(**given(pp=8))", "has all arguments of this step"),
         ),
         *in_place_of(
             "waits = bubble / predicted",
             ("seconds", "waits = bubble", "Which part of the step"),
             ("a law", "waits = 3 / 19", "equal stages"),
+            ("a quarter", "waits = 0.25", "Of which whole is it a part"),
         ),
         *in_place_of(
             "doubled = step(**given(m=32)) / predicted",
             ("twice", "doubled = 2.0", "What doubles"),
             ("seconds", "doubled = step(**given(m=32))", "These are seconds"),
+            ("half more", "doubled = 1.5", "stands for the micro-batches"),
         ),
     ],
     "wide": [
@@ -232,13 +279,19 @@ BANK = {
             0,
             ("the peak", "8490.6", "60 % of it"),
             ("both directions", "1528.3", "both directions"),
+            ("each alone", "764.16", "each of the two messages hides alone"),
         ),
         *one_wrong(
             WIDE,
             RIGHT_WIDE,
             1,
             ("the shards", "65.93", "left for the cut"),
-            ("links", "0.8628", "changed places"),
+            ("links", "0.8628", "The links have changed places"),
+            ("tokens of all", "0.3432", "tokens of all 512 devices together"),
+            ("divided once more", "175.7", "divided them once more"),
+            ("no root", "60.3", "the square of the width"),
+            ("upside down", "1.159", "Neurons and tokens have changed places"),
+            ("a node", "8.5", "do both take equally long"),
         ),
         *one_wrong(WIDE, RIGHT_WIDE, 2, ("NVLink", "1318.7", "gathered by InfiniBand")),
         *one_wrong(WIDE, RIGHT_WIDE, 3, ("a node", "8", "With so many tokens")),
@@ -258,10 +311,18 @@ BANK = {
             BUDGET,
             RIGHT_REST,
             1,
-            ("faster", "9.61", "in the same time"),
-            ("cards", "2.38", "what faster cards save"),
+            ("faster", "16.6", "in the same time"),
+            ("cards", "1.5", "what faster cards save"),
+            ("links", "2.87", "faster links inside a node save"),
+            ("32 nodes", "8.77", "This is on 32 nodes"),
         ),
-        *one_wrong(BUDGET, RIGHT_REST, 2, ("the bubble", "bubble", "the other plan is longer")),
+        *one_wrong(
+            BUDGET,
+            RIGHT_REST,
+            2,
+            ("the bubble", "bubble", "the other plan is longer"),
+            ("the head", "head", "more devices have one"),
+        ),
     ],
 }
 
@@ -283,8 +344,8 @@ SEALED = {
         "run_b": [4, 5, 6, 7, 8, 2],
         "run_c": [3, 4, 5, 8, 7, 2],
         "longer_a": [0.0625, 15, 2.7415, 38.4],
-        "factor_b": [2, 6, 12, 4],
-        "factor_c": [3, 2, 16, 8],
+        "factor_b": [2, 6, 12, 4, 0.333333],
+        "factor_c": [3, 2, 16, 8, 0.25],
     },
     "step": {
         "predicted": [2.59818, 2.74772, 2.88302],
@@ -293,13 +354,13 @@ SEALED = {
     },
     "wide": {
         "tokens": [8490.63, 5094.38, 1528.31, 764.157, 27509.7, 339.625, 1564990.0, 12226.5],
-        "cut": [65.9333, 0.862824, 593.4, 175.711, 2.58847, 4.65925],
+        "cut": [65.9333, 0.862824, 593.4, 175.711, 2.58847, 4.65925, 0.343186, 60.3017, 1.15898],
         "alone": [19780.0, 1318.67, 23736.0, 5934.0, 47472.0, 3056.63, 6076420.0],
         "power": [8, 2, 16, 1, 128],
     },
     "budget": {
         "in_small_letters(binds)": ["inter", "intra", "memory_bandwidth", "flops"],
-        "shorter": [9.6125, 1.09613, 0.0876953, 2.38017, 38.5204, 14.2164, 2.68975, 91.2305],
+        "shorter": [16.5724, 1.16572, 0.142164, 1.5005, 45.246, 8.76952, 2.68972, 85.7836, 2.86546],
         "in_small_letters(part)": ["bubble", "products", "gradients", "all_reduces", "head", "memory"],
     },
 }  # fmt: skip
@@ -336,7 +397,7 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
     "wide": [("a list", WIDE.format("[3057]", 7.77, 11868, 4), "take them off")],
     "budget": [
         ("a list", "design = [32, 8]", "the keys 'nodes', 'tp'"),
-        ("a number", BUDGET.replace('"{}"', "{}", 1).format(1, 8.77, "exchanges"),
+        ("a number", BUDGET.replace('"{}"', "{}", 1).format(1, 14.2, "exchanges"),
          "write a word in quotes"),
     ],
 }  # fmt: skip
@@ -347,6 +408,7 @@ PROGRAMS = {"groups": "groups", "norm": "norm", "step": "step"}
 RIGHT = {
     "groups": [
         ("rounded", GROUPS.format("(45, 41, 37, 33, 25)", "[41]", 5, 8)),
+        ("a set", GROUPS.format("{25, 29, 33, 37, 41, 45}", "{29, 41}", 5, 8)),
         ("by rank", BY_RANK, "found = {}\n"),
     ],
     "place": [("rounded", PLACE.format(460, 2700, 95, "CP-TP-PP-DP"))],
@@ -362,10 +424,10 @@ RIGHT = {
     ],
     "wide": [("rounded", WIDE.format(3100, 7.8, 12000, 4))],
     "budget": [
-        ("rounded", BUDGET.format("Memory", 8.8, " exchanges ")),
+        ("rounded", BUDGET.format("Memory", 14, " exchanges ")),
         (
             "tensor parallelism",
-            BUDGET.replace("tp=1, cp=4", "tp=4, cp=1").format("memory", 8.77, "exchanges"),
+            BUDGET.replace("tp=1, cp=4", "tp=4, cp=1").format("memory", 14.2, "exchanges"),
         ),
     ],
 }
