@@ -23,7 +23,7 @@ GROUPS = ("dp", "pp", "cp", "tp", "ep", "data", "holders")
 
 
 def coordinates(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
-    """A rank's place along each axis; `sizes` has their degrees, the fastest axis first."""
+    """A rank's place along each axis; `sizes` are degrees, the fastest axis first."""
     found = {}
     for axis, size in sizes.items():
         rank, found[axis] = divmod(rank, size)

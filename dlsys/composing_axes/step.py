@@ -40,7 +40,7 @@ def mine(axes: Axes, whole: Tensor) -> Tensor:
 
 
 def clip(axes: Axes, shards: Iterable[tuple[Any, Tensor]], max_norm: float) -> None:
-    """Scale all gradients by one factor, so that their norm over all ranks is at most this.
+    """Scale all gradients alike, so that their norm over all ranks is at most this.
 
     A shard comes with 1/(ranks that hold it) for each number, so that each counts once.
     """

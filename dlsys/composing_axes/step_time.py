@@ -106,24 +106,26 @@ def step_seconds(runs: Runs, machine: Machine) -> Array:
 def step_parts(runs: Runs, machine: Machine) -> dict[str, Array]:
     """Seconds of a step of each run, by what they are spent on.
 
-    - products, traffic, all_reduces, exchanges, launches, head: of the slowest stage, in all
-      micro-batches, as `layer_parts` has them
+    - products, traffic, all_reduces, exchanges, launches, head: of the slowest stage, of
+      all micro-batches; see `layer_parts`
     - bubble: what a micro-batch's way through the other stages adds
     - gradients, update, fixed: after the passes
     """
     each, head = layer_parts(runs, machine), head_seconds(runs, machine)
     one = total(each)
+    computes = one - each["all_reduces"] - each["exchanges"]
     # Is the stage with the head the slowest?
     at_end = runs.last * one + head >= runs.most * one
     layers = np.where(at_end, runs.last, runs.most)
-    found = {name: runs.micro_batches * layers * seconds for name, seconds in each.items()}
-    found["head"] = runs.micro_batches * np.where(at_end, head, 0.0)
+    m = runs.micro_batches
+    found = {name: m * layers * seconds for name, seconds in each.items()}
+    found["head"] = m * np.where(at_end, head, 0.0)
     others = (runs.layers - layers) * one + np.where(at_end, 0.0, head)
     # Narayanan et al. 2021, section 2.2.2; Qi et al. 2023, table 1, for equal thirds.
     bubbles = np.where(runs.split > 0, 1 / 3, 1 / runs.chunks)
     return found | {
         "bubble": np.where(runs.pp > 1, bubbles * others, 0.0),
-        "gradients": gradient_seconds(runs, machine, one - each["all_reduces"] - each["exchanges"]),
+        "gradients": gradient_seconds(runs, machine, computes),
         "update": UPDATE * updated(runs) / port(machine),
         "fixed": np.full(len(runs), machine.constants.fixed),
     }

@@ -103,7 +103,7 @@ def shared_out(
 ) -> Iterator[Any]:
     """My parameters in groups, each with the ranks that hold the same numbers."""
     kind = STAGES[zero_stage]
-    # Two stages add up a tied matrix's gradient after the last pass: too late for stage 2.
+    # Two stages add up a tied matrix's gradient in the end: too late for stage 2.
     late = ShardedState if zero_stage == 2 else kind
     groups = [
         (kind, {*holders} - experts - tied, axes.data),
