@@ -52,7 +52,8 @@ given(400, 1)
 assert llama.ffn_hidden == 28_672
 x = tokens_to_hide(llama.ffn_hidden, 400e12, inter, intra)
 assert round(128 / sharding_degree(128 * x, 128, llama.ffn_hidden, inter, intra)) == 16
-assert h100s.cluster.nics == 8
+assert h100s.cluster.nics == 8 and inter == 50e9
+assert 400e12 / 8 / inter == 1000
 
 # %% The planner
 
@@ -63,12 +64,11 @@ flops = 6 * llama.parameters() * 512 * llama.sequence / 128 / cluster.device.rat
 says("reaches 33 % of", 100 * flops / search.best.seconds)
 binds = search.binding()
 assert all(times < 1.1 for name, times in binds.items() if name != "flops")
-assert few.binding()["inter"] > 1.2
 at = {b: plan(llama, h100s, b, reserve=8e9).best for b in (32, 16)}
 assert at[32].zero == 3 and at[32].tp == at[32].pp == 1
 assert at[16].zero < 3 and at[16].tp > 1 and at[16].pp > 1
 says("From 2,048 tokens", 32 * llama.sequence / 128)
-says("At 1,024 the", 16 * llama.sequence / 128)
+says("At 1,024 ZeRO", 16 * llama.sequence / 128)
 
 # %% How far off is it?
 
@@ -81,8 +81,8 @@ given(32, 16)
 given(32, 80, 12, 1536, 405, 16_384, 2_048, 8, 4, 1, 2)
 says("has 17.8 GB", (weights + gradients + moments) / 1e9)
 says("plan is 6 % slower", 100 * (first.seconds / of_gpt3.best.seconds - 1))
-says("micro-batch, 48 times", theirs.micro_batches)
-assert 1.2 < theirs.seconds / first.seconds < 1.3
+says("micro-batch, 64 times", theirs.micro_batches)
+assert 1.5 < theirs.seconds / first.seconds < 1.7
 
 # %% Which one?
 
@@ -90,5 +90,5 @@ assert megatron(search).recompute
 
 # %% Where it breaks
 
-assert across.tp == 16
+assert across[16].tp == 16
 given(16)

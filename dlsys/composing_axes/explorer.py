@@ -111,7 +111,8 @@ def _words(plan: Plan) -> str:
 @cache
 def _search(model: str, name: str, nodes: int, length: int, batch: int) -> Search:
     spec = dataclasses.replace(CATALOGUE[model], sequence=length)
-    return plan(spec, machine(name, nodes), batch)
+    made = machine(name, nodes)
+    return plan(spec, made, batch, reserve=made.cluster.device.memory / 10)
 
 
 def explore(**choice: Any) -> Explorer:
