@@ -72,7 +72,25 @@ says("At 1,024 ZeRO", 16 * llama.sequence / 128)
 
 # %% How far off is it?
 
-sourced(216, 342, 10, 6.0, 10.3, 7.9, 11.2, 11.0, 12.9, 10.8, 2.7, 410, 78, 505, 4, 28.7, by="bench/README.md")
+sourced(
+    216,
+    342,
+    10,
+    6.0,
+    10.3,
+    7.9,
+    11.2,
+    11.0,
+    12.9,
+    10.8,
+    2.7,
+    410,
+    78,
+    505,
+    4,
+    28.7,
+    by="bench/README.md",
+)
 sourced(2, 8, 64, 512, 3, 1, by="bench/README.md")
 given(32, 16)
 
