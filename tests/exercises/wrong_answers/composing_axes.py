@@ -239,7 +239,7 @@ BANK = {
             ("every head", "stages = [one + head for one in stages]", "One has"),
         ),
         *in_place_of(
-            "slowest = max(stages)",
+            "slowest = sorted(stages)[-1]",
             ("the last", "slowest = stages[-1]", "have one layer more"),
             ("the first", "slowest = stages[0]", "has the head besides"),
         ),
