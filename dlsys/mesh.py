@@ -190,9 +190,8 @@ class Mesh:
         """
         from torch.distributed.device_mesh import init_device_mesh
 
-        axes = self.order.split("-")[::-1]
-        shape = tuple(getattr(self, axis) for axis in axes)
-        return init_device_mesh(device_type, shape, mesh_dim_names=tuple(axes))
+        sizes = dict(reversed(self.sizes.items()))
+        return init_device_mesh(device_type, (*sizes.values(),), mesh_dim_names=(*sizes,))
 
     def __str__(self) -> str:
         degrees = {axis: getattr(self, axis) for axis in ("dp", "pp", "cp", "tp", "ep")}

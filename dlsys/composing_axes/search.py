@@ -156,19 +156,25 @@ class Search:
 
     def runner_up(self) -> Plan:
         """The fastest plan whose degrees differ from the best one's."""
-        best = self.best.axes
-        for place in self.fitting:
-            other = self.at(int(place))
-            if other.axes != best:
-                return other
-        raise ValueError("No plan of other degrees fits.")
+        place = self._other_than(self.best)
+        if place is None:
+            raise ValueError("No plan of other degrees fits.")
+        return self.at(place)
+
+    def _other_than(self, best: Plan) -> int | None:
+        """The row of the fastest plan that fits and has other degrees, if there is one."""
+        fitting, axes = self.fitting, best.axes
+        other = [getattr(self.runs, name)[fitting] != degree for name, degree in axes.items()]
+        others = np.flatnonzero(np.any(other, axis=0))
+        return int(fitting[others[0]]) if len(others) else None
 
     def explain(self) -> str:
         """The best plan against the runner-up: what it saves, and what that costs."""
         best = self.best
-        if len({(*self.at(int(place)).axes.values(),) for place in self.fitting}) == 1:
+        place = self._other_than(best)
+        if place is None:
             return f"best: {best}, and no plan of other degrees fits."
-        other = self.runner_up()
+        other = self.at(place)
         saved = {name: other.parts[name] - best.parts[name] for name in best.parts}
         lines = [f"best:      {best}", f"runner-up: {other}"]
         for name, seconds in sorted(saved.items(), key=lambda item: -abs(item[1])):
