@@ -57,7 +57,8 @@ def stage_bytes(runs: Runs, machine: Machine, first: bool) -> dict[str, Array]:
 
 
 def state_bytes(runs: Runs, held: Array, over: Array) -> Array:
-    """Weights 2, gradients 4, master copy and moments 12 bytes, of which ZeRO leaves a part."""
-    parts = ((3, 2), (2, 4), (1, 12))
+    """Weights 2, gradients 4 (or fewer), master copy and moments 12 bytes, of which ZeRO leaves a
+    part."""
+    parts = ((3, 2.0), (2, runs.gradient), (1, 12.0))
     each = sum(nbytes / np.where(runs.zero >= stage, over, 1.0) for stage, nbytes in parts)
     return held / runs.tp * each

@@ -92,6 +92,7 @@ DEGREES = {
     "chunks": 1.0,  # stages of a rank: above 1, interleaved
     "split": 0.0,  # 1: backward for weights fills a part of the bubble (ZB-H1)
     "greedy": 0.0,  # how layers are cut into stages; see `cut`
+    "gradient": 4.0,  # bytes of one, as ranks reduce it
 }
 
 

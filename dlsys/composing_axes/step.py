@@ -54,7 +54,7 @@ def clip(axes: Axes, shards: Iterable[tuple[Any, Tensor]], max_norm: float) -> N
 class Step(Parts):
     """A step of one rank, on any mesh."""
 
-    def backward(self, tokens: Tensor, targets: Tensor) -> float:
+    def backward(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Give my shards the gradient of the mean loss over (b, s); returns the loss."""
         self.optimizer.zero_grad()
         loss = self.pipeline.step(mine(self.axes, tokens), mine(self.axes, targets))
@@ -63,8 +63,8 @@ class Step(Parts):
         if loss is not None:  # I have the last stage
             loss = self.axes.data.all_reduce(loss, "mean")
         else:
-            loss = torch.empty((), dtype=self.loss_dtype)
-        return self.axes.pp.broadcast(loss, self.last).item()
+            loss = torch.empty((), dtype=self.loss_dtype, device=tokens.device)
+        return self.axes.pp.broadcast(loss, self.last)
 
     @torch.no_grad()
     def update(self) -> None:
@@ -75,7 +75,7 @@ class Step(Parts):
         for group in self.groups.values():
             group.gather()
 
-    def step(self, tokens: Tensor, targets: Tensor) -> float:
+    def step(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """One step on a batch (b, s) of the whole mesh; returns its loss."""
         loss = self.backward(tokens, targets)
         self.update()

@@ -204,12 +204,13 @@ def head_seconds(runs: Runs, machine: Machine) -> Array:
 
 
 def gradient_seconds(runs: Runs, machine: Machine, layer: Array) -> Array:
-    """What gradients and ZeRO send, of a parameter: in stages 0 and 1 eight bytes after the passes,
-    an all-reduce in FP32; in stage 2 a micro-batch's four to shards, and two of new weights; in
-    stage 3 also two of weights in 16 bits for each pass. What a micro-batch sends hides behind what
-    it computes, `layer` seconds in each."""
-    each = np.select([runs.zero == 2, runs.zero == 3], [4.0, 8.0], 0.0)
-    once = np.select([runs.zero == 2, runs.zero == 3], [2.0, 0.0], 8.0)
+    """What gradients and ZeRO send, of a parameter: in stages 0 and 1 twice a gradient's bytes
+    after the passes, as an all-reduce does; in stage 2 a micro-batch's gradient to shards, and two
+    bytes of new weights; in stage 3 also two of weights in 16 bits for each pass. What a
+    micro-batch sends hides behind what it computes, `layer` seconds in each."""
+    of_both = [runs.zero == 2, runs.zero == 3]
+    each = np.select(of_both, [runs.gradient, 4 + runs.gradient], 0.0)
+    once = np.select(of_both, [2.0, 0.0], 2 * runs.gradient)
     groups = (
         (shared_parameters(runs), runs.data, runs.tp),
         (expert_parameters(runs), runs.data / runs.ep, runs.tp * runs.ep),

@@ -45,6 +45,7 @@ class Trainer(Step):
         max_norm: float | None = None,
         optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW,
         seed: int = 0,
+        device: torch.device | str = "cpu",
         **options: Any,
     ) -> None:
         self.axes, self.max_norm = mesh.split(comm), max_norm
@@ -52,7 +53,7 @@ class Trainer(Step):
         self.model = ComposedGPT(spec, self.axes, sequence_parallel, seed, dtype)
         plan = schedule(mesh.pp, micro_batches)
         check(plan, spec, zero_stage, recompute)
-        self.stages = split(self.model, plan, self.axes.pp.rank, device="cpu", seed=seed)
+        self.stages = split(self.model, plan, self.axes.pp.rank, device=device, seed=seed)
         self.last = plan.placement[-1]  # the pipeline rank that has the loss
         on_two = plan.placement[0] != self.last
         self.tied = {s.tied for s in self.stages.values() if on_two} - {None}
@@ -146,4 +147,4 @@ def train(
 ) -> list[float]:
     """Train on the batches, tokens and targets (b, s) of the whole mesh; returns their losses."""
     trainer = Trainer(comm, mesh, spec, **options)
-    return [trainer.step(*batch) for batch in batches]
+    return [trainer.step(*batch).item() for batch in batches]

@@ -95,12 +95,12 @@ def program(comm, mesh, spec, rows, steps, options):
     trainer = Trainer(comm, mesh, spec, dtype=torch.float64, **ADAMW, **options)
     chosen = choices(trainer)
     tokens, start = batch(spec, rows), sent(comm)
-    losses = [trainer.backward(*tokens)]
+    losses = [trainer.backward(*tokens).item()]
     first, passes = list(chosen), sent(comm)
     gradients, middle = whole_gradients(trainer), sent(comm)
     trainer.update()
     nbytes = passes - start + (sent(comm) - middle)
-    losses += [trainer.step(*tokens) for _ in range(steps - 1)]
+    losses += [trainer.step(*tokens).item() for _ in range(steps - 1)]
     return losses, gradients, whole(trainer), nbytes, first
 
 
@@ -276,7 +276,7 @@ def test_another_order_of_axes_trains_alike_and_sends_as_much(order):
 def test_real_processes_train_as_one_device_does():
     def real(comm):
         trainer = Trainer(comm, CUBE, SPEC, dtype=torch.float64, micro_batches=2, **ADAMW)
-        losses = [trainer.step(*batch(SPEC, 4)) for _ in range(2)]
+        losses = [trainer.step(*batch(SPEC, 4)).item() for _ in range(2)]
         return losses, whole(trainer)
 
     losses, _, parameters = one_device(SPEC, 4, 2, None)
@@ -314,9 +314,9 @@ def in_bf16(mesh: Mesh, zero_stage: int):
         options = {"compute_dtype": torch.bfloat16, "zero_stage": zero_stage, "micro_batches": 2}
         trainer = Trainer(comm, mesh, SPECS["llama"], **options, **ADAMW)
         tokens, before = batch(SPECS["llama"], 4), sent(comm)
-        losses = [trainer.step(*tokens)]
+        losses = [trainer.step(*tokens).item()]
         nbytes = sent(comm) - before
-        losses += [trainer.step(*tokens) for _ in range(3)]
+        losses += [trainer.step(*tokens).item() for _ in range(3)]
         return losses, nbytes, {shard.dtype for shard, _ in trainer.shards()}
 
     return world.simulate(program, mesh.size).results

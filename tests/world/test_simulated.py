@@ -360,6 +360,23 @@ def test_a_product_that_adds_in_place_is_not_free(name, sizes):
     assert in_place == plain > 0
 
 
+def test_an_operation_on_lists_costs_what_those_on_their_tensors_do():
+    def program(comm, together):
+        many = [torch.empty(1000, device="meta") for _ in range(3)]
+        if together:
+            torch._foreach_add_(many, many)
+        else:
+            for each in many:
+                each.add_(each)
+        return comm.seconds
+
+    one_by_one, together = (
+        world.simulate(program, 1, device=H100, args=(each,)).seconds for each in (False, True)
+    )
+    assert together == pytest.approx(one_by_one)
+    assert together > 0
+
+
 def test_the_backward_pass_is_priced_too():
     def program(comm):
         a = torch.empty(4096, 4096, device="meta", dtype=torch.bfloat16, requires_grad=True)

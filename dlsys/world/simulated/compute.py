@@ -69,7 +69,7 @@ class Charge(TorchDispatchMode):
         result = func(*args, **kwargs)
         if self._hidden.depth:
             return result
-        results = list(_tensors(result))
+        results = list(_tensors(result)) or list(_written(func, args, kwargs))
         for tensor in results:
             self.alive.see(tensor)
         if self._device is None or self._quiet.depth:
@@ -97,6 +97,14 @@ class Charge(TorchDispatchMode):
 
 def _tensors(tree: Any) -> Iterator[torch.Tensor]:
     return (leaf for leaf in tree_iter(tree) if isinstance(leaf, torch.Tensor))
+
+
+def _written(func: Any, args: tuple, kwargs: dict) -> Iterator[torch.Tensor]:
+    """What an operation that returns nothing writes, as those on lists of tensors do."""
+    if func._schema.is_mutable:
+        for place, argument in enumerate(func._schema.arguments):
+            if argument.is_write:
+                yield from _tensors(args[place] if place < len(args) else kwargs.get(argument.name))
 
 
 def _is_free(results: list[torch.Tensor], operands: list[torch.Tensor], func: Any) -> bool:
