@@ -11,6 +11,16 @@ assert 1.8 < slower["DeepSeek-V3"] < 2.1
 big = searches["DeepSeek-V3"].where(**published["DeepSeek-V3"])
 assert sum(big.held.values()) > 80e9 and theirs.recompute
 
+# %% Seconds, money and joules
+
+given(70, 512)
+assert found.machine.cluster.device.tdp == 700
+paid = {nodes: nodes * best.seconds for nodes, (best, _, _) in sizes.items()}
+assert max(sizes) == 32 * min(sizes) and round(100 * (paid[128] / paid[4] - 1)) == 4
+for nodes in (4, 16, 64):
+    fastest, frugal, joules = sizes[nodes]
+    assert fastest.recompute and not frugal.recompute and joules.min() < 0.99 * joules[0]
+
 # %% Rules and the law on many cases
 
 assert sum(costs["playbook"]) < sum(costs["megatron"])

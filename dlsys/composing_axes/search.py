@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dlsys.checks import count, refuse_what, unknown
+from dlsys.checks import count, fraction, refuse_what, unknown
 from dlsys.composing_axes.calibrate import interval
 from dlsys.composing_axes.runs import Array, Runs
 from dlsys.composing_axes.step_time import Machine, step_parts, total
@@ -20,6 +20,8 @@ SURE = 1.3
 it may not. Of 505 runs that ran none was predicted to hold more, of 410 that did not, three fifths
 were, and 78 % more than there is (Ultra-Scale Playbook, 1B and 3B; crashes count as such)."""
 NAMES = ("tp", "cp", "dp", "pp", "ep", "sequences", "micro_batches", "zero", "recompute", "chunks")
+COMPUTING = ("products", "traffic", "head", "update")
+"""Parts of a step in which a device computes; in the others it waits."""
 HELP = {
     "state": "more devices, a higher ZeRO stage, or a larger tensor or pipeline degree",
     "gathered": "a lower ZeRO stage, or a larger tensor degree",
@@ -117,6 +119,27 @@ class Search:
             parts={name: float(each[place]) for name, each in self.parts.items()},
             held={name: float(each[place]) for name, each in self.held.items()},
         )
+
+    def joules(self, waiting: float = 0.5) -> Array:
+        """Energy of a step of each plan, on all devices: one draws its thermal design power while
+        it computes, and the part `waiting` of that while it waits for others.
+
+        Raises ValueError for a device whose power is not published.
+        """
+        fraction("waiting", waiting)
+        device = self.machine.cluster.device
+        if device.tdp is None:
+            refuse_what("machine", f"one of {device.name}, without a power", "one with tdp")
+        busy = total({name: self.parts[name] for name in COMPUTING})
+        seconds = busy + waiting * (self.seconds - busy)
+        return device.tdp * self.machine.cluster.size * seconds
+
+    def least(self, cost: Array) -> Plan:
+        """The plan that fits and has the least of a cost, given for each plan, as by `joules`."""
+        if len(cost) != len(self):
+            refuse_what("cost", f"{len(cost)} numbers", f"one for each of {len(self)} plans")
+        places = self.fitting
+        return self.at(int(places[np.argmin(cost[places])])) if len(places) else self.best
 
     def where(self, **degrees: int) -> Plan:
         """The fastest plan with these degrees (and `zero`, `sequences`, ...) that fits, or if none

@@ -145,6 +145,19 @@ def test_stage_3_gathers_layers_and_waits_for_what_its_passes_do_not_hide() -> N
     assert gathered[1] == pytest.approx((2 * 2 + 4) * layer, rel=1e-3)
 
 
+def test_gradients_of_16_bits_are_half_as_many_bytes() -> None:
+    for zero in range(4):
+        wide, narrow = (
+            runs_of(LLAMA, dp=8, micro_batches=1, zero=zero, gradient=g, tp=8) for g in (4, 2)
+        )
+        held = [held_bytes(runs, H100)["state"][0] for runs in (wide, narrow)]
+        over = 8 if zero > 1 else 1
+        assert held[0] - held[1] == pytest.approx(2 * parameters(wide)[0] / over)
+        if zero < 2:
+            seconds = [step_parts(runs, H100)["gradients"][0] for runs in (wide, narrow)]
+            assert seconds[0] == pytest.approx(2 * seconds[1])
+
+
 def test_the_first_stage_holds_a_micro_batch_for_each_stage() -> None:
     runs = runs_of(replace(GPT3, layers=16), pp=4, micro_batches=[2, 8, 8], chunks=[1, 1, 2])
     kept = stage_bytes(runs, H100, first=True)["activations"]
@@ -340,6 +353,32 @@ def test_the_constraint_that_binds_is_the_one_whose_loosening_gains_most() -> No
     thin = replace(slow.cluster, inter=replace(slow.cluster.inter, bandwidth=1e7))
     binding = plan(replace(LLAMA, layers=1), replace(slow, cluster=thin), 32).binding()
     assert max(binding, key=lambda name: binding[name]) == "inter"
+
+
+def test_a_device_that_waits_draws_a_part_of_its_power() -> None:
+    search = plan(LLAMA, machine("h100", 16), 512)
+    power = 128 * DEVICES["h100-sxm"].tdp
+    computing = sum(search.parts[name] for name in ("products", "traffic", "head", "update"))
+    assert search.joules(1) == pytest.approx(power * search.seconds)
+    assert search.joules(0) == pytest.approx(power * computing)
+    assert search.joules(0.25) == pytest.approx(power * (0.25 * search.seconds + 0.75 * computing))
+    with pytest.raises(ValueError, match="waiting"):
+        search.joules(1.5)
+    unknown = replace(search.machine.cluster, device=DEVICES["tpu-v5p"])
+    with pytest.raises(ValueError, match="power"):
+        replace(search, machine=replace(search.machine, cluster=unknown)).joules()
+
+
+def test_the_plan_of_least_cost_fits_and_none_that_fits_costs_less() -> None:
+    search = plan(LLAMA, machine("h100", 16), 512)
+    fits = search.total <= search.memory
+    frugal = search.least(search.joules())
+    assert sum(frugal.held.values()) <= search.memory
+    assert search.joules()[search.seconds == frugal.seconds].min() == search.joules()[fits].min()
+    assert search.least(search.seconds) == search.best
+    assert search.least(search.total).seconds > search.best.seconds
+    with pytest.raises(ValueError, match="one for each"):
+        search.least(search.seconds[:-1])
 
 
 def test_a_named_plan_is_found_and_a_missing_one_gets_a_sentence() -> None:
