@@ -328,6 +328,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         **{"sent": {"tp": 1e9}, "meshes": {"one": Mesh()}, "cluster": CLUSTER},
         **{"sharding_bandwidth": 5e10, "tensor_bandwidth": 4.5e11},
     },
+    "composing_axes.draw_step": {"run": world.simulate(lambda c: c.compute(1.0), 2)},
     "composing_axes.machine": {"name": "h100"},
     "composing_axes.plan": {"spec": TINY, "machine": composing_axes.machine("h100"), "batch": 8},
     "data_parallel.overlap": {"sizes": [8.0, 16.0]},

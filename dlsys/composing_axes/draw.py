@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from dlsys.annotated import checked
-from dlsys.checks import count, some
+from dlsys.checks import at_least, count, refuse_what, some
 from dlsys.composing_axes.search import Plan, Search
 from dlsys.figures import block, closed_figure
 from dlsys.mesh import Mesh
-from dlsys.palette import COLORS, GRID, GROUND, INK, LINES, MUTED, ON_COLORS
+from dlsys.palette import COLORS, GRID, GROUND, INK, MUTED, ON_COLORS
 from dlsys.units import format_bytes
+from dlsys.world import Run
 
 AXES = {"tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline"}
 TRAFFIC = {"tp": "tensor", "cp": "context", "data": "data", "pp": "pipeline"}
 """Axes by the names that `step_bytes` has for them, in the colors of AXES."""
+CALLS = {"tp": 0, "cp": 1, "ep": 4, "data": 2, "holders": 2}
+CALLED = {"tp": "tensor", "cp": "context", "ep": "experts", "data": "data", "holders": "data"}
+"""Axes whose calls are drawn, by the names of their communicators: color, and name."""
 HELD: dict[str, dict[str, Any]] = {
     "state": {"facecolor": "#009E73"},
     "gathered": {"facecolor": "#009E73", "hatch": "///"},
@@ -82,10 +86,65 @@ def _legend(figure: Figure, mesh: Mesh) -> None:
 
 
 @checked
+def draw_step(run: Run, begin: float = 0.0) -> Figure:
+    """What every rank of a simulated run does from `begin` seconds on, a row for each.
+
+    Gray is computing, a color the collectives of an axis, lines are a pipeline's messages, and
+    where there is nothing the rank waits.
+    """
+    at_least("begin", begin, 0)
+    if run.traffic.ranks * run.seconds == 0 or not run.timeline.spans:
+        refuse_what("run", "one without seconds", "simulated on a cluster")
+    figure, (axes,) = closed_figure(9, 1.4 + 0.28 * run.traffic.ranks)
+    done: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    for span in run.timeline.spans:
+        if span.kind == "compute":
+            done.setdefault(("computing", span.rank), []).append((span.start, span.end))
+    for call in run.traffic.calls:
+        if call.axis in CALLS:
+            done.setdefault((call.axis, call.rank), []).append((call.start, call.end))
+    looks = {"computing": GRID} | {axis: COLORS[number] for axis, number in CALLS.items()}
+    for name, color in looks.items():  # later ones lie above
+        for rank in range(run.traffic.ranks):
+            all_of = _merged(done.get((name, rank), []))
+            late = [(max(start, begin), end) for start, end in all_of if end > begin]
+            bars = [(1e3 * (start - begin), 1e3 * (end - start)) for start, end in late]
+            axes.broken_barh(bars, (rank - 0.4, 0.8), facecolors=color, lw=0)
+    color = COLORS[list(AXES).index("pp")]
+    sent = [m for m in run.traffic.messages if m.axis == "pp" and m.start >= begin]
+    for each in sent:
+        ends = [1e3 * (each.start - begin), 1e3 * (each.end - begin)]
+        axes.plot(ends, [each.src, each.dst], color=color, lw=1)
+    used = {name for name, _ in done} | ({"pp"} if sent else set())
+    names = {"computing": "computing", **CALLED, "pp": "pipeline"}
+    colors = looks | {"pp": color}
+    patches = [Patch(facecolor=colors[n], label=text) for n, text in names.items() if n in used]
+    figure.legend(handles=patches, loc="outside upper center", ncols=6, fontsize="small")
+    axes.set(ylim=(run.traffic.ranks - 0.4, -0.6), xlim=(0, None), xlabel="milliseconds")
+    axes.set_yticks(range(run.traffic.ranks), [f"rank {n}" for n in range(run.traffic.ranks)])
+    return figure
+
+
+def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Intervals, those that touch as one."""
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+@checked
 def draw_plans(plans: Mapping[str, Plan]) -> Figure:
-    """A bar for each named plan: seconds of a step by what they are spent on, and bytes held."""
+    """A bar for each named plan: seconds of a step by what they are spent on, and bytes held.
+
+    Below its name stand micro-batches, ZeRO's stage, and whether layers run again.
+    """
     some("plans", plans)
-    figure, (left, right) = closed_figure(9, 1.5 + 0.45 * len(plans), across=2)
+    figure, (left, right) = closed_figure(9, 1.5 + 0.5 * len(plans), across=2)
+    named = [f"{name}\n{plan.how}" for name, plan in plans.items()]
     each = [(left, "seconds of a step", PARTS, 1.0), (right, "GB on the fullest device", HELD, 1e9)]
     for axes, label, styles, unit in each:
         longest, used = 0.0, set()
@@ -98,7 +157,7 @@ def draw_plans(plans: Mapping[str, Plan]) -> Figure:
                 used |= {name} if amount > 0 else set()
             axes.text(start, row, f" {start:.3g}", va="center", color=INK, fontsize="small")
             longest = max(longest, start)
-        axes.set_yticks(range(len(plans)), list(plans) if axes is left else [])
+        axes.set_yticks(range(len(plans)), named if axes is left else [], fontsize="small")
         axes.set(xlabel=label, ylim=(len(plans) - 0.4, -0.6), xlim=(0, 1.15 * longest))
         patches = [
             Patch(label=name.replace("_", "-"), **{"edgecolor": MUTED, "lw": 0.4, **styles[name]})
@@ -157,25 +216,30 @@ def draw_traffic(
 
 @checked
 def draw_front(search: Search, most: int = 2000) -> Figure:
-    """Every plan as a point, bytes of a device over seconds of a step, and the front of the best.
+    """Plans as points by kind, bytes of a device over seconds of a step, and the front of the best.
 
-    Of more plans than `most`, every so many-th is drawn. The line is the device's memory.
+    Of more plans than `most`, every so many-th is drawn; those that take ten times as long as the
+    best one, or hold four times what there is, lie outside. The line is the device's memory.
     """
     figure, (axes,) = closed_figure(7, 4)
     step = -(-len(search) // count("most", most))
     few = slice(None, None, step)
     seconds, held = search.seconds[few], search.total[few] / 1e9
-    axes.plot(seconds, held, ".", color=MUTED, ms=3, label="plans", zorder=1)
+    gathers, stages = search.runs.zero[few] == 3, search.runs.pp[few] > 1
+    kinds = {"ZeRO-3": gathers, "with a pipeline": stages, "others": ~gathers & ~stages}
+    for (name, of), color in zip(kinds.items(), (COLORS[2], COLORS[3], MUTED), strict=True):
+        axes.plot(seconds[of], held[of], ".", color=color, ms=3, label=name, zorder=1)
     front = search.front()
     ends = [(each.seconds, sum(each.held.values()) / 1e9) for each in front]
-    color, style, marker = LINES[1]
-    axes.plot(*zip(*ends, strict=True), color=color, ls=style, marker=marker, ms=4, label="front")
+    axes.plot(*zip(*ends, strict=True), color=INK, lw=1, marker="o", ms=4, label="front")
     axes.axhline(search.memory / 1e9, color=INK, lw=1)
     axes.annotate(
         format_bytes(search.memory), (1, search.memory / 1e9), (-2, 3), ("axes fraction", "data"),
         "offset points", ha="right", fontsize="small",
     )  # fmt: skip
     axes.set(xscale="log", yscale="log", xlabel="seconds of a step", ylabel="GB on a device")
+    fastest, most_bytes = ends[0][0], search.memory / 1e9
+    axes.set(xlim=(0.7 * fastest, 10 * fastest), ylim=(0.8 * ends[-1][1], 4 * most_bytes))
     axes.grid(True)
     axes.legend(loc="upper right")
     return figure

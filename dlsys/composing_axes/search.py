@@ -58,12 +58,16 @@ class Plan:
         """The degrees."""
         return {name: getattr(self, name) for name in ("tp", "cp", "dp", "pp", "ep")}
 
+    @property
+    def how(self) -> str:
+        """What is chosen beside the degrees, in words."""
+        words = [f"{self.micro_batches} x {self.sequences}", f"ZeRO-{self.zero}"]
+        return ", ".join(words + ["recomputing"] * self.recompute + [self.schedule] * (self.pp > 1))
+
     def __str__(self) -> str:
         axes = ", ".join(f"{name} {degree}" for name, degree in self.axes.items() if degree > 1)
-        how = [f"{self.micro_batches} x {self.sequences}", f"ZeRO-{self.zero}"]
-        how += ["recomputing"] * self.recompute + [self.schedule] * (self.pp > 1)
         cost = f"{format_seconds(self.seconds)}, {format_bytes(sum(self.held.values()))}"
-        return f"{axes or 'one device'}: {', '.join(how)}; {cost}"
+        return f"{axes or 'one device'}: {self.how}; {cost}"
 
 
 @dataclass(frozen=True)

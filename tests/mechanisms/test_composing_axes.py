@@ -10,17 +10,19 @@ from math import prod
 
 import pytest
 import torch
+from matplotlib.colors import to_hex
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from dlsys import world
-from dlsys.composing_axes import between_nodes, step_bytes, train
+from dlsys.composing_axes import between_nodes, draw_step, step_bytes, train
 from dlsys.composing_axes.gpt import CutMoE
 from dlsys.composing_axes.training import Trainer
 from dlsys.expert_parallel import MixtureGPT, count_copies
 from dlsys.hardware import dgx_h100
 from dlsys.mesh import Mesh
 from dlsys.model import GPT
+from dlsys.palette import COLORS, GRID
 from dlsys.pipeline_parallel import (
     gpipe,
     interleaved,
@@ -397,3 +399,34 @@ def test_what_leaves_a_node_is_counted_and_priced_alike(order: str) -> None:
     found = world.simulate(crossing, mesh.size).results[0]
     sent = step_bytes(SPECS["llama"], mesh, 4, itemsize=8, state_itemsize=8)
     assert {**found} == {axis: n for axis, n in between_nodes(sent, mesh, cluster).items() if n}
+
+
+def test_a_drawn_step_has_every_axis_where_its_calls_were() -> None:
+    def program(comm):
+        axes = Mesh(tp=2, dp=2, pp=2).split(comm)
+        axes.tp.all_reduce(torch.ones(1000))
+        comm.compute(2e-3)
+        begin = comm.seconds
+        comm.compute(1e-3)
+        axes.data.all_reduce(torch.ones(100_000))
+        if axes.pp.rank == 0:
+            axes.pp.send(torch.ones(10), 1)
+        else:
+            axes.pp.recv(torch.ones(10), 0)
+        return begin
+
+    run = world.simulate(program, 8, link="nvlink4")
+    begin = min(run.results)
+    (axes,) = draw_step(run, begin).axes
+    wide: dict[str, float] = {}
+    for bars in axes.collections:
+        for path in bars.get_paths():
+            color = to_hex(bars.get_facecolor()[0])
+            wide[color] = wide.get(color, 0) + path.get_extents().width / 1e3
+    calls = [c.end - c.start for c in run.traffic.calls if c.axis == "data" and c.start >= begin]
+    assert {COLORS[0].lower(), COLORS[2].lower()} & {*wide} == {COLORS[2].lower()}
+    assert wide[COLORS[2].lower()] == pytest.approx(sum(calls))
+    assert wide[GRID.lower()] == pytest.approx(8 * 1e-3)
+    assert len(axes.lines) == 4
+    with pytest.raises(ValueError, match="without seconds"):
+        draw_step(world.simulate(lambda comm: None, 2))
