@@ -29,3 +29,7 @@ assert sum(costs["playbook"]) < sum(costs["megatron"])
 
 given(40)
 assert error(runs, measured, after) < 8 < error(runs, measured, before)
+
+# %% The program at full width
+
+sourced(70, 128, 80, 12, 2.6, 405, 16, 23, by="bench/README.md")
