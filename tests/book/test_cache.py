@@ -7,9 +7,11 @@ import pytest
 
 pytest.importorskip("myst_nb", reason="the book's tools are not installed")
 
+from nbformat.v4 import new_code_cell, new_notebook
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
+from dlsys.notebook.book.cache import fingerprint
 from dlsys.notebook.book.dependencies import dependencies
 
 CHAPTER = """---
@@ -113,6 +115,26 @@ def test_a_change_in_the_package_runs_again_exactly_the_chapters_that_import_it(
     build(source, package.name)
     assert runs(source) == {"alpha": 2, "beta": 1}, "the result of the older code is still known"
     assert "says first" in (html / "chapters/alpha.html").read_text()
+
+
+def test_a_page_that_reads_the_folder_of_quizzes_runs_again_with_each(tmp_path):
+    quizzes = tmp_path / "package" / "notebook" / "quizzes"
+    quizzes.mkdir(parents=True)
+    for name in ("page", "other"):
+        (quizzes / f"{name}.json").write_text("[]")
+
+    def prints() -> list[str]:
+        codes = ['files("package.notebook").joinpath("quizzes")', 'quiz.show("page")']
+        notebooks = [new_notebook(cells=[new_code_cell(code)]) for code in codes]
+        path = tmp_path / "page.md"
+        return [fingerprint(path, each, tmp_path / "package") for each in notebooks]
+
+    first = prints()
+    (quizzes / "other.json").write_text("[1]")
+    second = prints()
+    (quizzes / "page.json").write_text("[1]")
+    assert [a == b for a, b in zip(first, second, strict=True)] == [False, True]
+    assert [a == b for a, b in zip(second, prints(), strict=True)] == [False, False]
 
 
 def test_a_change_of_style_alone_reaches_the_pages_and_runs_nothing(book):

@@ -46,9 +46,9 @@ def read_chapter(path: Path) -> NotebookNode | None:
 def fingerprint(path: Path, notebook: NotebookNode, package: Path) -> str:
     """Return a digest of everything besides its own text that the outputs of a notebook depend on.
 
-    These are the files of `package` that its cells import, the quiz of its name, the file that
-    vouches for its numbers and what that imports, the kernel's arguments, and the versions of what
-    is installed.
+    These are the files of `package` that its cells import, the quiz of its name (all quizzes, if it
+    reads the folder), the file that vouches for its numbers and what that imports, the kernel's
+    arguments, and the versions of what is installed.
     """
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     numbers = [file for file in [beside(path)] if file.is_file()]
@@ -56,7 +56,8 @@ def fingerprint(path: Path, notebook: NotebookNode, package: Path) -> str:
     digest = hashlib.sha256(
         repr([sys.version_info[:2], *map(installed, INSTALLED), KERNEL]).encode()
     )
-    quiz = package.glob(f"notebook/quizzes/{path.stem}.json")
+    reads_all = any('"quizzes"' in source for source in code)
+    quiz = package.glob(f"notebook/quizzes/{'*' if reads_all else path.stem}.json")
     for file in sorted({*dependencies(code, package), *quiz, *numbers}):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
