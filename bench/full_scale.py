@@ -112,7 +112,7 @@ def show(runs, seconds, machine, names):
 
 def main():
     small = [(dataclasses.replace(LLAMA, layers=n), *how) for n, *how in ONE_NODE]
-    runs, seconds = join([columns(*one) for one in small]), []
+    runs = join([columns(*one) for one in small])
     seconds = np.array([simulated(*one)[0] for one in small])
     machine = calibrated(runs, seconds, Machine(dgx_h100(1), SHEET))
     print(machine.constants)
