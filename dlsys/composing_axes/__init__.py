@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
-    from dlsys.composing_axes.draw import draw_front, draw_mesh, draw_plans, draw_step, draw_traffic
+    from dlsys.composing_axes.draw import (
+        draw_front,
+        draw_holders,
+        draw_mesh,
+        draw_plans,
+        draw_step,
+        draw_traffic,
+    )
     from dlsys.composing_axes.explorer import explore
     from dlsys.composing_axes.laws import sharding_degree, tokens_to_hide
     from dlsys.composing_axes.machines import machine

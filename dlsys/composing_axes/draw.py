@@ -75,6 +75,45 @@ def draw_mesh(mesh: Mesh, rank: int = 0, devices_per_node: int = 8) -> Figure:
     return figure
 
 
+@checked
+def draw_holders(mesh: Mesh, devices_per_node: int = 4) -> Figure:
+    """What each rank holds: the model as a square for each, a row of them for each node.
+
+    Stages cut the square across, tensor ranks down. A rank holds its colored part, and updates the
+    strip of it that ZeRO-1 leaves to it. The narrow bar is the batch: rows from top to bottom, and
+    of these the rank reads its replica's and its context rank's.
+    """
+    per = count("devices_per_node", devices_per_node)
+    nodes, across = -(-mesh.size // per), min(per, mesh.size)
+    figure, (axes,) = closed_figure(0.4 + 1.5 * across, 0.7 + 1.4 * nodes)
+    for rank in range(mesh.size):
+        node, column = divmod(rank, per)
+        at, x, y = mesh.coordinates(rank), column + 0.28, node + 0.22
+        width, height = 0.64 / mesh.tp, 0.68 / mesh.pp
+        strip = height / (mesh.dp * mesh.cp)
+        part = x + width * at["tp"], y + height * at["pp"]
+        updated = part[0], part[1] + strip * mesh.place(rank)
+        row, columns = 0.68 / mesh.dp, 0.14 / mesh.cp
+        read = x - 0.2 + columns * at["cp"], y + row * at["dp"]
+        for corner, wide, high, color in (
+            ((x, y), 0.64, 0.68, "none"),
+            (part, width, height, COLORS[0]),
+            (updated, width, strip, COLORS[2]),
+            ((x - 0.2, y), 0.14, 0.68, "none"),
+            (read, columns, row, COLORS[4]),
+        ):
+            block(axes, corner, wide, high, "", facecolor=color)
+        axes.text(x, y - 0.04, f"rank {rank}", color=INK, fontsize="small")
+    axes.set(xlim=(0, across), ylim=(nodes, 0), xticks=[])
+    axes.set_yticks([node + 0.56 for node in range(nodes)], [f"node {n}" for n in range(nodes)])
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    looks = {"weights that it holds": 0, "of these, what it updates": 2, "tokens that it reads": 4}
+    patches = [Patch(facecolor=COLORS[number], label=name) for name, number in looks.items()]
+    figure.legend(handles=patches, loc="outside upper center", ncols=3, fontsize="small")
+    return figure
+
+
 def _legend(figure: Figure, mesh: Mesh) -> None:
     degrees = [(i, axis, getattr(mesh, axis)) for i, axis in enumerate(AXES)]
     patches = [

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from dlsys import world
-from dlsys.composing_axes import between_nodes, draw_step, step_bytes, train
+from dlsys.composing_axes import between_nodes, draw_holders, draw_step, step_bytes, train
 from dlsys.composing_axes.gpt import CutMoE
 from dlsys.composing_axes.training import Trainer
 from dlsys.expert_parallel import MixtureGPT, count_copies
@@ -399,6 +399,36 @@ def test_what_leaves_a_node_is_counted_and_priced_alike(order: str) -> None:
     found = world.simulate(crossing, mesh.size).results[0]
     sent = step_bytes(SPECS["llama"], mesh, 4, itemsize=8, state_itemsize=8)
     assert {**found} == {axis: n for axis, n in between_nodes(sent, mesh, cluster).items() if n}
+
+
+def test_drawn_ranks_update_the_model_once_and_read_a_batch_once() -> None:
+    mesh = Mesh(dp=2, pp=2, cp=2, tp=2)
+    (axes,) = draw_holders(mesh, 8).axes
+    drawn = [(p.get_facecolor(), p.get_bbox()) for p in axes.patches]
+    boxes = [drawn[5 * rank : 5 * rank + 5] for rank in range(mesh.size)]
+
+    def inside(around, part):
+        """Edges of a part, as shares of what is around it."""
+        x, y = around[1].x0, around[1].y0
+        edges = part[1].x0 - x, part[1].y0 - y, part[1].x1 - x, part[1].y1 - y
+        sides = 2 * (around[1].width, around[1].height)
+        return tuple(round(edge / side, 6) for edge, side in zip(edges, sides, strict=True))
+
+    held, updated = ([inside(box[0], box[i]) for box in boxes] for i in (1, 2))
+    read = [inside(box[3], box[4]) for box in boxes]
+    assert {to_hex(box[1][0]) for box in boxes} == {COLORS[0].lower()}
+    assert len({*updated}) == 16
+    assert {(c - a) * (d - b) for a, b, c, d in updated} == {1 / 16}
+    for rank in range(mesh.size):
+        left, top, right, bottom = held[rank]
+        at = mesh.coordinates(rank)
+        assert (left, top, right - left, bottom - top) == (at["tp"] / 2, at["pp"] / 2, 0.5, 0.5)
+        assert left == updated[rank][0]
+        assert top <= updated[rank][1] < updated[rank][3] <= bottom
+        assert read[rank][:2] == (at["cp"] / 2, at["dp"] / 2)
+        for axis, alike in {"data": held, "tp": read, "pp": read}.items():
+            assert len({alike[other] for other in mesh.group(axis, rank)}) == 1
+        assert len({read[other] for other in mesh.group("data", rank)}) == 4
 
 
 def test_a_drawn_step_has_every_axis_where_its_calls_were() -> None:
