@@ -22,9 +22,11 @@ from dlsys.world import Run
 AXES = {"tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline"}
 TRAFFIC = {"tp": "tensor", "cp": "context", "data": "data", "pp": "pipeline"}
 """Axes by the names that `step_bytes` has for them, in the colors of AXES."""
-CALLS = {"tp": 0, "cp": 1, "ep": 4, "data": 2, "holders": 2}
-CALLED = {"tp": "tensor", "cp": "context", "ep": "experts", "data": "data", "holders": "data"}
-"""Axes whose calls are drawn, by the names of their communicators: color, and name."""
+CALLS = {
+    "tp": ("tensor", COLORS[0]), "cp": ("context", COLORS[1]), "ep": ("experts", COLORS[4]),
+    "data": ("data", COLORS[2]), "holders": ("data", COLORS[2]),
+}  # fmt: skip
+"""Axes whose calls are drawn, by the names of their communicators: name, and color."""
 HELD: dict[str, dict[str, Any]] = {
     "state": {"facecolor": "#009E73"},
     "gathered": {"facecolor": "#009E73", "hatch": "///"},
@@ -142,8 +144,8 @@ def draw_step(run: Run, begin: float = 0.0) -> Figure:
     for call in run.traffic.calls:
         if call.axis in CALLS:
             done.setdefault((call.axis, call.rank), []).append((call.start, call.end))
-    looks = {"computing": GRID} | {axis: COLORS[number] for axis, number in CALLS.items()}
-    for name, color in looks.items():  # later ones lie above
+    looks = {"computing": ("computing", GRID), **CALLS}
+    for name, (_, color) in looks.items():  # later ones lie above
         for rank in range(run.traffic.ranks):
             all_of = _merged(done.get((name, rank), []))
             late = [(max(start, begin), end) for start, end in all_of if end > begin]
@@ -155,9 +157,9 @@ def draw_step(run: Run, begin: float = 0.0) -> Figure:
         ends = [1e3 * (each.start - begin), 1e3 * (each.end - begin)]
         axes.plot(ends, [each.src, each.dst], color=color, lw=1)
     used = {name for name, _ in done} | ({"pp"} if sent else set())
-    names = {"computing": "computing", **CALLED, "pp": "pipeline"}
-    colors = looks | {"pp": color}
-    patches = [Patch(facecolor=colors[n], label=text) for n, text in names.items() if n in used]
+    looks["pp"] = "pipeline", color
+    shown = {text: color for name, (text, color) in looks.items() if name in used}
+    patches = [Patch(facecolor=color, label=text) for text, color in shown.items()]
     figure.legend(handles=patches, loc="outside upper center", ncols=6, fontsize="small")
     axes.set(ylim=(run.traffic.ranks - 0.4, -0.6), xlim=(0, None), xlabel="milliseconds")
     axes.set_yticks(range(run.traffic.ranks), [f"rank {n}" for n in range(run.traffic.ranks)])
