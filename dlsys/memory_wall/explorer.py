@@ -27,7 +27,7 @@ SEQUENCES = tuple(2**power for power in range(8, 18))
 
 
 class Row(NamedTuple):
-    """Bytes of the four buckets on one device; activations with a layer being rebuilt."""
+    """Bytes of the four buckets on one device; activations at their most."""
 
     saving: str
     sequence: int

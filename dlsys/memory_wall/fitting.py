@@ -119,6 +119,7 @@ def fits(
     recompute: Recompute = "none",
     flash: bool = False,
     dropout: bool = False,
+    fused_loss: bool = False,
     reserve: float = 0.0,
 ) -> Fit:
     """Whether training with micro-batches of `batch` sequences fits the device, by bucket and axis.
@@ -134,13 +135,16 @@ def fits(
       activations as one device had, the last one. The fullest is told, which of equal layers is the
       first or the last.
 
+    As backward begins torch's loss makes two more arrays of logits, which count as activations of
+    the last stage; they are gone when it rebuilds a layer, so the larger of both counts.
+    `fused_loss`: it works in the one array that it keeps instead, as Megatron-LM's can.
+
     `reserve`: bytes of the device kept for a framework, buffers and fragmentation. Not counted are
-    gathered weights of stage 3, the two more arrays of logits that torch's loss makes as backward
-    begins, what the optimizer holds during an update, and other buffers. Raises ValueError for what
-    cannot be split so.
+    gathered weights of stage 3, what the optimizer holds during an update, and other buffers.
+    Raises ValueError for what cannot be split so.
     """
     at_least("reserve", reserve, 0)
-    how = _Run(spec, batch, recipe, recompute, flash, dropout)
+    how = _Run(spec, batch, recipe, recompute, flash, dropout, fused_loss)
     whole, held = how.buckets(Split()), how.buckets(split)
     alone = {axis: how.buckets(only) for axis, only in split.alone().items()}
     divided = {
@@ -161,6 +165,7 @@ class _Run:
     recompute: Recompute
     flash: bool
     dropout: bool
+    fused_loss: bool
 
     def buckets(self, split: Split) -> dict[str, int]:
         """Bytes by bucket on the fullest stage."""
@@ -184,7 +189,7 @@ class _Run:
         states = [model_state(n, self.recipe, split.zero_stage, over) for n, over in holders if n]
         return {
             **{bucket: sum(getattr(state, bucket) for state in states) for bucket in BUCKETS[:3]},
-            "activations": stage.activations(kept),
+            "activations": stage.activations(kept, self.fused_loss),
         }
 
     def _check(self, split: Split) -> None:

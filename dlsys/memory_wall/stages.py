@@ -97,15 +97,20 @@ class Stage:
             shared += 0 if spec.tied and first else vocabulary
         return shared, experts
 
-    def activations(self, kept: Activations) -> int:
-        """Bytes that a device keeps under 1F1B: stage i, from 0, holds p - i micro-batches."""
+    def activations(self, kept: Activations, fused_loss: bool) -> int:
+        """The most bytes of a device under 1F1B: stage i, from 0, holds p - i micro-batches.
+
+        Beside them are a layer that is rebuilt or, before, the two arrays that a loss makes.
+        """
         layers, first, last = self.layers(), self.place == 0, self.place == self.stages - 1
         dense = kept if kept.dense is None else kept.dense
         kinds = [(kind, n) for kind, n in ((kept, layers[True]), (dense, layers[False])) if n]
         held = sum(n * (kind.per_layer + sum(kind.statistics.values())) for kind, n in kinds)
         for name, nbytes in kept.outside.items():
             held += nbytes * (first if name.startswith("embedding") else last)
-        return (self.stages - self.place) * held + max(kind.recomputed for kind, _ in kinds)
+        of_loss = kept.of_loss if last and not fused_loss else 0
+        beside = max(of_loss, *(kind.recomputed for kind, _ in kinds))
+        return (self.stages - self.place) * held + beside
 
 
 def _share(matrix: Matrix, spec: TransformerSpec, tensor: int) -> int:

@@ -88,8 +88,18 @@ class Activations(int):
 
     @property
     def peak(self) -> int:
-        """The most bytes at once: everything, and the largest layer that backward rebuilds."""
-        return self.everything + max(self.recomputed, self.dense.recomputed if self.dense else 0)
+        """The most bytes at once: everything, and the larger of what backward makes beside it.
+
+        First torch's loss makes two more arrays like the one that it keeps; when these are gone,
+        backward rebuilds a layer at a time.
+        """
+        rebuilt = max(self.recomputed, self.dense.recomputed if self.dense else 0)
+        return self.everything + max(rebuilt, self.of_loss)
+
+    @property
+    def of_loss(self) -> int:
+        """Bytes of the two arrays that torch's loss makes as backward begins."""
+        return 2 * self.outside.get("loss.log_probabilities", 0)
 
 
 @checked

@@ -372,6 +372,7 @@ def test_the_layer_being_recomputed_still_has_its_scores_unless_attention_is_fla
         kept = activations(longer, 1, recompute=recompute, dropout=False)
         assert kept.recomputed > 1.09e12
         assert kept.peak == kept.everything + kept.recomputed
+        assert kept.recomputed > 2 * kept.outside["loss.log_probabilities"] == kept.of_loss
         assert activations(longer, 1, recompute=recompute, flash=True).recomputed < 0.1e12
     assert activations(longer, 1).recomputed == 0
     s, a = GPT3.sequence, GPT3.heads
