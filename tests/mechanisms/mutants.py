@@ -52,6 +52,7 @@ MORE = {  # what else has formulas, by slug
         "ring_plan.py",
         "tree.py",
     ),
+    "composing_axes": ("laws.py", "memory.py", "strategies.py"),
     "context_parallel": ("laws.py",),
     "data_parallel": ("compression.py", "hooks.py", "laws.py", "local_sgd.py", "noise.py"),
     "expert_parallel": ("laws.py",),
