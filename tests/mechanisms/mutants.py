@@ -136,14 +136,16 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run the quickest tests first, as one that fails ends the trial of a mutant.
 
     In the first round, run these alone.
     """
     stats = Path("mutmut-stats.json")
     seconds = json.loads(stats.read_text())["duration_by_test"] if stats.exists() else {}
-    items[:] = [item for item in items if "__mutmut_" not in item.name]  # its own, in our classes
+    its_own = [item for item in items if "__mutmut_" in item.name]  # in our classes
+    config.hook.pytest_deselected(items=its_own)  # or mutmut takes them for new tests
+    items[:] = [item for item in items if item not in its_own]
     for item in items:
         item._nodeid = item.nodeid  # which mutmut 3.8 reads, and pytest 9 has no more
     items.sort(key=lambda item: seconds.get(item.nodeid, 0.0))
