@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dlsys.annotated import checked
 from dlsys.checks import count, refuse
+from dlsys.files import written
 
 HEAD, TAIL = struct.Struct("<QI"), struct.Struct("<I")
 """Length and its CRC-32, before a record; the CRC-32 of its bytes, behind it."""
@@ -32,18 +33,14 @@ def found(path: str | PathLike) -> Path:
     return Path(path)
 
 
-def new(path: str | PathLike) -> Path:
-    """Where a file may be written; raises ValueError where there is a folder, or no name."""
-    if not fspath(path) or Path(path).is_dir():
-        refuse("path", fspath(path), "the name of a file, old or new")
-    return Path(path)
-
-
 @checked
 def write_records(path: str | PathLike, records: Iterable[bytes]) -> int:
-    """Write records one behind the other, and where each begins beside them; returns how many."""
+    """Write records one behind the other, and where each begins beside them; returns how many.
+
+    What was there before stays until all of them are written, so that they may be read from it.
+    """
     places = []
-    with open(new(path), "wb") as file:
+    with written(path) as file:
         for record in records:
             if not isinstance(record, bytes):
                 refuse("A record of records", record, "bytes")
@@ -51,7 +48,8 @@ def write_records(path: str | PathLike, records: Iterable[bytes]) -> int:
             size = struct.pack("<Q", len(record))
             file.write(HEAD.pack(len(record), zlib.crc32(size)))
             file.write(record + TAIL.pack(zlib.crc32(record)))
-    index_of(path).write_bytes(struct.pack(f"<{len(places)}Q", *places))
+        with written(index_of(path)) as index:
+            index.write(struct.pack(f"<{len(places)}Q", *places))
     return len(places)
 
 

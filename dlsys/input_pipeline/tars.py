@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from os import PathLike
@@ -21,16 +23,22 @@ Sample = dict[str, bytes]
 def write_shards(
     folder: str | PathLike, samples: Iterable[Mapping[str, bytes]], per_shard: int
 ) -> list[Path]:
-    """Write samples, so many to an archive, as files `<number>.<extension>`; returns the paths."""
+    """Write samples, so many to an archive, as files `<number>.<extension>`; returns the paths.
+
+    Archives that were there stay until all are written, so that samples may be read from them.
+    """
     size, rest, paths = count("per_shard", per_shard), enumerate(samples), list[Path]()
     if Path(folder).is_file():
         refuse("folder", str(folder), "the name of a folder, not of a file")
     Path(folder).mkdir(parents=True, exist_ok=True)
-    while shard := list(islice(rest, size)):
-        paths.append(Path(folder) / f"{len(paths):06}.tar")
-        with tarfile.open(paths[-1], "w") as archive:
-            for number, sample in shard:
-                _add(archive, number, sample)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".") as aside:
+        while shard := list(islice(rest, size)):
+            paths.append(Path(folder, f"{len(paths):06}.tar"))
+            with tarfile.open(Path(aside, paths[-1].name), "w") as archive:
+                for number, sample in shard:
+                    _add(archive, number, sample)
+        for path in paths:
+            os.replace(Path(aside, path.name), path)
     return paths
 
 

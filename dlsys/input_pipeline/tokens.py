@@ -12,7 +12,8 @@ from torch import Tensor
 
 from dlsys.annotated import checked
 from dlsys.checks import count, refuse, some
-from dlsys.input_pipeline.records import found, new
+from dlsys.files import written
+from dlsys.input_pipeline.records import found
 
 WIDTHS = {2: torch.uint16, 4: torch.int32}
 """Bytes of a token, and what they are to torch: 2 for up to 65,536 tokens, else 4."""
@@ -28,7 +29,7 @@ def write_tokens(path: str | PathLike, tokens: Iterable[int], vocab: int) -> int
     """Write tokens as a `.bin` of nanoGPT or Megatron has them; returns how many."""
     width = token_bytes(vocab)
     values = torch.tensor([count("A token of tokens", t, 0, vocab - 1) for t in tokens])
-    with open(new(path), "wb") as file:
+    with written(path) as file:
         file.write(values.to(WIDTHS[width]).view(torch.uint8).numpy().tobytes())
     return len(values)
 

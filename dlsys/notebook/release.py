@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from dlsys.files import write
 from dlsys.notebook.fold import fold
 
 # A comment and no error: an answer then stays at `...`, and a function, whose docstring is its
@@ -57,7 +58,7 @@ def run(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     place = {"metadata": {"path": str(path.parent)}}
     NotebookClient(notebook, timeout=120, record_timing=False, resources=place).execute()
-    path.write_text(as_text(json.loads(nbformat.writes(notebook))), encoding="utf-8")
+    write(path, as_text(json.loads(nbformat.writes(notebook))))
 
 
 def settle_cells(path: Path) -> bool:
@@ -71,7 +72,7 @@ def settle_cells(path: Path) -> bool:
         fold(cell)
     after = as_text(notebook)
     if after != before:
-        path.write_text(after, encoding="utf-8")
+        write(path, after)
     return after != before
 
 
@@ -124,8 +125,7 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         changed.append(target)
         if not options.check:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
+            write(target, text)
     for path in strangers:
         print(f"{path} has no solution; remove it.", file=sys.stderr)
     for path in changed:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from dlsys.annotated import checked
 from dlsys.checks import at_least, refuse, some
+from dlsys.files import written
 from dlsys.plain_data import plain_data
 
 KERNEL, COMMUNICATION, HOST, INPUT = "kernel", "communication", "host", "input"
@@ -98,9 +99,8 @@ class Trace:
     @checked
     def save(self, path: str | Path) -> None:
         """Write it as JSON that Perfetto opens."""
-        if Path(path).is_dir():
-            refuse("path", str(path), "the name of a file")
-        Path(path).write_text(json.dumps(self.chrome()), encoding="utf-8")
+        with written(path) as file:
+            file.write(json.dumps(self.chrome()).encode())
 
     def chrome(self) -> dict[str, Any]:
         """The trace in the Trace Event Format: times in microseconds, a thread for each lane."""

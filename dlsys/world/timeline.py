@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dlsys.annotated import checked
 from dlsys.checks import count, refuse
+from dlsys.files import written
 from dlsys.world.span import KINDS, Span
 from dlsys.world.traffic import Traffic
 
@@ -62,9 +63,8 @@ class Timeline:
     @checked
     def save(self, path: str | Path) -> None:
         """Write the chrome trace to `path` as JSON."""
-        if Path(path).is_dir():
-            refuse("path", str(path), "the name of a file")
-        Path(path).write_text(json.dumps(self.chrome_trace()), encoding="utf-8")
+        with written(path) as file:
+            file.write(json.dumps(self.chrome_trace()).encode())
 
     @checked
     def draw(self, title: str = "") -> Figure:

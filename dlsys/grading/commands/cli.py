@@ -237,8 +237,8 @@ def _gib(text: str) -> float:
 
 
 def _export(arguments: Sequence[str]) -> int:
+    from dlsys.files import write
     from dlsys.grading.commands import export
-    from dlsys.grading.files import write
 
     parser = argparse.ArgumentParser(
         allow_abbrev=False,

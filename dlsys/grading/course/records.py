@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import dlsys
-from dlsys.grading.files import write
+from dlsys.files import write
 from dlsys.grading.result import NOT_GRADED, Result
 from dlsys.grading.text import file_name
 

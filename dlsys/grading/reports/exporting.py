@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from dlsys.checks import shown
+from dlsys.files import write
 from dlsys.grading.assignment import Assignment
 from dlsys.grading.course.grade import Grade
 from dlsys.grading.course.plugins import call
-from dlsys.grading.files import write
 
 Files = Mapping[str, str | bytes]
 Exporter = Callable[[Sequence[Grade], Assignment], Files]

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlsys.exercises.cost import BEATEN, amounts, beats
+from dlsys.files import holds
+from dlsys.files import write as write_file
 from dlsys.grading import result as results
 from dlsys.grading.assignment import Assignment
 from dlsys.grading.course.grade import Grade
-from dlsys.grading.files import holds
-from dlsys.grading.files import write as write_file
 from dlsys.grading.reports.pdf import pdf_of
 from dlsys.grading.reports.tables import cell
 from dlsys.grading.result import CheckResult

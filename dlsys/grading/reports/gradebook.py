@@ -22,8 +22,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from dlsys.files import write
 from dlsys.grading.assignment import Assignment
-from dlsys.grading.files import write
 from dlsys.grading.reports.handgrading import notebook
 from dlsys.grading.result import GRADED, Result
 from dlsys.grading.text import file_name

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dlsys.grading.files import write
+from dlsys.files import write
 
 SECONDS = 60  # for one page
 _ENDING = 5  # seconds

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 
+from dlsys.files import write
 from dlsys.grading.assignment import Assignment
 from dlsys.grading.course.grade import Grade
-from dlsys.grading.files import write
 from dlsys.grading.reports.statistics import Item
 from dlsys.grading.result import GRADED
 from dlsys.grading.text import visible
