@@ -1160,7 +1160,7 @@ NOT_CALLED = {
             *("exploring.*", "figures.*", "lazy.*", "network.*", "plain_data.*"),
             *("svg.*", "zero.ShardedOptimizer.add_param_group"),
             *("zero.ShardedOptimizer.load_state_dict", "reducer.*"),
-            *("meter.*", "moving.*", "streams.*"),
+            *("files.*", "meter.*", "moving.*", "streams.*"),
             *("notebook.fold.*", "notebook.release.*"),
             *("data_parallel.GradientBucket*", "data_parallel.all_reduce"),
             *("pipeline_parallel.DeferredWeights.*", "model.[!G]*", "*GPT.embed", "*GPT.initial"),
@@ -1399,6 +1399,7 @@ PASSED_ON = {
 # Other words under which a sentence may speak of an argument.
 WORDS: dict[str, tuple[str, ...]] = {
     "kind": ("collective",),
+    "pue": ("PUE",),
     "losses": ("loss",),
     "folder": ("it is no checkpoint", "is missing"),
     "checkpoint": ("is missing",),
