@@ -1400,6 +1400,9 @@ PASSED_ON = {
 WORDS: dict[str, tuple[str, ...]] = {
     "kind": ("collective",),
     "pue": ("PUE",),
+    "micro_batch": ("micro-batches",),
+    "p": ("stages",),
+    "N": ("parameters",),
     "losses": ("loss",),
     "folder": ("it is no checkpoint", "is missing"),
     "checkpoint": ("is missing",),
@@ -1425,7 +1428,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "full_state": ("The state",),
     "flops": ("FLOP/s",),
     "peak_flops": ("peak",),
-    "tdp": (" W ",),
+    "tdp": ("W that", "devices of"),
     "achieved": ("A utilization of",),
     "achievable": ("A utilization of",),
     "value": ("answer",),

@@ -174,7 +174,7 @@ def ending(each: Public, name: str, hint: Any, bad: Any) -> str:
         spoken = [name, name.replace("_", " "), name.replace("_", "-"), *WORDS.get(name, ())]
         # As it is written, or as a sentence begins.
         words = "|".join(rf"(?i:{re.escape(w[0])}){re.escape(w[1:])}" for w in spoken)
-        named = re.search(rf"(?<![a-z])({words})", str(error))
+        named = re.search(rf"(?<![A-Za-z])({words})(?![A-Za-z])", str(error))
         if not named:
             return f"{type(error).__name__} does not name it: {error}"
         shown = not to_refuse or re.search(rf"(?<![\d.]){bad!r}(?!\d)", str(error))

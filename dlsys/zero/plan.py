@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dlsys.annotated import checked
-from dlsys.checks import count, refuse, some, text
+from dlsys.checks import count, refuse, some
 from dlsys.plain_data import plain_data
 
 if TYPE_CHECKING:
@@ -137,7 +137,6 @@ def step_plan(
     some("units", units)
     made = [Unit(*pair) for pair in units.items()] if isinstance(units, Mapping) else [*units]
     for place, unit in enumerate(made):
-        text("A unit's name", unit.name)
         if place and unit.outer:
             first = f"the first unit, which is {made[0].name!r}: it is around all"
             refuse("outer", unit.name, first)

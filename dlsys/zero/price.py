@@ -75,6 +75,7 @@ def collective_seconds(kind: str, nbytes: float, n: int, where: Where = None) ->
     bytes, and a ring inside its node for all. Both send (n-1)/n of the bytes; one ring crosses
     nodes by one card, two levels use all that a node has.
     """
+    n = count("n", n)
     flat = plan_for(kind, n).price(nbytes, where).seconds
     if not isinstance(where, Cluster) or 1 in (where.nodes, where.devices_per_node):
         return flat

@@ -75,6 +75,7 @@ MORE = {  # what else has formulas, by slug
 READ = (
     *("LICENSE", "_toc.yml", "bench/h100.py", "bench/scaling_sweep.py"),
     *(f"chapters/{name}.md" for name in ("collectives", "data_parallel", "memory_wall")),
+    "chapters/collectives_more.md",
     "chapters/tensor_parallel_more.md",
 )
 KEEPS = type(functools.cache(int))

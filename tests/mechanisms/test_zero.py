@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsys.zero import Action, StepPlan, Unit, flat, step_plan
+from dlsys.zero import Action, StepPlan, Unit, flat, price, step_plan
 
 UNITS = {"a": 5, "b": 6, "c": 7}
 
@@ -182,40 +184,92 @@ FORWARD, BACKWARD, GATHER, WAIT = (
     *(Action("forward", 1), Action("backward", 1), Action("gather", 0), Action("wait", -1)),
 )
 FREE, DROP = Action("free weights", 1), Action("free gradients", 1)
+ONCE = "once for each micro-batch, in order, before the update"
+AFTER = "once for each micro-batch, after its forward"
+ITS, NONE_LEFT = "its gradients were", "there are no gradients that were not reduced yet"
+TWICE = f"{ITS} reduced and are still there: what is reduced twice counts twice"
 
 
 @pytest.mark.parametrize(
     ("stage", "batches", "change", "where", "why"),
     [
-        (3, 1, without(("gather", 1, 0)), "3, forward 1", "not whole: gather them before"),
-        (3, 1, before("backward", FREE), "9, backward 1", "not whole: gather them before"),
-        (3, 1, before("backward", FREE, FREE), "9, free weights 1", "are not whole"),
-        (3, 1, last(GATHER, GATHER), "18, gather 0", "whole already"),
-        (1, 1, first(GATHER), "0, gather 0", "whole already"),
+        (
+            3,
+            1,
+            without(("gather", 1, 0)),
+            "3, forward 1",
+            "its weights are not whole: gather them before",
+        ),
+        (
+            3,
+            1,
+            before("backward", FREE),
+            "9, backward 1",
+            "its weights are not whole: gather them before",
+        ),
+        (3, 1, before("backward", FREE, FREE), "9, free weights 1", "its weights are not whole"),
+        (3, 1, last(GATHER, GATHER), "18, gather 0", "its weights are whole already"),
+        (1, 1, first(GATHER), "0, gather 0", "its weights are whole already"),
         (2, 1, first(FREE), "0, free weights 1", "stage 2 keeps whole weights"),
-        (0, 1, before("backward", FORWARD), "2, forward 1", "forward once for each micro-batch"),
-        (0, 1, last(FORWARD), "8, forward 1", "in order, before the update"),
-        (0, 1, first(BACKWARD), "0, backward 1", "after its forward"),
-        (0, 1, before("backward", BACKWARD, BACKWARD), "3, backward 1", "once for each micro-"),
-        (2, 2, without(("free gradients", 0, 0)), "11, backward 0", "twice counts twice"),
-        (2, 1, before("reduce", DROP), "3, free gradients 1", "they would be lost"),
+        (0, 1, before("backward", FORWARD), "2, forward 1", f"a unit goes forward {ONCE}"),
+        (0, 1, last(FORWARD), "8, forward 1", f"a unit goes forward {ONCE}"),
+        (0, 1, first(BACKWARD), "0, backward 1", f"a unit goes backward {AFTER}"),
+        (
+            0,
+            1,
+            before("backward", BACKWARD, BACKWARD),
+            "3, backward 1",
+            f"a unit goes backward {AFTER}",
+        ),
+        (2, 2, without(("free gradients", 0, 0)), "11, backward 0", TWICE),
+        (
+            2,
+            1,
+            before("reduce", DROP),
+            "3, free gradients 1",
+            f"{ITS} not reduced: they would be lost",
+        ),
         (1, 1, before("wait", DROP), "6, free gradients 1", "stage 1 keeps whole gradients"),
-        (2, 1, before("free gradients", Action("reduce", 1)), "5, reduce 1", "not reduced yet"),
-        (1, 1, first(Action("reduce", 1)), "0, reduce 1", "there are no gradients"),
-        (1, 2, without(("reduce", 1, 1)), "13, update", "unit 1 has .* of 1 of 2 micro-batches"),
-        (1, 1, without(("reduce", 1, 0)), "6, update", "unit 1 has .* of 0 of 1 micro-batches"),
+        (2, 1, before("free gradients", Action("reduce", 1)), "5, reduce 1", NONE_LEFT),
+        (1, 1, first(Action("reduce", 1)), "0, reduce 1", NONE_LEFT),
+        (
+            1,
+            2,
+            without(("reduce", 1, 1)),
+            "13, update",
+            "unit 1 has reduced the gradients of 1 of 2 micro-batches",
+        ),
+        (
+            1,
+            1,
+            without(("reduce", 1, 0)),
+            "6, update",
+            "unit 1 has reduced the gradients of 0 of 1 micro-batches",
+        ),
         (0, 1, last(Action("update", -1)), "8, update", "the step has been taken"),
-        (1, 1, without(("wait", -1, 0)), "6, update", "waited for the reduction of unit 0"),
-        (2, 1, before("free gradients", WAIT), "5, wait", "no reduction to wait for"),
-        (1, 1, before("reduce", WAIT), "3, wait", "no reduction to wait for"),
-        (0, 1, first(Action("scatter", 0)), "0, scatter 0", "there are gather, forward, b"),
+        (
+            1,
+            1,
+            without(("wait", -1, 0)),
+            "6, update",
+            "nobody has waited for the reduction of unit 0",
+        ),
+        (2, 1, before("free gradients", WAIT), "5, wait", "there is no reduction to wait for"),
+        (1, 1, before("reduce", WAIT), "3, wait", "there is no reduction to wait for"),
+        (
+            0,
+            1,
+            first(Action("scatter", 0)),
+            "0, scatter 0",
+            "there is no such action; there are gather, forward, b.*",
+        ),
         (0, 1, first(Action("forward", 2)), "0, forward 2", "there are units 0 to 1"),
         (0, 1, first(Action("forward", 0, 1)), "0, forward 0", "there are micro-batches 0 to 0"),
     ],
 )
 def test_what_cannot_be_run_or_trains_something_else_is_refused(stage, batches, change, where, why):
     plan = step_plan(stage, {"a": 5, "b": 6}, 4, batches)
-    with pytest.raises(ValueError, match=rf"^Action {where} of micro-batch \d: .*{why}.*\.$"):
+    with pytest.raises(ValueError, match=rf"^Action {where} of micro-batch \d: {why}\.$"):
         replace(plan, actions=tuple(change([*plan.actions]))).check()
 
 
@@ -233,6 +287,59 @@ def test_a_step_that_is_not_over_is_refused(stage, gone, why):
     place = max(i for i, action in enumerate(actions) if tuple(action) == gone)
     with pytest.raises(ValueError, match=rf"^After the last action {why}\.$"):
         replace(plan, actions=tuple(actions[:place] + actions[place + 1 :])).check()
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_new_weights_may_be_gathered_twice_and_belong_to_the_last_micro_batch(stage):
+    plan = step_plan(stage, {"a": 5, "b": 6}, 4, 3)
+    assert [tuple(a) for a in plan.actions[-3:]] == [
+        ("update", -1, 2),
+        ("gather", 0, 2),
+        ("gather", 1, 2),
+    ]
+    replace(plan, actions=(*plan.actions, Action("gather", 0))).check()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: flat({"one": 1}, 3).pieces(3), "rank is 3; it must be at most 2."),
+        (lambda: flat({"one": -1}, 3), "The elements of 'one' is -1; "),
+        (lambda: flat({2: 1}, 3), "A parameter's name is 2; "),
+        (lambda: flat({"one": 1}, 1_000_001), "ranks is 1000001; it must be at most 1,000,000."),
+        (
+            lambda: step_plan(1, {"a": 1}, 1_000_001),
+            "ranks is 1000001; it must be at most 1,000,000.",
+        ),
+        (lambda: step_plan(1, {2: 1}, 4), "name is 2; "),
+        (lambda: Unit("a", -1), "elements is -1; "),
+        (
+            lambda: step_plan(1, [Unit("a", 1), Unit("b", 1, True)], 4),
+            "outer is 'b'; it must be the first unit, which is 'a': it is around all.",
+        ),
+        (
+            lambda: step_plan(1, {"a": 1, "b": 1, "c": 1}, 4, 41_667),
+            "micro_batches is 41667; it must be at most 41,666.",
+        ),
+        (lambda: price(1, 8, 10_001), "n is 10001; it must be at most 10,000."),
+    ],
+)
+def test_what_is_no_plan_is_called_by_its_name(call, said):
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
+        call()
+
+
+def test_a_units_elements_are_a_whole_number_and_a_million_ranks_are_allowed():
+    assert type(Unit("a", numpy.int64(3)).elements) is int
+    assert flat({"one": 1}, 1_000_000).shard == step_plan(1, {"a": 1}, 1_000_000).shard(0) == 1
+
+
+def test_a_plan_draws_itself_for_what_is_given_by_place():
+    plan = step_plan(3, {"a": 5, "b": 6}, 4)
+    titles = [
+        plan.draw(*seconds).axes[0].get_title(loc="left") for seconds in [(), (2.0,), (2.0, 5.0)]
+    ]
+    assert len({*titles}) == 3
 
 
 def test_a_wait_leaves_gradients_that_were_not_sent_as_they_are():

@@ -95,6 +95,7 @@ def test_sharding_takes_and_sends_what_ranks_do(nodes, node, cards, copies):
 def test_a_copy_in_each_node_saves_a_third_of_what_crosses_nodes():
     cluster = dgx_h100(16)
     full, copies = sharding(14e9, cluster), sharding(14e9, cluster, 8)
+    assert (full.shard, copies.shard) == (128, 8)
     assert copies.bytes_across == pytest.approx(2 / 3 * full.bytes_across)
     assert copies.inside == full.inside
     assert copies.across == pytest.approx(2 / 3 * full.across)
@@ -105,6 +106,8 @@ def test_one_ring_across_nodes_leaves_all_cards_but_one_idle():
     ring = plan_for("all_gather", 128).price(14e9, cluster).seconds
     found = collective_seconds("all_gather", 14e9, 128, cluster)
     assert ring > 3 * found
+    two = plan_for("all_gather", 16).price(14e9, dgx_h100(2)).seconds
+    assert two > collective_seconds("all_gather", 14e9, 16, dgx_h100(2))
     # Not more than the fabric and all cards of a node, one after the other.
     slow = 14e9 / cluster.intra.bandwidth + 14e9 / (8 * cluster.inter.bandwidth)
     assert found == pytest.approx(slow, rel=0.1)
@@ -135,6 +138,7 @@ def test_a_mix_sends_what_both_prices_say(layers, hidden, each, t, groups):
     alone = price(3, held, groups).bytes_per_rank
     cut = tensor_parallel.step_bytes(layers, t, each * t, hidden)
     assert mixed_bytes(layers, hidden, each * n, n, t) == pytest.approx(alone + cut)
+    assert mixed_bytes(layers, hidden, each * n, n) == mixed_bytes(layers, hidden, each * n, n, 1)
 
 
 @pytest.mark.parametrize("tokens_per_device", [100, 1000, 10_000, 36_863, 36_865, 100_000])

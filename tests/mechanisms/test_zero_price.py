@@ -86,6 +86,7 @@ def test_a_stage_costs_the_seconds_of_its_collectives_on_the_given_link():
     assert price(2, 1e9, 8, link).seconds == pytest.approx(2 * per_collective)
     assert price(3, 1e9, 8, link).seconds == pytest.approx(3 * per_collective)
     assert price(3, 1e9, 8).seconds == 0
+    assert price(3, 1e9, 8).collectives == ("all_gather", "all_gather", "reduce_scatter")
     assert price(3, 1e9, 16, dgx_h100(2)).seconds > price(3, 1e9, 16, link).seconds
 
 
