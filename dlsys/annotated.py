@@ -197,7 +197,7 @@ def _listed(words: Iterable[str], last: str = "or") -> str:
 
 def _said_to(value: Any, words: str) -> str:
     """The words with `value` in their example, where it looks like a name of a catalogue."""
-    if isinstance(value, str) and re.fullmatch(r"[a-z]+[a-z.-]*\d[\w.-]*", value):
+    if isinstance(value, str) and re.fullmatch(r"[a-z][a-z.-]*\d[\w.-]*", value):
         return re.sub(r"([A-Z]+)\['[\w.-]+'\]", rf"\1['{value}']", words)
     return words
 

@@ -35,7 +35,7 @@ from dlsys.collectives import ring_all_reduce
 from dlsys.data_parallel import buckets
 from dlsys.exercises import WrongAnswer, same
 from dlsys.hardware import LINKS, Device, dgx_h100
-from dlsys.memory_wall import activations
+from dlsys.memory_wall import activations, fits
 from dlsys.pipeline_parallel import partition
 from dlsys.tensor_parallel import layout, vocab_parallel_cross_entropy
 from dlsys.transformer import CATALOGUE
@@ -328,3 +328,9 @@ def test_the_sentence_is_true_of_the_value(call, sentence):
     with pytest.raises((ValueError, world.RankError)) as caught:
         call()
     assert sentence in str(caught.value)
+
+
+def test_a_very_long_word_in_the_place_of_a_device_is_refused_at_once():
+    with pytest.raises((TypeError, ValueError), match=r"^device is 'aaa") as caught:
+        fits(CATALOGUE["gpt2-small"], "a" * 200_000)
+    assert len(str(caught.value)) < 400

@@ -66,8 +66,13 @@ class FastMemory:
 
     @checked
     def free(self, *fast: Tensor) -> None:
-        """Let go of tensors that were loaded or kept."""
-        self.resident -= sum(map(_of_a_lane, fast))
+        """Let go of tensors that were loaded or kept; raises ValueError for more than there are."""
+        freed = sum(map(_of_a_lane, fast))
+        if freed > self.resident:
+            refuse_what(
+                "fast", f"{freed:,} elements", f"at most the {self.resident:,} resident ones"
+            )
+        self.resident -= freed
 
 
 def _of_a_lane(x: Tensor) -> int:

@@ -159,6 +159,12 @@ def _among(
     if among is None:
         return candidates(kind, where, ranks)
     some("among", among)
+    if ranks is None:
+        ranks = where.size if isinstance(where, Cluster) else next(iter(among.values())).ranks
+    for name, plan in among.items():
+        if (plan.kind, plan.ranks) != (kind, ranks):
+            of = f"{name!r}, a plan of {plan.kind} among {plan.ranks} ranks"
+            raise ValueError(f"among has {of}; it must be one of {kind} among {ranks}.")
     return among
 
 

@@ -99,7 +99,7 @@ class _Lane:
     def __init__(self, number: int, loader: ThreadLoader, stop: threading.Event) -> None:
         self.number, self.loader, self.stop = number, loader, stop
         self.places = threading.Semaphore(loader.prefetch)
-        self.made: queue.SimpleQueue[tuple[int, Any, Exception | None]] = queue.SimpleQueue()
+        self.made: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
         self.thread = threading.Thread(target=self._work, daemon=True)
 
     def take(self) -> Any:
@@ -119,7 +119,7 @@ class _Lane:
             try:
                 rng = batch_random(loader.seed, loader.epoch, k)
                 made = loader.fetch(loader.batches[k], rng)
-            except Exception as error:
+            except BaseException as error:  # sys.exit() as well: somebody waits for this batch
                 self.made.put((k, None, error))
                 return
             loader.spans.append(Span("load", k, self.number, begin, time.monotonic()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from numbers import Real
 from statistics import NormalDist, median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,7 +41,7 @@ def outliers(
     _check_rule(threshold, least)
     _check_ranks("values", values)
     for value in values:
-        if not isinstance(value, int | float) or isinstance(value, bool):
+        if not isinstance(value, Real) or isinstance(value, bool):
             refuse("A value in values", value, "a number")
     return _outliers([float(value) for value in values], threshold, least)
 

@@ -147,6 +147,8 @@ def read_trace(source: str | Path | Mapping[str, Any]) -> Trace:
 
 
 def _loaded(path: str | Path) -> Any:
+    if not Path(path).is_file():  # to read a pipe might never end
+        refuse("source", str(path), "a file of JSON")
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError):

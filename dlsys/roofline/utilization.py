@@ -34,7 +34,7 @@ def hfu(
     """Hardware FLOPs utilization: as `mfu`, with the FLOPs of recomputation counted."""
     at_least("model_flops", model_flops, 0)
     at_least("recomputed_flops", recomputed_flops, 0)
-    flops = model_flops + recomputed_flops
+    flops = float(model_flops) + float(recomputed_flops)
     return _share("model_flops + recomputed_flops", flops, seconds, peak_flops, devices)
 
 
@@ -42,7 +42,7 @@ def _share(name: str, flops: float, seconds: float, peak_flops: float, devices: 
     at_least(name, flops, 0)
     positive("seconds", seconds)
     positive("peak_flops", peak_flops)
-    most = seconds * count("devices", devices) * peak_flops
+    most = float(seconds) * count("devices", devices) * float(peak_flops)
     if not flops <= most:
         refuse(name, flops, f"at most {most:.3g}, the peak of all devices in these seconds")
     return flops / most

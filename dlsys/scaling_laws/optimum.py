@@ -19,7 +19,7 @@ def lowest(function: Callable[[float], float], low: float, high: float) -> float
     """Where from `low` to `high` a function is least: a scan in equal ratios, then golden section.
 
     Exact to some 1e-8 of itself, where the valley found by the scan has one bottom. Raises
-    ValueError where `low` is not above zero or `high` not above `low`.
+    ValueError where `low` is not above zero, `high` not above `low`, or a value is NaN.
     """
     positive("low", low)
     positive("high", high)
@@ -27,6 +27,8 @@ def lowest(function: Callable[[float], float], low: float, high: float) -> float
         refuse("high", high, f"above low, {low:.6g}")
     start, width = math.log(low), math.log(high / low) / SCANNED
     values = [function(math.exp(start + k * width)) for k in range(SCANNED + 1)]
+    if any(map(math.isnan, values)):
+        refuse("function", math.nan, "a number everywhere from low to high")
     best = min(range(SCANNED + 1), key=values.__getitem__)
     a, b = start + max(0, best - 1) * width, start + min(SCANNED, best + 1) * width
     for _ in range(STEPS):

@@ -358,3 +358,11 @@ def test_a_group_of_two_takes_twice_the_rows():
     check_fits(table, 2, 4 * (16 * 6 + 8 * 4 + 16 * 8), group=2)
     with pytest.raises(ValueError, match=r"group 2, itemsize 4\) hold 1,024 bytes"):
         check_fits(table, 2, 1023, group=2)
+
+
+def test_nothing_is_freed_twice():
+    memory, tensor = FastMemory(), torch.zeros(2, 3, 4)
+    memory.free(memory.load(tensor))
+    with pytest.raises(ValueError, match=r"^fast is 12 elements; .* at most the 0 resident ones"):
+        memory.free(tensor)
+    assert memory.resident == 0

@@ -321,6 +321,33 @@ def test_algorithms_cross_from_one_byte_on_and_not_beyond_the_largest_size_that_
     assert len(crossovers("all_reduce", link, among=among, largest=8192)) == 2
 
 
+@pytest.mark.parametrize(
+    ("kind", "where", "ranks"),
+    [
+        ("all_gather", LINKS["nvlink4"], None),
+        ("all_reduce", LINKS["nvlink4"], 32),
+        ("all_reduce", dgx_h100(2), None),
+        ("all_reduce", dgx_h100(8), 8),
+    ],
+)
+def test_plans_of_another_collective_or_of_other_ranks_are_not_compared(kind, where, ranks):
+    among, _ = cross_at(6144)
+    for compare in (
+        lambda: best(kind, 8, where, ranks, among),
+        lambda: crossovers(kind, where, ranks, among),
+    ):
+        with pytest.raises(
+            ValueError, match=r"^among has 'ring', a plan of all_reduce among 64 ranks; "
+        ):
+            compare()
+    mixed = among | {"other": ring_all_reduce(32)}
+    with pytest.raises(
+        ValueError, match=r"'other', .* 32 ranks; it must be one of all_reduce among 64\.$"
+    ):
+        best("all_reduce", 8, LINKS["nvlink4"], among=mixed)
+    assert best("all_reduce", 8, dgx_h100(8), among=among) in among.values()
+
+
 def test_the_best_of_some_is_one_of_them_and_of_equals_the_first():
     among, link = cross_at(6144)
     for name in among:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import sys
 import threading
 from typing import Any
 
@@ -188,6 +189,18 @@ def test_the_batches_before_an_error_have_come(loader):
     assert [next(made) for _ in range(5)] == BATCHES[:5]
     with pytest.raises(LoaderError):
         next(made)
+
+
+def leaves(rows: list[int], rng: random.Random) -> list[int]:
+    if 12 in rows:
+        sys.exit(3)
+    return rows
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_a_worker_that_leaves_is_an_error_and_nobody_waits_for_it(loader):
+    with pytest.raises(LoaderError, match=r"worker 1 could not make batch 3: "):
+        list(loader(leaves, BATCHES, 2))
 
 
 def test_a_batch_that_cannot_be_sent_is_an_error_and_no_dead_process():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -325,6 +326,11 @@ def test_megatrons_flops_count_a_second_forward_pass():
     run = RUNS["gpt3-175b-megatron"]
     assert run.hfu() == pytest.approx(0.490, abs=0.0005)
     assert run.mfu() == pytest.approx(0.368, abs=0.0005)
+
+
+def test_whole_numbers_of_32_bits_do_not_wrap():
+    most = np.int32(2**31 - 1)
+    assert hfu(most, most, np.int32(2**16), np.int32(2**20)) == (2**32 - 2) / 2**36
 
 
 def test_recomputation_counts_in_hfu_alone():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -326,3 +327,10 @@ def test_operations_of_nothing_are_bandwidths():
 def test_a_layer_that_decodes_one_token_is_launched_slower_than_it_runs():
     layers = layer_operations(CATALOGUE["gpt2-small"], 1, 1, 128) * 12
     assert diagnosed(Step(layers)).limit == "launch"
+
+
+def test_what_is_no_file_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")  # whose reader waits for a writer
+    for path in (tmp_path / "pipe", tmp_path, tmp_path / "none"):
+        with pytest.raises(ValueError, match=r"^source is '.*'; it must be a file of JSON\.$"):
+            read_trace(path)

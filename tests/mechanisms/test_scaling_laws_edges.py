@@ -206,6 +206,12 @@ def test_a_few_cents_buy_one_parameter_and_one_token_at_the_least():
     assert Purchase(48, 1, 1, 1, 1).days(1) == 2
 
 
+def test_a_search_among_what_is_no_number_ends_in_a_sentence():
+    with pytest.raises(ValueError, match=r"^function is nan; it must be a number everywhere"):
+        lowest(lambda x: math.nan if x > 100 else x, 1, 1e4)
+    assert lowest(lambda x: math.inf if x > 100 else 1 / x, 1, 1e4) == pytest.approx(100, rel=1e-6)
+
+
 def test_the_search_looks_nowhere_but_between_its_ends_and_then_round_the_lowest_of_its_scan():
     seen: list[float] = []
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -717,3 +718,35 @@ def test_one_rank_is_a_world_too():
     assert all(torch.equal(r, torch.arange(3.0)) for r in run.results[0])
     assert run.traffic.messages == []
     assert run.seconds == 0
+
+
+def test_simulations_side_by_side_leave_the_process_as_it_was():
+    before = gc.get_threshold(), torch.get_num_threads()
+    begun, other_begun, ended = (threading.Event() for _ in range(3))
+
+    def first(comm):
+        begun.set()
+        other_begun.wait(60)
+
+    def second(comm):
+        other_begun.set()
+        ended.wait(60)
+        return gc.get_threshold()[0], torch.get_num_threads()
+
+    with ThreadPoolExecutor(2) as both:
+        one = both.submit(world.simulate, first, 1)
+        begun.wait(60)
+        other = both.submit(world.simulate, second, 1)
+        one.result()
+        ended.set()
+        assert other.result().results == [(max(10_000, before[0][0]), 1)]
+    assert (gc.get_threshold(), torch.get_num_threads()) == before
+
+
+def test_seconds_of_few_bits_add_up_as_any_others():
+    def program(comm):
+        for _ in range(2):
+            comm.compute(np.float16(60_000))
+        return comm.seconds
+
+    assert world.simulate(program, 1).results == [120_000]

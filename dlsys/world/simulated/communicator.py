@@ -52,7 +52,7 @@ class SimulatedCommunicator(Communicator):
         at_least("The seconds of compute", seconds, 0)
         text("name", name)
         start = self._me.clock
-        self._me.clock = start + seconds
+        self._me.clock = start + float(seconds)
         self._state.spans.append(Span(self._me.number, start, self._me.clock, "compute", name))
 
     def barrier(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from threading import Lock
 from typing import Any, TypeVar
 
 import torch
@@ -63,16 +64,37 @@ def simulate(
         device = cluster.device
     state = State(ranks, cluster or link, seed)
     charges = _charges(state, device) if device is not None or track_memory else None
-    threads, thresholds = torch.get_num_threads(), gc.get_threshold()
-    torch.set_num_threads(1)  # a rank is a device: no rank borrows the others' cores
-    # The records of messages are many small objects that stay; looking through them for garbage
-    # every 700 new ones takes as long as the run itself.
-    gc.set_threshold(max(10_000, thresholds[0]), *thresholds[1:])
-    try:
+    with _settings:
         return _run(state, charges, program, args)
-    finally:
-        torch.set_num_threads(threads)
-        gc.set_threshold(*thresholds)
+
+
+class _Settings:
+    """What the process is set to while simulations run in it, in how many threads whatever."""
+
+    def __init__(self) -> None:
+        self.lock, self.running = Lock(), 0
+        self.before: tuple[int, tuple[int, int, int]]
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if not self.running:
+                self.before = torch.get_num_threads(), gc.get_threshold()
+                # The records of messages are many small objects that stay; looking through them
+                # for garbage every 700 new ones takes as long as the run itself.
+                collector = self.before[1]
+                gc.set_threshold(max(10_000, collector[0]), *collector[1:])
+            self.running += 1
+            torch.set_num_threads(1)  # a rank is a device: no rank borrows the others' cores
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.running -= 1
+            torch.set_num_threads(self.before[0])  # of the thread that this is
+            if not self.running:
+                gc.set_threshold(*self.before[1])
+
+
+_settings = _Settings()
 
 
 def _rank_count(ranks: int | None, cluster: Cluster | None) -> int:
