@@ -15,7 +15,7 @@ from dlsys.checks import positive
 from dlsys.data_parallel.plan import Bucket, BucketPlan, buckets
 from dlsys.reducer import AllReduced, Reducer
 from dlsys.world import Communicator, Handle
-from dlsys.world.alike import check_same, take_over
+from dlsys.world.alike import check_same, named_tensors, take_over
 
 
 class GradientBucket(AllReduced):
@@ -98,7 +98,7 @@ class DataParallel(nn.Module):
             positive("bucket_bytes", bucket_bytes)
         self.module = module
         self.comm = world.current() if comm is None else comm
-        check_same(self, self.comm, module, [f"bucket_bytes = {bucket_bytes}"])
+        check_same(self, self.comm, named_tensors(module), [f"bucket_bytes = {bucket_bytes}"])
         take_over(self.comm, [*module.parameters(), *module.buffers()])
         trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self.plan = plan_of(trained, bucket_bytes)

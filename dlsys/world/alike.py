@@ -15,8 +15,10 @@ from dlsys.world.communicator import Communicator
 _MESSAGE_BYTES = 250e6  # of each message a copy is made
 
 
-def check_same(who: object, comm: Communicator, module: nn.Module, options: Sequence[str]) -> None:
-    """Raise ValueError on every rank unless all pass alike modules; it names what differs first.
+def check_same(
+    who: object, comm: Communicator, named: Iterable[tuple[str, Tensor]], options: Sequence[str]
+) -> None:
+    """Raise ValueError on every rank unless all pass alike tensors; it names what differs first.
 
     Compared with rank 0's are names, shapes and dtypes of parameters and buffers, which parameters
     are frozen, and `options` in words, of the class of `who`.
@@ -24,7 +26,7 @@ def check_same(who: object, comm: Communicator, module: nn.Module, options: Sequ
     if comm.size == 1:
         return
     mine, device = list(options), torch.device("cpu")
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+    for name, tensor in named:
         frozen = isinstance(tensor, nn.Parameter) and not tensor.requires_grad
         mine.append(f"{name}, {in_words(tensor)}{', frozen' if frozen else ''}")
         if not tensor.is_meta:
@@ -40,8 +42,13 @@ def check_same(who: object, comm: Communicator, module: nn.Module, options: Sequ
             right = theirs[i] if i < len(theirs) else "nothing more"
             raise ValueError(
                 f"rank {rank} has {wrong} where rank 0 has {right}: {type(who).__name__} needs the "
-                "same module on every rank, with the same parameters frozen, and the same options."
+                "same parameters on every rank, the same of them frozen, and the same options."
             )
+
+
+def named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """Parameters and buffers of a module, by name."""
+    return [*module.named_parameters(), *module.named_buffers()]
 
 
 def _tell(comm: Communicator, text: str, src: int, device: torch.device) -> str:

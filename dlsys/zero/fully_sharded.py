@@ -15,10 +15,10 @@ from dlsys.checks import flag
 from dlsys.reducer import AllReduced, Reducer
 from dlsys.tensors import address, bucketed, computed_in, storage_bytes
 from dlsys.world import Communicator
-from dlsys.world.alike import check_same, take_over
+from dlsys.world.alike import check_same, named_tensors, take_over
 from dlsys.zero.clipping import clip
 from dlsys.zero.fsdp import Engine, cast, in_backward
-from dlsys.zero.local_shard import States, placed, take_back
+from dlsys.zero.local_shard import Place, States, placed, take_back
 from dlsys.zero.membership import Slot, membership
 from dlsys.zero.plan import Unit
 from dlsys.zero.price import Held
@@ -72,7 +72,8 @@ class FullyShardedDataParallel(nn.Module):
         members, self._replicated = membership(module, units)
         options = {"compute_dtype": compute_dtype, "reshard_after_forward": reshard_after_forward}
         said = ", ".join(f"{name} = {value}" for name, value in options.items())
-        check_same(self, comm, module, [said, f"units {[name for name, *_ in members]}"])
+        options_of = [said, f"units {[name for name, *_ in members]}"]
+        check_same(self, comm, named_tensors(module), options_of)
         take_over(comm, [*(slot.parameter for slot in self._replicated), *module.buffers()])
         self._engine = Engine(reshard_after_forward, self._show_replicated)
         for name, part, slots in members:
@@ -157,11 +158,18 @@ class FullyShardedDataParallel(nn.Module):
         """By a parameter's name this rank's part of its "weight", and of its state in `optimizer`:
         a `LocalShard` where there is a number for each element. Nothing is sent."""
         state = {} if optimizer is None else optimizer.state
-        places = {slot.name: (slot.parameter, 0, slot.parameter.shape) for slot in self._replicated}
+        mine = self._mine().items()
+        return {name: placed(*each, state.get(each[0], {})) for name, each in mine}
+
+    def _mine(self) -> dict[str, Place]:
+        """By name this rank's part of a parameter, its first element, and the whole shape."""
+        found: dict[str, Place] = {
+            slot.name: (slot.parameter, 0, slot.parameter.shape) for slot in self._replicated
+        }
         for unit in self._engine.units:
             shards = zip(unit.parameters, unit.pieces, unit.shapes, strict=True)
-            places |= {piece.name: (mine, piece.start, shape) for mine, piece, shape in shards}
-        return {name: placed(*each, state.get(each[0], {})) for name, each in places.items()}
+            found |= {piece.name: (mine, piece.start, shape) for mine, piece, shape in shards}
+        return found
 
     @checked
     def load_local_shards(
@@ -170,9 +178,9 @@ class FullyShardedDataParallel(nn.Module):
         """Take what `local_shards` gave on this rank of as many. A part may be any object with a
         `tensor`, such as one that was read for this rank. Without `optimizer` weights alone.
 
-        Raises ValueError for other names or other sizes.
+        Raises ValueError for other names, sizes or places.
         """
-        take_back(states, dict(self.module.named_parameters()), optimizer)
+        take_back(states, self._mine(), optimizer)
 
     # -- what is held ----------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ from dlsys.checks import refuse, refuse_what, shown
 
 WEIGHT = "weight"
 """The name of a parameter itself beside its optimizer's state."""
+Place = tuple[Tensor, int, torch.Size]
+"""This rank's part of a tensor, the first element that it has, and the shape of the whole."""
 States = dict[str, dict[str, Any]]
 """By a parameter's name: its weight and its optimizer's state, each a LocalShard or for all."""
 
@@ -48,27 +50,31 @@ def placed(
 @torch.no_grad()
 def take_back(
     states: Mapping[str, Any],
-    mine: Mapping[str, Tensor],
+    mine: Mapping[str, Place],
     optimizer: torch.optim.Optimizer | None,
 ) -> None:
     """Copy each weight into this rank's part of it, and give an optimizer its state.
 
     Raises ValueError, before anything changes, unless `states` has the weights that this rank
-    holds, and no others, and each part in them is of as many elements.
+    holds, and no others, and each part in them is of as many elements, from the same place on.
     """
     if states.keys() != mine.keys():
         different = shown(sorted(map(str, states.keys() ^ mine.keys())))
         allowed = "what local_shards() of as many ranks gives, part for part"
         refuse_what("states", f"other than this rank's in {different}", allowed)
-    for name, tensor in mine.items():
+    for name, (tensor, offset, shape) in mine.items():
         values = states[name] if isinstance(states[name], Mapping) else {}
         parts = {key for key, value in values.items() if _part(value) is not None}
         for key in {WEIGHT, *parts}:
-            if key not in parts or values[key].tensor.numel() != tensor.numel():
-                what = f"a part of {tensor.numel()} elements, with its place"
-                refuse(f"states[{name!r}][{key!r}]", values.get(key), what)
+            part: Any = values.get(key)
+            alike = key in parts and part.tensor.numel() == tensor.numel()
+            if isinstance(part, LocalShard):  # another's places were looked at as it was read
+                alike = alike and (part.offset, tuple(part.shape)) == (offset, tuple(shape))
+            if not alike:
+                what = f"a part of {tensor.numel()} elements, from {offset} on of {tuple(shape)}"
+                refuse(f"states[{name!r}][{key!r}]", part, what)
     taken: dict[Tensor, dict[str, Any]] = {}
-    for name, tensor in mine.items():
+    for name, (tensor, *_) in mine.items():
         pairs = ((key, value, _part(value)) for key, value in states[name].items())
         found = {k: v if part is None else part.reshape(tensor.shape) for k, v, part in pairs}
         tensor.copy_(found.pop(WEIGHT))

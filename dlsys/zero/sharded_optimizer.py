@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, SupportsFloat
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dlsys import world
 from dlsys.annotated import checked
@@ -19,9 +19,9 @@ from dlsys.checks import count, flag, positive, refuse
 from dlsys.reducer import Reducer
 from dlsys.tensors import Params, address, bucketed, computed_in, listed, storage_bytes
 from dlsys.world import Communicator
-from dlsys.world.alike import take_over
+from dlsys.world.alike import check_same, take_over
 from dlsys.zero.clipping import clip
-from dlsys.zero.local_shard import States, placed, take_back
+from dlsys.zero.local_shard import Place, States, placed, take_back
 from dlsys.zero.price import Held
 from dlsys.zero.sharded_bucket import ShardedBucket
 
@@ -71,8 +71,15 @@ class ShardedOptimizer(torch.optim.Optimizer):
         probe = optimizer_cls([torch.zeros(1, 1, requires_grad=True)], **kw)
         super().__init__(groups, probe.defaults)
         every = [p for group in self.param_groups for p in group["params"]]
-        take_over(self.comm, every)
         numbers = {parameter: str(number) for number, parameter in enumerate(every)}
+        named = [pair for group in self.param_groups for pair in _named(group, numbers)]
+        check_same(
+            self,
+            self.comm,
+            named,
+            [f"groups of {[len(group['params']) for group in self.param_groups]} parameters"],
+        )
+        take_over(self.comm, every)
         # Few whole tensors are not dealt evenly, so they are all in one bucket.
         limit = bucket_bytes or (float("inf") if whole_tensors else _BUCKET_BYTES)
         options = self.comm, stage == 2, whole_tensors, master_dtype
@@ -80,8 +87,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         made: list[tuple[float, ShardedBucket]] = []
         own: list[dict[str, Any]] = []
         for group in self.param_groups:
-            names = group.get("param_names") or [numbers[p] for p in group["params"]]
-            named = list(zip(names, group["params"], strict=True))
+            named = _named(group, numbers)
             self._frozen += [pair for pair in named if not pair[1].requires_grad]
             trained = [pair for pair in named if pair[1].requires_grad]
             found = list(_laid_out(trained, limit, options))
@@ -194,7 +200,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         """Refused, see `state_dict`."""
         raise RuntimeError("a rank has a part of the state: use load_local_shards().")
 
-    def _mine(self) -> dict[str, tuple[nn.Parameter, int, torch.Size]]:
+    def _mine(self) -> dict[str, Place]:
         """By name this rank's piece of a parameter, its first element, and the whole shape.
 
         Raises ValueError where two parameters have one name.
@@ -224,10 +230,10 @@ class ShardedOptimizer(torch.optim.Optimizer):
         """Take what `local_shards` gave on this rank of as many, and gather the weights; all ranks
         call it. A part may be any object with a `tensor`, such as one that was read for this rank.
 
-        Raises ValueError for other names or other sizes.
+        Raises ValueError for other names, sizes or places.
         """
         self._settle()
-        take_back(states, {name: shard for name, (shard, *_) in self._mine().items()}, self.inner)
+        take_back(states, self._mine(), self.inner)
         self.state = self.inner.state
         self._gather()
 
@@ -247,6 +253,12 @@ class ShardedOptimizer(torch.optim.Optimizer):
             gathered=0,
             unreduced=0,
         )
+
+
+def _named(group: Mapping[str, Any], numbers: Mapping[Tensor, str]) -> list[tuple[str, Tensor]]:
+    """A group's parameters by their names, or by their numbers where they have none."""
+    names = group.get("param_names") or [numbers[p] for p in group["params"]]
+    return list(zip(names, group["params"], strict=True))
 
 
 def _settings(group: Mapping[str, Any]) -> dict[str, Any]:

@@ -426,7 +426,7 @@ UNLIKE = {
 @pytest.mark.parametrize("what", UNLIKE)
 def test_unlike_modules_are_refused_on_every_rank(what):
     def program(comm):
-        with pytest.raises(ValueError, match="needs the same module on every rank") as caught:
+        with pytest.raises(ValueError, match="needs the same parameters on every rank") as caught:
             DataParallel(UNLIKE[what][0] if comm.rank == 1 else named(w=(4, 2), b=4), comm)
         assert UNLIKE[what][1] in str(caught.value)
 

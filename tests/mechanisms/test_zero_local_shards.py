@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -172,6 +173,21 @@ def test_what_has_no_number_for_each_element_is_given_as_the_optimizer_has_it():
     assert first | second == {"0": (7, 1), "2": (4, 1)}
 
 
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("stage", [1, 2])
+def test_ranks_with_other_parameters_are_told_before_anything_is_sent_among_them(stage, named):
+    def program(comm):
+        net = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 5))
+        params = list(net.named_parameters() if named else net.parameters())
+        order = params if comm.rank == 0 else params[::-1]
+        before = [p.clone() for p in net.parameters()]
+        with pytest.raises(ValueError, match=r"rank 1 has .*, 5 float32 where rank 0 has .*, 7x5 f"):
+            ShardedOptimizer(order, SGD, comm, stage=stage)
+        assert all(map(torch.equal, before, net.parameters()))
+
+    world.simulate(program, 2)
+
+
 def test_parameters_of_one_name_are_refused():
     def program(comm):
         groups = [{"params": list(nn.Linear(2, 2).named_parameters())} for _ in range(2)]
@@ -180,6 +196,11 @@ def test_parameters_of_one_name_are_refused():
             optimizer.local_shards()
 
     world.simulate(program, 2)
+
+
+def moved(shard, by, rows=7):
+    """A part as if it began elsewhere, or were of a matrix of other rows."""
+    return replace(shard, offset=shard.offset + by, shape=(rows, 35 // rows))
 
 
 WRONG = {
@@ -198,11 +219,19 @@ WRONG = {
     "no state": (lambda s: s.update({"layers.0.weight": None}), r"states\['layers.0.weight'\]\["),
     "a plain tensor": (
         lambda s: s["layers.0.weight"].update(weight=torch.ones(35)),
-        r"it must be a part of \d+ elements, with its place\.$",
+        r"it must be a part of \d+ elements, from \d+ on of \(7, 5\)\.$",
     ),
     "another size": (
         lambda s: s["layers.0.weight"].update(exp_avg=LocalShard(torch.ones(2), 0, (7, 5))),
         r"states\['layers.0.weight'\]\['exp_avg'\] is LocalShard",
+    ),
+    "from another place": (
+        lambda s: s["layers.0.weight"].update(weight=moved(s["layers.0.weight"]["weight"], 1)),
+        r"states\['layers.0.weight'\]\['weight'\] is LocalShard",
+    ),
+    "of another shape": (
+        lambda s: s["layers.0.weight"].update(weight=moved(s["layers.0.weight"]["weight"], 0, 5)),
+        r"states\['layers.0.weight'\]\['weight'\] is LocalShard",
     ),
 }
 
