@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dlsys import collectives
@@ -89,3 +90,26 @@ def test_what_does_not_fit_together_is_a_sentence_with_both_numbers(call, senten
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         call()
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_transfer_written_in_other_numbers_is_told_what_is_wrong(place):
+    name = ("src", "dst", "first", "stop")[place]
+    transfer = [np.int64(0), 1, 0, 1, False]
+    transfer[place] = np.int64(-1)
+    with pytest.raises(
+        ValueError, match=rf"\({name} is np\.int64\(-1\); it must be a whole number of at least 0"
+    ):
+        Plan("broadcast", "mine", 2, 1, [[tuple(transfer)]])
+    empty = Plan("broadcast", "mine", 2, 1, [[(np.int64(0), 1, 0, 0, False)]])
+    assert list(empty.rounds[0]) == [Transfer(0, 1, 0, 0, False)]
+
+
+def test_a_plan_is_drawn_as_wide_as_asked():
+    narrow, wide = (ring_all_reduce(2).draw(width=width).get_figwidth() for width in (3.0, 9.0))
+    assert narrow < wide / 2
+
+
+def test_a_plan_for_no_collective_is_refused_by_its_word():
+    with pytest.raises(ValueError, match=r"^There is no collective 'sum_all'; "):
+        collectives.plan_for("sum_all", 4)

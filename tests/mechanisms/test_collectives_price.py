@@ -8,6 +8,7 @@ from collections import defaultdict
 from fractions import Fraction
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -413,3 +414,31 @@ def test_the_figure_of_the_chooser_has_a_line_for_each_algorithm_and_marks_the_f
     assert [line.get_xdata()[0] for line in lines[4:]] == marks
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("buffer (bytes)", "time (s)")
+
+
+def test_a_halving_has_a_closed_form_that_knows_who_sits_in_whose_node():
+    for plan in (plan_for(kind, 16, name) for kind, name in HALVINGS):
+        for where in (dgx_h100(2), Cluster(DEVICES["h100-sxm"], 8, 2, *THEIRS), LINKS["nvlink4"]):
+            closed = _closed_form(plan, 1e9, where, None)
+            assert closed is not None
+            assert closed.seconds == pytest.approx(_simulated(plan, 1e9, where, None).seconds)
+
+
+HALVINGS = [("reduce_scatter", "halving"), ("all_gather", "doubling")]
+THEIRS = LINKS["nvlink4"], LINKS["infiniband-ndr"]
+
+
+def test_whole_numbers_of_32_bits_have_a_price_as_any_others():
+    plan, most = ring_all_reduce(16), np.int32(2**31 - 1)
+    assert plan.price(most, LINKS["nvlink4"]) == plan.price(2**31 - 1, LINKS["nvlink4"])
+    said = r" items of 4 bytes: give a multiple of itemsize, or leave itemsize out for the ideal price\.$"
+    with pytest.raises(ValueError, match=said):
+        plan.price(7, LINKS["nvlink4"], 4)
+
+
+def test_crossovers_are_looked_for_up_to_a_single_byte():
+    assert len(crossovers("all_reduce", LINKS["nvlink4"], 4, largest=1)) == 1
+
+
+def test_measured_latencies_are_of_microseconds():
+    assert [round(1e6 * each.measured_latency) for each in node_boundary()] == [13, 55, 235]

@@ -181,7 +181,9 @@ def test_ranks_with_other_parameters_are_told_before_anything_is_sent_among_them
         params = list(net.named_parameters() if named else net.parameters())
         order = params if comm.rank == 0 else params[::-1]
         before = [p.clone() for p in net.parameters()]
-        with pytest.raises(ValueError, match=r"rank 1 has .*, 5 float32 where rank 0 has .*, 7x5 f"):
+        with pytest.raises(
+            ValueError, match=r"rank 1 has .*, 5 float32 where rank 0 has .*, 7x5 f"
+        ):
             ShardedOptimizer(order, SGD, comm, stage=stage)
         assert all(map(torch.equal, before, net.parameters()))
 
