@@ -173,7 +173,8 @@ def ending(each: Public, name: str, hint: Any, bad: Any) -> str:
     except (ValueError, TypeError) as error:
         spoken = [name, name.replace("_", " "), name.replace("_", "-"), *WORDS.get(name, ())]
         # As it is written, or as a sentence begins.
-        words = "|".join(rf"(?i:{re.escape(w[0])}){re.escape(w[1:])}" for w in spoken)
+        first = (w[0] if len(w) == 1 else f"(?i:{re.escape(w[0])})" for w in spoken)
+        words = "|".join(a + re.escape(w[1:]) for a, w in zip(first, spoken, strict=True))
         named = re.search(rf"(?<![A-Za-z])({words})(?![A-Za-z])", str(error))
         if not named:
             return f"{type(error).__name__} does not name it: {error}"

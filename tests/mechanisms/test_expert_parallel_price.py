@@ -345,3 +345,57 @@ def test_what_mixtures_of_published_widths_hide():
 def test_what_cannot_be_is_a_sentence(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+def test_the_defaults_of_the_laws_are_those_that_are_told():
+    assert k_to_overtake(8, 4) == k_to_overtake(8, 4, 1.0)
+    assert k_to_overtake(2, 4) > 0
+    for call, said in [
+        (lambda: k_to_overtake(1, 4), "n is 1; it must be a whole number of at least 2"),
+        (lambda: k_to_overtake(8, 1), "tp is 1; it must be a whole number of at least 2"),
+    ]:
+        with pytest.raises(ValueError, match=f"^{said}"):
+            call()
+
+
+def test_one_expert_of_the_best_node_is_the_best_of_all():
+    for seed in range(4):
+        near, free = (drawn(40, 16, 1, 8, 0.5, 2, most_nodes=most, seed=seed) for most in (1, None))
+        assert near == free
+    assert drawn(9, 8, 2, 4) == drawn(9, 8, 2, 4, seed=0) != drawn(9, 8, 2, 4, seed=1)
+    several = drawn(100, 32, 4, 8, devices_per_node=2, most_nodes=2)
+    assert all(min(nodes) > 0 for nodes in several.nodes)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: drawn(9, 8, 1, 4, 0, 2, most_nodes=3), "most_nodes is 3; it must be at most 2."),
+        (lambda: drawn(9, 8, 1, 4, most_nodes=2), "most_nodes is 2; it must be at most 1."),
+        (lambda: drawn(9, 9, 1, 4), "9 experts do not divide by a number of ranks of 4"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told(call, said):
+    with pytest.raises(ValueError, match=f"^{said}"):
+        call()
+
+
+def test_a_dispatch_of_twice_the_tokens_has_twice_the_copies():
+    once = drawn(9, 8, 2, 4, devices_per_node=2)
+    twice = once.times(2)
+    assert twice.copies == tuple(tuple(2 * n for n in row) for row in once.copies)
+    assert twice.nodes == tuple(tuple(2 * n for n in row) for row in once.nodes)
+
+
+def test_what_is_not_given_takes_no_time():
+    plan, link = drawn(9, 8, 2, 2), Link("plain", 1e-6, 1e9)
+    bare = price(plan, link, 16)
+    assert (bare.counts, bare.compute) == (0, 0)
+    assert (
+        price(plan, link, 16, rate=1e12).compute
+        == 0
+        < price(plan, link, 16, width=8, rate=1e12).compute
+    )
+    assert price(plan, link, 16, experts=8).counts > 0
+    alone = price(drawn(9, 8, 2, 1), link, 16, experts=8)
+    assert (alone.counts, alone.forward, alone.communication_share) == (0, 0, 0)

@@ -49,7 +49,7 @@ SPEC = TransformerSpec(1, 4, 1, 8, 2)
             lambda: mfu(3, 1, 1, 2),
         ),
         (
-            "model_flops + recomputed_flops is 3; it must be at most 2, the peak of all devices",
+            "model_flops + recomputed_flops is 3.0; it must be at most 2, the peak of all devices",
             lambda: hfu(1, 2, 1, 1, 2),
         ),
         (
