@@ -24,11 +24,11 @@ def written(path: str | PathLike) -> Iterator[IO[bytes]]:
     """
     if not fspath(path) or Path(path).is_dir():
         refuse("path", fspath(path), "the name of a file, old or new")
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        with open(target, "wb") as file:
+    if Path(path).exists() and not Path(path).is_file():
+        with open(path, "wb") as file:
             yield file
         return
+    target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{secrets.token_hex(8)}.part")
     try:
         with open(temporary, "xb") as file:

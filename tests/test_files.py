@@ -88,6 +88,12 @@ def test_a_link_stays_a_link_a_mode_stays_and_a_device_is_written_to(tmp_path):
     with written(os.devnull) as file:
         file.write(b"gone")
     assert not Path(os.devnull).is_file()
+    reader, writer = os.pipe()
+    with written(f"/dev/fd/{writer}") as file:
+        file.write(b"through")
+    os.close(writer)
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
     masked = os.umask(0o027)
     try:
         write(tmp_path / "made" / "fresh", b"x")
