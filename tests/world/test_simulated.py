@@ -720,8 +720,8 @@ def test_one_rank_is_a_world_too():
     assert run.seconds == 0
 
 
-def test_simulations_side_by_side_leave_the_process_as_it_was():
-    before = gc.get_threshold(), torch.get_num_threads()
+def test_simulations_side_by_side_leave_the_collector_as_it_was():
+    before = gc.get_threshold()
     begun, other_begun, ended = (threading.Event() for _ in range(3))
 
     def first(comm):
@@ -731,7 +731,7 @@ def test_simulations_side_by_side_leave_the_process_as_it_was():
     def second(comm):
         other_begun.set()
         ended.wait(60)
-        return gc.get_threshold()[0], torch.get_num_threads()
+        return gc.get_threshold()[0]
 
     with ThreadPoolExecutor(2) as both:
         one = both.submit(world.simulate, first, 1)
@@ -739,7 +739,18 @@ def test_simulations_side_by_side_leave_the_process_as_it_was():
         other = both.submit(world.simulate, second, 1)
         one.result()
         ended.set()
-        assert other.result().results == [(max(10_000, before[0][0]), 1)]
+        assert other.result().results == [max(10_000, before[0])]
+    assert gc.get_threshold() == before
+
+
+def test_a_simulation_within_a_simulation_leaves_it_as_it_was():
+    def program(comm):
+        within = world.simulate(lambda comm: torch.get_num_threads(), 1).results
+        return within, torch.get_num_threads(), gc.get_threshold()[0]
+
+    before = gc.get_threshold(), torch.get_num_threads()
+    most = max(10_000, before[0][0])
+    assert world.simulate(program, 2).results == [([1], 1, most)] * 2
     assert (gc.get_threshold(), torch.get_num_threads()) == before
 
 

@@ -64,37 +64,40 @@ def simulate(
         device = cluster.device
     state = State(ranks, cluster or link, seed)
     charges = _charges(state, device) if device is not None or track_memory else None
-    with _settings:
-        return _run(state, charges, program, args)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # a rank is a device: no rank borrows the others' cores
+    try:
+        with _collector:
+            return _run(state, charges, program, args)
+    finally:
+        torch.set_num_threads(threads)
 
 
-class _Settings:
-    """What the process is set to while simulations run in it, in how many threads whatever."""
+class _Collector:
+    """Looks for garbage more rarely while simulations run, beside and within each other.
+
+    The records of messages are many small objects that stay; to look through them every 700 new
+    ones takes as long as the run itself.
+    """
 
     def __init__(self) -> None:
-        self.lock, self.running = Lock(), 0
-        self.before: tuple[int, tuple[int, int, int]]
+        self.lock, self.running, self.before = Lock(), 0, gc.get_threshold()
 
     def __enter__(self) -> None:
         with self.lock:
             if not self.running:
-                self.before = torch.get_num_threads(), gc.get_threshold()
-                # The records of messages are many small objects that stay; looking through them
-                # for garbage every 700 new ones takes as long as the run itself.
-                collector = self.before[1]
-                gc.set_threshold(max(10_000, collector[0]), *collector[1:])
+                self.before = gc.get_threshold()
+                gc.set_threshold(max(10_000, self.before[0]), *self.before[1:])
             self.running += 1
-            torch.set_num_threads(1)  # a rank is a device: no rank borrows the others' cores
 
     def __exit__(self, *_: object) -> None:
         with self.lock:
             self.running -= 1
-            torch.set_num_threads(self.before[0])  # of the thread that this is
             if not self.running:
-                gc.set_threshold(*self.before[1])
+                gc.set_threshold(*self.before)
 
 
-_settings = _Settings()
+_collector = _Collector()
 
 
 def _rank_count(ranks: int | None, cluster: Cluster | None) -> int:
