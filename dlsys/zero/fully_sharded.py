@@ -72,8 +72,8 @@ class FullyShardedDataParallel(nn.Module):
         members, self._replicated = membership(module, units)
         options = {"compute_dtype": compute_dtype, "reshard_after_forward": reshard_after_forward}
         said = ", ".join(f"{name} = {value}" for name, value in options.items())
-        options_of = [said, f"units {[name for name, *_ in members]}"]
-        check_same(self, comm, named_tensors(module), options_of)
+        units_said = f"units {[name for name, *_ in members]}"
+        check_same(self, comm, named_tensors(module), [said, units_said])
         take_over(comm, [*(slot.parameter for slot in self._replicated), *module.buffers()])
         self._engine = Engine(reshard_after_forward, self._show_replicated)
         for name, part, slots in members:

@@ -8,6 +8,7 @@ Source: Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054), section 5.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, SupportsFloat
 
 import torch
@@ -72,13 +73,9 @@ class ShardedOptimizer(torch.optim.Optimizer):
         super().__init__(groups, probe.defaults)
         every = [p for group in self.param_groups for p in group["params"]]
         numbers = {parameter: str(number) for number, parameter in enumerate(every)}
-        named = [pair for group in self.param_groups for pair in _named(group, numbers)]
-        check_same(
-            self,
-            self.comm,
-            named,
-            [f"groups of {[len(group['params']) for group in self.param_groups]} parameters"],
-        )
+        named = [_named(group, numbers) for group in self.param_groups]
+        sizes = f"groups of {[len(each) for each in named]} parameters"
+        check_same(self, self.comm, chain.from_iterable(named), [sizes])
         take_over(self.comm, every)
         # Few whole tensors are not dealt evenly, so they are all in one bucket.
         limit = bucket_bytes or (float("inf") if whole_tensors else _BUCKET_BYTES)
@@ -86,10 +83,9 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self._frozen: list[tuple[str, Tensor]] = []
         made: list[tuple[float, ShardedBucket]] = []
         own: list[dict[str, Any]] = []
-        for group in self.param_groups:
-            named = _named(group, numbers)
-            self._frozen += [pair for pair in named if not pair[1].requires_grad]
-            trained = [pair for pair in named if pair[1].requires_grad]
+        for group, pairs in zip(self.param_groups, named, strict=True):
+            self._frozen += [pair for pair in pairs if not pair[1].requires_grad]
+            trained = [pair for pair in pairs if pair[1].requires_grad]
             found = list(_laid_out(trained, limit, options))
             shards = (shard for _, bucket in found for shard in bucket.shards)
             own.append({**_settings(group), "params": [s for s in shards if s.numel()]})
