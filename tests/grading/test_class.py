@@ -23,7 +23,7 @@ def command(folder: Path, out: str, *more: str) -> subprocess.CompletedProcess[s
     """Grade the class in `folder` as an instructor does, with less patience."""
     words = [str(Path(sys.executable).with_name("dlsys-grade")), str(folder / "submissions")]
     words += ["--roster", str(folder / "roster.csv"), "--out", str(folder / out), "--jobs", "2"]
-    words += ["--seed", "11", "--cell-seconds", "3", "--check-seconds", "3", "--memory-gib", "1.5"]
+    words += ["--seed", "11", "--cell-seconds", "5", "--check-seconds", "5", "--memory-gib", "1.5"]
     words += more
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
     if done.returncode == NO_SANDBOX and os.environ.get("SANDBOX_TEST") != "required":

@@ -623,6 +623,17 @@ def test_an_endless_loop_in_a_function_costs_its_own_question_alone(hasty: Any) 
     assert result.questions[1].checks[0].message == "b(3) took too long."
 
 
+def test_a_loop_that_was_broken_off_takes_no_time_from_the_next_question(hasty: Any) -> None:
+    others = """def c(n):
+    import os, psutil
+    kernel = psutil.Process().parent().parent()
+    running = [each for each in kernel.children(recursive=True) if each.status() == "running"]
+    return n + len([each for each in running if each.pid != os.getpid()])"""
+    expected = [RIGHT, WRONG, RIGHT]
+    result, _ = hasty(expected, b="def b(n):\n    while True: pass", c=others)
+    assert statuses(result) == expected
+
+
 @pytest.mark.parametrize(
     ("cell", "words"),
     [

@@ -76,6 +76,8 @@ class Referee:
             exec(_compiled(cell, source, "exec"), self._names)
         except Exception as error:
             return _text(error)
+        finally:
+            self._end_check()
         return None
 
     def evaluate(self, expression: str, cost: bool = False) -> tuple[str, Any]:
@@ -95,6 +97,8 @@ class Referee:
         except Exception as error:
             late = isinstance(error, TooLate) or isinstance(error.__cause__, TooLate)
             return "late" if late else "error", _text(error)
+        finally:
+            self._end_check()
 
     def imported(self) -> list[str]:
         """The installed modules that were imported here and not before, in order of name."""
@@ -110,6 +114,10 @@ class Referee:
             found = snapshot.renew()
             self._names.update(found)
             self._bound = set(found)
+
+    def _end_check(self) -> None:
+        if snapshot := self._snapshots.get(self._question):
+            snapshot.end_check()
 
     def _held(self, value: Any) -> bool:
         """Whether `value` is of the locked cells, or what a call gave: no answer changes that."""

@@ -78,13 +78,8 @@ class Snapshot:
         self.until = 0.0
 
     def renew(self) -> dict[str, Any]:
-        """Start the clock for one check, and give the names for it.
-
-        Where the one before was broken off, its processes end, and the names are fetched anew.
-        """
+        """Start the clock for one check, and give the names for it."""
         self.until = time.monotonic() + self._limits.check_seconds
-        if any(line.busy for line in self._lines.values()):
-            self.hang_up()
         if self.names is None:
             line = self._connect(b"n", everywhere=True)
             found = line.request("names_of", self._wanted)
@@ -110,6 +105,14 @@ class Snapshot:
             except OSError as error:
                 raise Closed(str(error)) from None
         return Line(self, Channel(mine, self._limits.message_bytes), everywhere)
+
+    def end_check(self) -> None:
+        """End the processes where one is answering still: it would take time from all that comes.
+
+        The names are then fetched anew.
+        """
+        if any(line.busy for line in self._lines.values()):
+            self.hang_up()
 
     def hang_up(self) -> None:
         """End the processes."""
