@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import itertools
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +21,7 @@ from dlsys.composing_axes.machines import machine
 from dlsys.composing_axes.memory import held_bytes, stage_bytes
 from dlsys.composing_axes.planner import SCHEDULES, plan
 from dlsys.composing_axes.runs import cut, join, runs_of, shape
+from dlsys.composing_axes.search import Search
 from dlsys.composing_axes.step_time import (
     Constants,
     Machine,
@@ -475,6 +479,63 @@ def test_rules_of_thumb_cost_what_they_leave_out() -> None:
             lost[rule.__name__].append(found.seconds / search.best.seconds - 1)
     assert all(min(each) >= 0 for each in lost.values())
     assert np.mean(lost["playbook"]) < 0.2 < 0.3 < np.mean(lost["megatron"])
+
+
+class Rows(Search):
+    """A search that gives the row of a plan, in which every plan but those of `full` fits."""
+
+    def at(self, place: int) -> Any:
+        """The row itself."""
+        return place
+
+
+COLUMNS = ("tp", "cp", "pp", "zero", "recompute")
+EVERY = [*itertools.product((1, 2, 8, 16), (1, 2, 4), (1, 2, 3), (0, 1, 2, 3), (0, 1))]
+
+
+def allowed_by(
+    rule: Callable[[Search], Any], parameters: float, size: int, full: Collection[tuple] = ()
+) -> set[tuple]:
+    """The rows that a rule chooses if they are the fastest."""
+    runs = SimpleNamespace(**dict(zip(COLUMNS, np.array(EVERY, float).T, strict=True)))
+    spec = SimpleNamespace(parameters=lambda: parameters)
+    made = SimpleNamespace(node=8, cluster=SimpleNamespace(size=size))
+    held = {"all": np.array([2.0 if each in full else 1.0 for each in EVERY])}
+    found = set()
+    for place, row in enumerate(EVERY):
+        seconds = np.where(np.arange(len(EVERY)) == place, 1.0, 2.0)
+        if rule(Rows(spec, made, 1, runs, (), seconds, {}, held, memory=1.0)) == place:
+            found.add(row)
+    return found
+
+
+@pytest.mark.parametrize("parameters", [10e9 - 1, 10e9, 100e9 - 1, 100e9])
+@pytest.mark.parametrize("size", [8, 511, 512, 1023, 1024])
+def test_the_playbooks_rule_leaves_what_it_says_at_each_size(parameters: float, size: int) -> None:
+    sharded = {(1, 1, 1, 3, 0), (1, 1, 1, 3, 1)} if size < 512 else set()
+    piped = {(8, 1, pp, zero, r) for pp in (2, 3) for zero in (0, 1, 2, 3) for r in (0, 1)}
+    if size >= 1024:
+        expected = {row for row in piped if row[3] in (1, 2)}
+    elif parameters < 10e9:
+        expected = {(8, 1, 1, zero, r) for zero in (0, 1, 2) for r in (0, 1)}
+        expected |= sharded - {(1, 1, 1, 3, 0)}
+    elif parameters < 100e9:
+        expected = piped | sharded | {(8, 1, 1, 3, 0), (8, 1, 1, 3, 1)}
+    else:
+        expected = piped
+    assert allowed_by(playbook, parameters, size) == expected
+
+
+def test_megatrons_rule_leaves_the_least_cut_that_fits() -> None:
+    stages = [(zero, r) for zero in (0, 1) for r in (0, 1)]
+    one, two, eight = ({(t, 1, 1, *each) for each in stages} for t in (1, 2, 8))
+    assert allowed_by(megatron, 1e9, 64) == one
+    assert allowed_by(megatron, 1e9, 64, one - {(1, 1, 1, 1, 0)}) == {(1, 1, 1, 1, 0)}
+    assert allowed_by(megatron, 1e9, 64, one) == two
+    by_node = {(8, 1, 2, *each) for each in stages}
+    assert allowed_by(megatron, 1e9, 64, one | two | eight) == by_node
+    with pytest.raises(ValueError, match=r"^Megatron-LM's rule leaves none of 288 plans that fits"):
+        allowed_by(megatron, 1e9, 64, EVERY)
 
 
 def test_megatrons_rule_cuts_just_enough_and_layers_before_stages() -> None:
