@@ -169,6 +169,65 @@ def test_the_first_stage_holds_a_micro_batch_for_each_stage() -> None:
     assert pipeline_parallel.one_f_one_b(4, 8).price(1, 2).peak_in_flight[0] == 4
 
 
+BARE = Machine(dgx_h100(16), IDEAL)
+CUTS = [(12, 1, 1), (13, 2, 1), (13, 4, 1), (12, 2, 2), (12, 4, 3)]
+
+
+@pytest.mark.parametrize(("layers", "p", "v"), CUTS)
+@pytest.mark.parametrize(("t", "sp"), [(1, False), (4, False), (4, True)])
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("first", [False, True])
+def test_a_stage_holds_what_the_rooms_count(
+    layers: int, p: int, v: int, t: int, sp: bool, again: bool, tied: bool, first: bool
+) -> None:
+    spec, m = replace(LLAMA, layers=layers, sequence=512, tied=tied), 2 * p
+    how = {"tp": t, "pp": p, "chunks": v, "sequence_parallel": sp, "recompute": again}
+    runs = runs_of(spec, dp=5, sequences=3, micro_batches=m, zero=[0, 1, 2, 3], **how)
+    held = stage_bytes(runs, BARE, first)
+
+    rooms = pipeline_parallel
+    schedule = rooms.interleaved(p, m, v) if v > 1 else rooms.one_f_one_b(p, m)
+    under_way = schedule.price(1, 2).peak_in_flight[0 if first else -1] / v
+    here = -(-layers // p) if first else layers // p
+    of_layer = activations(spec, 3, t, sp, flash=True).per_layer
+    kept = 2 * 3 * 512 * spec.hidden / (t if sp else 1) if again else of_layer
+    expected = under_way * here * kept + (of_layer if again else 0)
+    assert held["activations"] == pytest.approx(4 * [expected])
+
+    has_head = p == 1 or not first
+    assert held["logits"] == pytest.approx(4 * [has_head * 16 * 3 * 512 * spec.vocab / t])
+    number = parameters_held(replace(spec, layers=here * p), t, p, at_end=not first)
+    by_stage = [18, 6 + 12 / 5, 2 + 16 / 5, 18 / 5]
+    assert held["state"] == pytest.approx([number * each for each in by_stage], rel=1e-3)
+    assert held["base"].tolist() == 4 * [0.5e9]
+
+
+def test_experts_are_dealt_over_fewer_ranks_and_sharded_over_those_that_have_the_same() -> None:
+    runs = runs_of(MIXTURE, tp=2, dp=8, cp=3, ep=[1, 4, 4], zero=[0, 0, 3])
+    held = held_bytes(runs, BARE)
+    experts = MIXTURE.layers * 16 * 3 * 1024 * 2816 / 2
+    shared = parameters_held(MIXTURE, 2) - experts
+    expected = [18 * (shared + experts), 18 * (shared + experts / 4)]
+    expected.append(18 * (shared / 24 + experts / 4 / 6))
+    assert held["state"] == pytest.approx(expected, rel=1e-3)
+    layer = (parameters_held(MIXTURE, 2) - 32000 * 1024 / 2 - experts) / MIXTURE.layers
+    whole = 8 * (layer + experts / MIXTURE.layers / 4)
+    assert held["gathered"] == pytest.approx([0, 0, whole], rel=1e-3)
+
+
+def test_the_fuller_of_the_first_and_the_last_stage_counts() -> None:
+    of_words = replace(LLAMA, layers=8, vocab=2_000_000)  # whose logits outweigh what is under way
+    for spec, is_first in ((replace(LLAMA, layers=8), True), (of_words, False)):
+        runs = runs_of(spec, pp=4, tp=8, micro_batches=[8, 16])
+        first, last = (stage_bytes(runs, BARE, each) for each in (True, False))
+        held, wanted = held_bytes(runs, BARE), first if is_first else last
+        assert first["activations"] != pytest.approx(last["activations"])
+        assert {name: [*each] for name, each in held.items()} == {
+            name: [*each] for name, each in wanted.items()
+        }
+
+
 # -- calibration -----------------------------------------------------------------------------------
 
 TRUTH = Constants(0.55, 8e10, 4.0, 0.7, 0.5, 2e-4, 4e-3, 20.0, 0.05, 1.3)
