@@ -81,6 +81,8 @@ def only(found: list[Found]) -> Found:
         ("collectives.ipynb", "class"),
         ("doejane_12345_67890_collectives.ipynb", "doejane_12345"),
         ("doejane_LATE_12345_67890_collectives-1.ipynb", "doejane_12345"),
+        ("doejane_LATE_1_2_assignsubmission_file_collectives.ipynb", "doejane_1"),
+        ("doejane_LATE_1_2_x_3_assignsubmission_onlinetext_.ipynb", "doejane_1"),
         ("doejane_12345_67890_homework.ipynb", "doejane_12345"),
         ("Jane Doe_123_assignsubmission_file_/collectives.ipynb", "Jane Doe_123"),
         ("Jane Doe_123_assignsubmission_file/homework.ipynb", "Jane Doe_123"),
@@ -427,7 +429,10 @@ def test_nbgraders_timestamps_are_read(written: str, meant: datetime, tmp_path: 
     assert parse_timestamp(written) == meant
     put(tmp_path / "ada" / "collectives" / "collectives.ipynb", text())
     put(tmp_path / "ada" / "collectives" / "timestamp.txt", written)
-    assert only(find(tmp_path, BOTH)).submitted == meant
+    os.utime(tmp_path / "ada/collectives/collectives.ipynb", (1_700_000_000, 1_700_000_000))
+    assert only(find(tmp_path, BOTH, timestamps=True)).submitted == meant
+    unasked = only(find(tmp_path, BOTH))  # a student may have packed it into a zip file
+    assert (unasked.submitted, unasked.is_stamped) == (OLD_DATE, True)
 
 
 @pytest.mark.parametrize(
@@ -440,7 +445,7 @@ def test_a_timestamp_that_is_none_leaves_the_date_of_the_file(written: str, tmp_
     file = put(tmp_path / "ada" / "collectives.ipynb", text())
     put(tmp_path / "ada" / "timestamp.txt", written)
     os.utime(file, (1_700_000_000, 1_700_000_000))
-    assert only(find(tmp_path, BOTH)).submitted == datetime.fromtimestamp(1_700_000_000, UTC)
+    assert only(find(tmp_path, BOTH, timestamps=True)).submitted == OLD_DATE
 
 
 def test_a_timestamp_that_was_uploaded_with_the_notebook_does_not_count(tmp_path: Path) -> None:
@@ -448,7 +453,7 @@ def test_a_timestamp_that_was_uploaded_with_the_notebook_does_not_count(tmp_path
     file = put(folder / "collectives.ipynb", text())
     put(folder / "timestamp.txt", "2001-01-01 00:00:00 UTC")
     os.utime(file, (1_700_000_000, 1_700_000_000))
-    assert only(find(tmp_path, BOTH)).submitted == datetime.fromtimestamp(1_700_000_000, UTC)
+    assert only(find(tmp_path, BOTH, timestamps=True)).submitted == OLD_DATE
 
 
 OLD_DATE = datetime.fromtimestamp(1_700_000_000, UTC)
@@ -472,7 +477,8 @@ def test_a_timestamp_in_no_place_of_the_platforms_does_not_count(
 ) -> None:
     put(tmp_path / note, EARLY)
     os.utime(put(tmp_path / notebook, text()), (1_700_000_000, 1_700_000_000))
-    assert by_student(find(tmp_path, BOTH))["ada"].submitted == OLD_DATE
+    one = by_student(find(tmp_path, BOTH, timestamps=True))["ada"]
+    assert (one.submitted, one.is_stamped) == (OLD_DATE, False)
 
 
 def test_a_nested_copy_with_an_early_timestamp_does_not_beat_the_platforms(tmp_path: Path) -> None:
@@ -482,7 +488,7 @@ def test_a_nested_copy_with_an_early_timestamp_does_not_beat_the_platforms(tmp_p
     for inner in ("collectives", "a/b"):
         put(tmp_path / "ada" / "collectives" / inner / "timestamp.txt", EARLY)
         put(tmp_path / "ada" / "collectives" / inner / "collectives.ipynb", text(answers=9))
-    assert by_student(find(tmp_path, BOTH))["ada"].submitted == late
+    assert by_student(find(tmp_path, BOTH, timestamps=True))["ada"].submitted == late
 
 
 # -- other chapters ------------------------------------------------------------------------------

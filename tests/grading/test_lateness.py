@@ -36,7 +36,7 @@ def class_of(folder: Path, late: dict[str, float], *columns: str) -> None:
 
 
 def rows(
-    folder: Path, rate: str | None = "10%/day", opener: Watched | None = None
+    folder: Path, rate: str | None = "10%/day", opener: Watched | None = None, **more: bool
 ) -> tuple[dict[str, dict[str, str]], course.Class, Reports]:
     """The rows of grades.csv by student, of 3 points each, after a run that records the rate."""
     made: list[Reports] = []
@@ -45,6 +45,7 @@ def rows(
         roster=folder / "roster.csv",
         deadline=rate and (lambda _: (DUE, rate)),
         finish=lambda done: made.append(write_reports(folder / "out", done)),
+        **more,
     )
     with (folder / "out" / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         return {row["student"]: row for row in csv.DictReader(file)}, result, made[0]
@@ -156,6 +157,23 @@ def test_a_column_for_no_chapter_is_refused_with_those_that_there_are(tmp_path, 
         read_roster(tmp_path / "roster.csv", ["ring"])
 
 
+# -- nbgrader's timestamps ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_timestamp_counts_only_where_it_is_asked_for_and_else_the_run_says_so(tmp_path, asked):
+    class_of(tmp_path, {"ada": 1.5 * DAY})
+    place = tmp_path / "in" / "ada" / "collectives"
+    place.mkdir()
+    (tmp_path / "in" / "ada" / "collectives.ipynb").rename(place / "collectives.ipynb")
+    (place / "timestamp.txt").write_text("2001-01-01 00:00:00 UTC")
+    table, result, reports = rows(tmp_path, timestamps=asked)
+    assert table["ada"]["late_penalty"] == ("0" if asked else "0.6")
+    summary(tmp_path / "out", result, reports, shown := io.StringIO())
+    said = "counts; with --timestamps, where nbgrader collected: ada (collectives).\n"
+    assert (said in shown.getvalue()) == (not asked)
+
+
 # -- the grace period ----------------------------------------------------------------------------
 
 
@@ -183,7 +201,7 @@ def test_who_is_late_is_named_and_by_how_much_and_how_many_lose_points(tmp_path)
     shown = io.StringIO()
     summary(tmp_path / "out", result, reports, shown)
     assert (
-        "Late, by timestamp.txt or else the date of the file, or by Canvas's mark: 3, of which 1 "
+        "Late, by the date of the file or timestamp.txt, or by Canvas's mark: 3, of which 1 "
         "loses points: ada (collectives), bob (collectives), fay (collectives).\n"
     ) in shown.getvalue()
     in_time = course.Class(result.assignments, [], result.run, 0, [])

@@ -14,7 +14,7 @@ from typing import Any
 
 from dlsys.grading.assignment import ANSWER, WRITTEN, Assignment
 from dlsys.grading.collecting import naming
-from dlsys.grading.collecting.handed_in import File, few, files_in, submitted
+from dlsys.grading.collecting.handed_in import File, few, files_in, stamped, submitted
 from dlsys.grading.collecting.packed import read
 from dlsys.grading.collecting.reading import ADVICE, Refused
 from dlsys.grading.collecting.rebuild import rebuild
@@ -35,7 +35,8 @@ class Found:
 
     `status` is FOUND, with the notebook's `path` (and `member`, in a zip file); or REFUSED or
     MISSING, with a `reason`. `notes` are sentences for student and instructor. `submitted` is when,
-    by nbgrader's timestamp.txt or else by the file's date; `marked_late` is what Canvas says.
+    by the file's date, or by nbgrader's timestamp.txt where that is asked for; `is_stamped` says
+    that there is one where nbgrader puts it; `marked_late` is what Canvas says.
     `person` is what the roster or the platform knows: name, email, canvas_id, ...; `listed` is
     False for whom a roster does not know. `extension` is what the roster grants, for
     `times.extended`.
@@ -49,6 +50,7 @@ class Found:
     reason: str = ""
     notes: tuple[str, ...] = ()
     submitted: datetime | None = None
+    is_stamped: bool = False
     marked_late: bool = False
     person: Mapping[str, str] = field(default_factory=dict)
     listed: bool = True
@@ -77,13 +79,15 @@ def find(
     assignments: Sequence[Assignment],
     roster: Sequence[Student] = (),
     others: Sequence[Assignment] = (),
+    timestamps: bool = False,
 ) -> list[Found]:
     """What each student handed in for each assignment, in order of student and assignment.
 
     Of several notebooks for one assignment the one with answers and the released name is taken,
     else the one with most answers. Assignments that nobody handed in are left out where there are
     others. `others` are the project's assignments that are not asked for: what was handed in for
-    them is known by them. Raises ValueError where there is no such file or folder.
+    them is known by them. `timestamps` says that nbgrader has collected the folder, so that its
+    timestamp.txt count. Raises ValueError where there is no such file or folder.
     """
     known = Roster(roster)
     by_slug = {assignment.slug: assignment for assignment in (*assignments, *others)}
@@ -104,7 +108,9 @@ def find(
         person = _person(student, handed_in.get(student, []), known)
         listed = student in known.students or not known.students
         for slug in wanted:
-            one = _found(student, slug, looked_into.get(student, []), below, list(by_slug))
+            one = _found(
+                student, slug, looked_into.get(student, []), below, list(by_slug), timestamps
+            )
             notes = (*said.get(student, []), *one.notes)
             extension = known.students[student].extension(slug) if student in known.students else ""
             found.append(
@@ -151,7 +157,12 @@ def _shared(notebook: Mapping[str, Any], assignment: Assignment) -> int:
 
 
 def _found(
-    student: str, slug: str, candidates: list[_Candidate], below: Path | None, slugs: list[str]
+    student: str,
+    slug: str,
+    candidates: list[_Candidate],
+    below: Path | None,
+    slugs: list[str],
+    timestamps: bool,
 ) -> Found:
     mine = sorted((one for one in candidates if one.slug == slug), key=_Candidate.rank)
     if not mine:
@@ -177,7 +188,8 @@ def _found(
         first.file.member,
         first.refusal,
         tuple(notes),
-        submitted(first.file, slugs, below),
+        submitted(first.file, slugs, below, timestamps),
+        stamped(first.file, slugs, below) is not None,
         first.file.label.late,
     )
 

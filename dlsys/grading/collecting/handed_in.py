@@ -212,18 +212,26 @@ def _entries(place: Path) -> list[os.DirEntry[str]]:
     return sorted(shown, key=lambda entry: entry.name)
 
 
-def submitted(file: File, slugs: Iterable[str], below: Path | None) -> datetime | None:
-    """When a file was handed in: as nbgrader noted in STUDENT/SLUG/timestamp.txt, or its date.
+def submitted(
+    file: File, slugs: Iterable[str], below: Path | None, timestamps: bool
+) -> datetime | None:
+    """When a file was handed in: by its date, or with `timestamps` as `stamped` says."""
+    return (stamped(file, slugs, below) if timestamps else None) or modified(file.path)
 
-    A note anywhere else is the student's own, and does not count.
+
+def stamped(file: File, slugs: Iterable[str], below: Path | None) -> datetime | None:
+    """When nbgrader collected a file, by STUDENT/SLUG/timestamp.txt; None where there is no such
+    note, or none that can be read.
+
+    Only the place tells it from one that a student has packed. One anywhere else is the student's.
     """
     if below is not None and file.home is not None and file.home.parent == below:
         assignment, *inner = file.path.relative_to(file.home).parts
         if inner and assignment in slugs:
-            with suppress(ValueError):  # none there, or none that can be read
+            with suppress(ValueError):
                 text = read_bytes(file.home / assignment / TIMESTAMP, below, 1000).decode()
                 return parse_timestamp(text)
-    return modified(file.path)
+    return None
 
 
 def parse_timestamp(text: str) -> datetime:

@@ -45,7 +45,8 @@ class Label:
 
 def platforms(name: str) -> Label | None:
     """The label of a file or folder that Canvas or Moodle named; None for any other."""
-    for pattern, key in ((_MOODLE, "moodle_id"), (_CANVAS, "canvas_id")):
+    # A file of Canvas may be called as one of Moodle, and none of Moodle as one of Canvas.
+    for pattern, key in ((_CANVAS, "canvas_id"), (_MOODLE, "moodle_id")):
         if found := pattern.fullmatch(name):
             parts = found.groupdict()
             numbers = {key: parts["number"]} if parts["number"] else {}

@@ -95,6 +95,11 @@ def _grade(arguments: Sequence[str]) -> int:
         help="10%%/day, 5%%/hour, 20%%, 1 point/day, 10%%/day after 15 minutes, FILE.py:FUNCTION",
     )
     parser.add_argument(
+        "--timestamps",
+        action="store_true",
+        help="count lateness from STUDENT/SLUG/timestamp.txt: only where nbgrader collected",
+    )
+    parser.add_argument(
         "--export",
         action="append",
         default=[],
@@ -157,6 +162,7 @@ def _run(root: Path, wanted: Sequence[str], options: argparse.Namespace) -> int:
                 wanted,
                 options.out,
                 roster=options.roster,
+                timestamps=options.timestamps,
                 deadline=_deadline(options.due, options.late),
                 plan=Plan(options.seed, options.trust_students, limits, options.jobs),
                 progress=progress,

@@ -84,6 +84,13 @@ def summary(out: Path, result: course.Class, reports: Reports, stream: TextIO) -
     late = [each for each in grades if each.result.status == GRADED and each.seconds_late > 0]
     if late:
         say(_line(_of_late(late)))
+    if result.stamped:
+        say(
+            _line(
+                "A timestamp.txt lies there that a student may have made, so the date of the file "
+                f"counts; with --timestamps, where nbgrader collected: {_some(result.stamped)}."
+            )
+        )
     for sentence in reports.failed:
         say(_line(sentence))
     if result.gone:
@@ -118,7 +125,7 @@ def _of_late(grades: Sequence[Grade]) -> str:
     losing = sum(grade.late_penalty > 0 for grade in grades)
     whose = [f"{grade.result.student} ({grade.result.slug})" for grade in grades]
     return (
-        "Late, by timestamp.txt or else the date of the file, or by Canvas's mark: "
+        "Late, by the date of the file or timestamp.txt, or by Canvas's mark: "
         f"{len(grades)}, of which {losing} lose{'s' * (losing == 1)} points: {_some(whose)}."
     )
 

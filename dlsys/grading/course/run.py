@@ -59,7 +59,8 @@ Opener = Callable[[Plan, Sequence[Assignment], Progress], AbstractContextManager
 class Class:
     """A class as it stands after a run: every record, `graded` of them just now, and assignments.
 
-    `gone` says whose submissions are there no more.
+    `gone` says whose submissions are there no more, and `stamped` whose hold a timestamp.txt that
+    did not count.
     """
 
     assignments: Mapping[str, Assignment]
@@ -67,6 +68,7 @@ class Class:
     run: Run
     graded: int
     gone: Sequence[str]
+    stamped: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ def grade(
     out: Path,
     *,
     roster: Path | None = None,
+    timestamps: bool = False,
     deadline: Callable[[Deadline], Deadline] | None = None,
     plan: Plan,
     progress: Progress,
@@ -95,6 +98,7 @@ def grade(
 
     root: the project, with exercises/ and solutions/
     wanted: slugs of assignments
+    timestamps: whether nbgrader has collected the folder, so that its timestamp.txt count
     deadline: gives the deadline to record for an assignment from the one recorded before, for
         whoever writes the reports; None keeps what is recorded
     opener: `boxes`, or another source of what examines; used where there is something to grade
@@ -107,7 +111,7 @@ def grade(
     assignments = {slug: load(root, slug) for slug in wanted}
     students = read_roster(roster, slugs(root)) if roster else []
     others = _others(root, wanted)
-    found = find(submissions, list(assignments.values()), students, others)
+    found = find(submissions, list(assignments.values()), students, others, timestamps)
     _check_there(submissions, found)
     out.mkdir(parents=True, exist_ok=True)
     with locked(out):
@@ -131,7 +135,8 @@ def grade(
             slug: assignments.get(slug) or load(root, slug) for slug, some in kept.items() if some
         }
         records = [record for some in kept.values() for record in some.values()]
-        result = Class(there, records, run, len(tasks), gone)
+        stamped = [] if timestamps else [f"{f.student} ({f.slug})" for f in found if f.is_stamped]
+        result = Class(there, records, run, len(tasks), gone, stamped)
         finish(result)
     return result
 
