@@ -10,6 +10,8 @@ REFUSED = "refused"  # what was handed in cannot be read; the reason says why
 NOT_GRADED = "not graded"  # the grader failed, not the student: grade again
 MISSING = "missing"  # on the roster, and nothing was handed in
 
+LOOK = "A person has to look at this."  # ends each note that asks for one
+
 RIGHT = "right"
 PARTLY = "partly right"
 WRONG = "wrong"

@@ -20,7 +20,7 @@ from dlsys.grading.collecting.handed_in import parse_timestamp
 from dlsys.grading.collecting.reading import read_bytes
 from dlsys.grading.collecting.rebuild import rebuild
 from dlsys.grading.collecting.roster import Roster, Student, read_roster
-from dlsys.grading.result import MISSING, REFUSED
+from dlsys.grading.result import LOOK, MISSING, REFUSED
 from dlsys.grading.text import file_name
 from tests.exercises.notebooks import ROOT
 
@@ -155,22 +155,71 @@ def test_a_notebook_that_lost_all_names_belongs_by_its_headings(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("files", "taken"),
+    ("files", "taken", "why"),
     [
-        ({"collectives.ipynb": 1, "other.ipynb": 5}, "collectives.ipynb"),
-        ({"collectives.ipynb": 0, "other.ipynb": 5}, "other.ipynb"),
-        ({"a.ipynb": 2, "b.ipynb": 5}, "b.ipynb"),
-        ({"collectives.ipynb": None, "b.ipynb": 0}, "b.ipynb"),
+        (  # by name: number of answers and age
+            {"collectives.ipynb": (1, 9), "other.ipynb": (5, 3)},
+            "other.ipynb",
+            "which has the most answers",
+        ),
+        (
+            {"collectives.ipynb": (4, 9), "collectives (1).ipynb": (5, 3)},
+            "collectives (1).ipynb",
+            "which has the most answers",
+        ),
+        (
+            {"collectives.ipynb": (5, 3), "collectives-1.ipynb": (4, 9)},
+            "collectives.ipynb",
+            "which has the most answers",
+        ),
+        (
+            {"collectives.ipynb": (5, 3), "collectives-1.ipynb": (4, 1)},
+            "collectives.ipynb",
+            "which has the most answers, though collectives-1.ipynb is newer",
+        ),
+        (
+            {"collectives.ipynb": (5, 9), "collectives (1).ipynb": (5, 3)},
+            "collectives (1).ipynb",
+            "the newest of those with the most answers",
+        ),
+        (
+            {"collectives.ipynb": (5, 3), "collectives (2).ipynb": (5, 3)},
+            "collectives (2).ipynb",
+            "the newest of those with the most answers",
+        ),
+        (
+            {"a.ipynb": (5, 3), "collectives.ipynb": (5, 3)},
+            "collectives.ipynb",
+            "which has the released name",
+        ),
+        ({"a.ipynb": (5, 3), "b.ipynb": (5, 3)}, "a.ipynb", "the first of those that are alike"),
+        (
+            {"collectives.ipynb": (None, 1), "b.ipynb": (0, 3)},
+            "b.ipynb",
+            "the only one that can be read",
+        ),
     ],
 )
-def test_of_several_notebooks_one_is_taken_and_the_student_is_told(
-    files: dict[str, int | None], taken: str, tmp_path: Path
+def test_of_several_notebooks_the_fuller_or_newer_one_is_taken_and_the_student_is_told(
+    files: dict[str, tuple[int | None, int]], taken: str, why: str, tmp_path: Path
 ) -> None:
-    for name, answers in files.items():
-        put(tmp_path / "ada" / name, "{" if answers is None else text(answers=answers))
+    for name, (answers, age) in files.items():
+        file = put(tmp_path / "ada" / name, "{" if answers is None else text(answers=answers))
+        os.utime(file, (1_700_000_000 - age, 1_700_000_000 - age))
     one = by_student(find(tmp_path, BOTH))["ada"]
     assert one.path == tmp_path / "ada" / taken
-    assert one.notes == (f"2 files were handed in for this; {taken} was taken.",)
+    said = f"2 files were handed in for this; {taken} was taken, {why}."
+    asks = "newer" in why or "alike" in why
+    assert one.notes == (f"{said} {LOOK}" if asks else said,)
+
+
+def test_a_later_attempt_at_canvas_is_newer_whatever_its_date(tmp_path: Path) -> None:
+    for attempt in ("collectives", "collectives-1", "collectives-10", "collectives-9"):
+        file = put(tmp_path / f"doejane_1_2_{attempt}.ipynb", text())
+        age = len(attempt)
+        os.utime(file, (1_700_000_000 - age, 1_700_000_000 - age))
+    one = by_student(find(tmp_path, BOTH))["doejane_1"]
+    assert one.path == tmp_path / "doejane_1_2_collectives-10.ipynb"
 
 
 def test_what_editors_and_systems_leave_is_not_handed_in(tmp_path: Path) -> None:

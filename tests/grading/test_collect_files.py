@@ -192,11 +192,13 @@ def test_several_notebooks_in_a_zip_file_are_each_for_their_assignment(tmp_path:
 
 
 def test_a_zip_file_of_windows_names_its_folders_in_another_way(tmp_path: Path) -> None:
-    files = {"work\\collectives.ipynb": text(), "work\\b.ipynb": text(answers=3)}
+    files = {"work\\collectives.ipynb": text(answers=3), "work\\b.ipynb": text()}
     put(tmp_path / "ada" / "all.zip", packing(files))
     one = only(find(tmp_path, BOTH))
     assert one.member == "work\\collectives.ipynb"
-    assert one.notes == ("2 files were handed in for this; collectives.ipynb was taken.",)
+    assert one.notes == (
+        "2 files were handed in for this; collectives.ipynb was taken, which has the most answers.",
+    )
 
 
 def encrypted(data: bytes) -> bytes:

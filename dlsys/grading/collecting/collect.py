@@ -20,7 +20,7 @@ from dlsys.grading.collecting.reading import ADVICE, Refused
 from dlsys.grading.collecting.rebuild import rebuild
 from dlsys.grading.collecting.roster import Roster, Student
 from dlsys.grading.collecting.telling import tell, unchanged
-from dlsys.grading.result import MISSING, REFUSED
+from dlsys.grading.result import LOOK, MISSING, REFUSED
 from dlsys.grading.text import visible
 
 __all__ = ["FOUND", "Found", "Refused", "find", "read"]
@@ -59,19 +59,32 @@ class Found:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A file that was looked into: the assignment it is for, the reason where it is none, and the
-    number of answers in it."""
+    """A file that was looked into: the assignment it is for, the reason where it is none, the
+    number of answers in it, and when it was handed in."""
 
     file: File
     slug: str | None
     refusal: str = ""
     answered: int = 0
+    submitted: datetime | None = None
+
+    @property
+    def has_released_name(self) -> bool:
+        return self.file.name.casefold() == f"{self.slug}.ipynb"
+
+    @property
+    def newness(self) -> tuple[int, int, int]:
+        """Grows from one file of a student's to a later one: by Canvas's number of the attempt,
+        the date to the second, and the number of a copy."""
+        seconds = int(self.submitted.timestamp()) if self.submitted else 0
+        return self.file.label.attempt, seconds, naming.copy_number(self.file.name)
 
     def rank(self) -> tuple[Any, ...]:
         """Orders what a student handed in for an assignment, the one to be graded first."""
-        other = self.file.name.casefold() != f"{self.slug}.ipynb"
+        late_first = [-each for each in self.newness]
         where = str(self.file.path), self.file.member
-        return bool(self.refusal), not self.answered, other, -self.answered, *where
+        other = not self.has_released_name
+        return bool(self.refusal), -self.answered, late_first, other, *where
 
 
 def find(
@@ -83,10 +96,10 @@ def find(
 ) -> list[Found]:
     """What each student handed in for each assignment, in order of student and assignment.
 
-    Of several notebooks for one assignment the one with answers and the released name is taken,
-    else the one with most answers. Assignments that nobody handed in are left out where there are
-    others. `others` are the project's assignments that are not asked for: what was handed in for
-    them is known by them. `timestamps` says that nbgrader has collected the folder, so that its
+    Of several notebooks for one assignment the one with most answers is taken, of those with as
+    many the newest, and a note says so. Assignments that nobody handed in are left out where there
+    are others. `others` are the project's assignments that are not asked for: what was handed in
+    for them is known by them. `timestamps` says that nbgrader has collected the folder, so that its
     timestamp.txt count. Raises ValueError where there is no such file or folder.
     """
     known = Roster(roster)
@@ -100,7 +113,13 @@ def find(
     looked_into, said = {}, {}
     for student, files in handed_in.items():
         chosen, said[student] = few(files, asked, below)
-        looked_into[student] = [_look_into(file, below, by_slug, asked) for file in chosen]
+        looked_into[student] = [
+            replace(
+                _look_into(file, below, by_slug, asked),
+                submitted=submitted(file, by_slug, below, timestamps),
+            )
+            for file in chosen
+        ]
     slugs = {one.slug for several in looked_into.values() for one in several}
     wanted = [slug for slug in asked if slug in slugs] or asked
     found = []
@@ -108,9 +127,7 @@ def find(
         person = _person(student, handed_in.get(student, []), known)
         listed = student in known.students or not known.students
         for slug in wanted:
-            one = _found(
-                student, slug, looked_into.get(student, []), below, list(by_slug), timestamps
-            )
+            one = _found(student, slug, looked_into.get(student, []), below, list(by_slug))
             notes = (*said.get(student, []), *one.notes)
             extension = known.students[student].extension(slug) if student in known.students else ""
             found.append(
@@ -157,12 +174,7 @@ def _shared(notebook: Mapping[str, Any], assignment: Assignment) -> int:
 
 
 def _found(
-    student: str,
-    slug: str,
-    candidates: list[_Candidate],
-    below: Path | None,
-    slugs: list[str],
-    timestamps: bool,
+    student: str, slug: str, candidates: list[_Candidate], below: Path | None, slugs: list[str]
 ) -> Found:
     mine = sorted((one for one in candidates if one.slug == slug), key=_Candidate.rank)
     if not mine:
@@ -179,7 +191,8 @@ def _found(
     several = [c for c in mine if not c.refusal or naming.slug_in(c.file.name, [slug])]
     if len(several) > 1:
         taken = visible(first.file.name, 100)
-        notes.append(f"{len(several)} files were handed in for this; {taken} was taken.")
+        why = _why(first, [one for one in mine[1:] if not one.refusal])
+        notes.append(f"{len(several)} files were handed in for this; {taken} was taken, {why}")
     return Found(
         student,
         slug,
@@ -188,10 +201,28 @@ def _found(
         first.file.member,
         first.refusal,
         tuple(notes),
-        submitted(first.file, slugs, below, timestamps),
+        first.submitted,
         stamped(first.file, slugs, below) is not None,
         first.file.label.late,
     )
+
+
+def _why(first: _Candidate, others: Sequence[_Candidate]) -> str:
+    """Why the first of several files was taken, as the end of a sentence."""
+    if not others:
+        return "the only one that can be read."
+    alike = [one for one in others if one.answered == first.answered]
+    if not alike:
+        newest = max(others, key=lambda one: one.newness)
+        if newest.newness <= first.newness:
+            return "which has the most answers."
+        name = visible(newest.file.name, 100)
+        return f"which has the most answers, though {name} is newer. {LOOK}"
+    if all(one.newness < first.newness for one in alike):
+        return "the newest of those with the most answers."
+    if first.has_released_name and not any(one.has_released_name for one in alike):
+        return "which has the released name."
+    return f"the first of those that are alike. {LOOK}"
 
 
 def _person(student: str, files: list[File], known: Roster) -> dict[str, str]:

@@ -18,7 +18,8 @@ _MOODLE = re.compile(
 )
 _ENDING = re.compile(r"\.(?:ipynb|zip|pdf|py|txt|md|html?|docx?)$", re.IGNORECASE)
 # What a browser or Jupyter adds to a second file of a name.
-_COPY = re.compile(r"[-_ ]?\(\d+\)$|[-_ ]copy\d*$", re.IGNORECASE)
+_COPY = re.compile(r"[-_ ]?\((\d+)\)$|[-_ ]copy(\d*)$", re.IGNORECASE)
+_ATTEMPT = re.compile(r"-(\d{1,4})$")  # what Canvas adds to a file that is handed in again
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,12 @@ class Label:
     numbers: dict[str, str] = field(default_factory=dict)
     late: bool = False
     is_platforms: bool = False
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt of a student's a file of Canvas is, as far as its name says; else 0."""
+        found = _ATTEMPT.search(_ENDING.sub("", self.file)) if "canvas_id" in self.numbers else None
+        return int(found[1]) if found else 0
 
     @property
     def student(self) -> str:
@@ -64,6 +71,12 @@ def students(name: str, slugs: Iterable[str], folder: str) -> Label:
         return Label(stem, name)
     around = [part.strip("-_. ") for part in (stem[: found.start()], stem[found.end() :])]
     return Label("_".join(filter(None, around)) or folder, name)
+
+
+def copy_number(name: str) -> int:
+    """The number that a browser or Jupyter gave a second file of a name, 1 without one; else 0."""
+    found = _COPY.search(_ENDING.sub("", name))
+    return int((found[1] or found[2] or "1")[:9]) if found else 0
 
 
 def slug_in(name: str, slugs: Iterable[str]) -> str | None:
