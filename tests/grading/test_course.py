@@ -31,12 +31,13 @@ from dlsys.grading.course.late import LatePenalty, parse_rate
 from dlsys.grading.course.records import Run, load_all
 from dlsys.grading.course.run import Class, Notebook, Opener, Plan, Progress, grade
 from dlsys.grading.project import find_root, known
-from dlsys.grading.reports import platforms, tables
+from dlsys.grading.reports import looking, marks, platforms, tables
 from dlsys.grading.reports.everything import Reports, write_reports
 from dlsys.grading.reports.explain import explain
 from dlsys.grading.reports.statistics import items
 from dlsys.grading.result import (
     GRADED,
+    LOOK,
     MISSING,
     NOT_GRADED,
     PARTLY,
@@ -248,6 +249,71 @@ def test_the_mean_is_without_what_waits_for_a_person(tmp_path):
     assert "without these" not in said
 
 
+def test_what_asks_for_a_person_stands_together_at_the_end_and_on_a_page(tmp_path):
+    grades = [
+        Grade(graded("ada", 2, 1, notes=["A check was put right.", f"Two were alike. {LOOK}"])),
+        Grade(Result("<b>", "collectives", REFUSED, "It is a link.")),
+        Grade(graded("eve", 2, 2), by_hand={"q0": 9.0}),
+        Grade(graded("zoe", 2, 2)),
+    ]
+    end = shown_summary(tmp_path, grades).partition(
+        "To be looked at by a person, see look_at.html:\n"
+    )[2]
+    assert end.splitlines() == [
+        "  ada (collectives): Two were alike.",
+        "  <b> (collectives): refused: It is a link.",
+        "  eve (collectives): Given by hand for '1. q0': 9 of 2 points.",
+    ]
+    looking.write(tmp_path, grades, {"collectives": an_assignment()})
+    page = (tmp_path / "look_at.html").read_text("utf-8")
+    assert all(said in page for said in ("Two were alike.", "It is a link.", "9 of 2 points."))
+    assert 'href="feedback/ada.html"' in page
+    assert not any(other in page for other in ("zoe", "<b>", "put right"))
+    looking.write(tmp_path, grades[3:], {})
+    assert "No submission asks for a person." in (tmp_path / "look_at.html").read_text("utf-8")
+
+
+def test_a_mark_that_changed_is_logged_and_told_from_what_to_what(tmp_path):
+    first = [
+        Grade(graded("ada", 2, 1, written=[essay()])),
+        Grade(graded("bob", 2, 1 / 3)),
+        Grade(graded("eve", 2, 2)),
+    ]
+    assert marks.log(tmp_path, first) == []
+    by_hand = [replace(first[0], by_hand={"w0": 3.0}), *first[1:]]
+    assert marks.log(tmp_path, by_hand) == []  # a first mark of a person's is no change
+    assert not (tmp_path / "changes.csv").exists()
+    after = [
+        replace(by_hand[0], result=graded("ada", 2, 2, written=[essay()])),
+        Grade(graded("bob", 2, 1 / 3), submitted=9.0, due=1.0, penalty_for=lambda s, t: 0.5),
+        Grade(Result("eve", "collectives", REFUSED, "It is a link.")),
+    ]
+    changes = marks.log(tmp_path, after)
+    rows = [
+        list(row.values())[1:] for row in rows_of((tmp_path / "changes.csv").read_text("utf-8"))
+    ]
+    assert rows == [
+        ["ada", "collectives", "q1", "1", "2"],
+        ["ada", "collectives", "total", "6", "7"],
+        ["bob", "collectives", "late_penalty", "0", "0.5"],
+        ["bob", "collectives", "total", "2.3333", "1.8333"],
+        ["eve", "collectives", "total", "4", ""],
+    ]
+    summary(
+        tmp_path,
+        Class({}, [], Run(1), 0, []),
+        Reports(after, [], (), changes),
+        shown := io.StringIO(),
+    )
+    assert (
+        "Marks that changed, see changes.csv: ada (collectives) from 6 to 7, bob (collectives) "
+        "from 2.3333 to 1.8333, eve (collectives) from 4 to none.\n"
+    ) in shown.getvalue()
+    assert marks.log(tmp_path, after) == []
+    back = marks.log(tmp_path, [*after[:2], first[2]])
+    assert (back, len(rows_of((tmp_path / "changes.csv").read_text("utf-8")))) == ([], 5)
+
+
 # -- platforms -----------------------------------------------------------------------------------
 
 
@@ -349,6 +415,14 @@ def test_the_commonest_mistakes_count_students_and_not_checks():
     (item,) = items(results)
     assert item.mistakes == (("Forgot the master weights.", 2), ("GB for GiB.", 1))
     assert (item.unanswered, item.discrimination) == (1, None)
+
+
+def test_the_commonest_mistake_is_told_to_its_end(tmp_path):
+    hint = "The sum has to come back, too, so that every rank but the first one " * 2 + "has it."
+    said = shown_summary(
+        tmp_path, [Grade(Result("a", "x", GRADED, questions=[question("q0", 0, hint=hint)]))]
+    )
+    assert f"  x q0: 1 x {hint}\n" in said
 
 
 def test_a_written_question_has_statistics_once_nobody_waits(tmp_path):

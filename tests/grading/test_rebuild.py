@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dlsys.grading.assignment import ANSWER, FREE, TEST, TRUSTED, load
 from dlsys.grading.collecting.rebuild import Step, Submission, rebuild, unchanged
+from dlsys.grading.result import LOOK
 from tests.exercises.notebooks import ROOT
 
 COLLECTIVES = load(ROOT, "collectives")
@@ -204,7 +205,8 @@ def test_of_copies_the_cell_in_its_own_place_counts_and_the_others_run_as_own_ce
     assert steps[at - 1] == "large_broadcast = 2"
     assert steps[at + 1] == "large_broadcast = 3"
     assert rebuilt.notes == (
-        "There are several answer cells for '2. A broadcast of two others'; one of them counts.",
+        "There are several answer cells for '2. A broadcast of two others'; one of them counts. "
+        + LOOK,
     )
 
 
@@ -239,7 +241,7 @@ def test_an_answer_in_a_new_cell_below_the_blank_one_counts(source: str, kept: b
     assert rebuilt.answers["sent"] == source
     assert Step(FREE, "own-1", source) in rebuilt.steps
     assert rebuilt.notes[-1] == (
-        "The answer to '2. A broadcast of two others' was found in a cell beside its own."
+        "The answer to '2. A broadcast of two others' was found in a cell beside its own. " + LOOK
     )
 
 

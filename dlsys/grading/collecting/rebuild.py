@@ -22,12 +22,13 @@ from dlsys.grading.collecting.telling import (
     trimmed,
     unchanged,
 )
+from dlsys.grading.result import LOOK
 
 __all__ = ["Step", "Submission", "rebuild", "unchanged"]
 
 _LOST = (
     "Cells of this notebook have lost the names that they were released with; answers that were "
-    "told by headings and order instead: {}. See that each stands with its question."
+    f"told by headings and order instead: {{}}. {LOOK}"
 )
 BEGINNING = ""  # the place of cells before every released one
 
@@ -79,7 +80,9 @@ def rebuild(assignment: Assignment, notebook: Mapping[str, Any]) -> Submission:
             answers[cell.id] = mine.source if mine else None
             different = [each for each in versions[cell.id] if not each.is_as_released]
             if len({trimmed(each.source) for each in different}) > 1:
-                notes.append(f"There are several answer cells for {title!r}; one of them counts.")
+                notes.append(
+                    f"There are several answer cells for {title!r}; one of them counts. {LOOK}"
+                )
 
     # An answer in a new cell, its own left as it was.
     for id, names in asked_names(assignment).items():
@@ -88,7 +91,9 @@ def rebuild(assignment: Assignment, notebook: Mapping[str, Any]) -> Submission:
             beside = [each for each in _beside(id, assignment, chosen, own) if each.binds(names)]
             if beside:
                 answers[id] = "\n\n".join(each.source for each in beside)
-                notes.append(f"The answer to {titles[id]!r} was found in a cell beside its own.")
+                notes.append(
+                    f"The answer to {titles[id]!r} was found in a cell beside its own. {LOOK}"
+                )
     numbers = count(1)
     return Submission(
         tuple(step if step.id else replace(step, id=f"own-{next(numbers)}") for step in steps),

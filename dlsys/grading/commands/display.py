@@ -18,12 +18,14 @@ from dlsys.grading.assignment import Assignment
 from dlsys.grading.course import run as course
 from dlsys.grading.course.grade import NOT_ISOLATED, Grade
 from dlsys.grading.reports.everything import Reports
+from dlsys.grading.reports.looking import PAGE, asking
+from dlsys.grading.reports.marks import LOG, TOTAL, Change
 from dlsys.grading.reports.statistics import Item
 from dlsys.grading.reports.tables import cell
 from dlsys.grading.result import GRADED, MISSING, NOT_GRADED, REFUSED
 from dlsys.grading.text import visible
 
-_LISTED = 20  # submissions without a grade that the summary names
+_LISTED = 20  # sentences, or names, of one kind that the summary holds
 _HARDEST = 8  # questions that it shows
 
 
@@ -70,14 +72,11 @@ def summary(out: Path, result: course.Class, reports: Reports, stream: TextIO) -
     def say(line: str) -> None:
         console.print(line, soft_wrap=True)  # a path is not cut in two
 
-    without = [grade.result for grade in grades if grade.result.status in (REFUSED, NOT_GRADED)]
-    for one in without[:_LISTED]:
-        say(_line(f"{one.status}: {one.student} ({one.slug}): {one.reason}"))
-    if len(without) > _LISTED:
-        say(f"... and {len(without) - _LISTED} more; see grades.csv.")
-    for grade in grades:
-        for sentence in grade.beyond:
-            say(_line(f"{grade.result.student} ({grade.result.slug}): {sentence}"))
+    mistakes = [(item, item.mistakes[0]) for _, item in _hardest(reports.items) if item.mistakes]
+    if mistakes:
+        say("The commonest mistake in each:")
+    for item, (hint, times) in mistakes:
+        say(f"  {_line(f'{item.slug} {item.id}: {times} x {hint}')}")
     strangers = sorted({grade.result.student for grade in grades if not grade.listed})
     if strangers:
         say(_line(f"Not on the roster, and so not in canvas/ and moodle/: {_some(strangers)}."))
@@ -98,7 +97,8 @@ def summary(out: Path, result: course.Class, reports: Reports, stream: TextIO) -
             _line(f"No longer there, kept in {out / 'gone'}: {', '.join(map(_plain, result.gone))}")
         )
     say(f"Graded now: {result.graded}. Seed: {result.run.seed}.")
-    say(f"{out}: grades.csv, items.csv, feedback/, gradescope/, canvas/, moodle/, nbgrader/")
+    folders = "feedback/, gradescope/, canvas/, moodle/, nbgrader/"
+    say(f"{out}: grades.csv, items.csv, {PAGE}, {folders}")
     by_hand = sum(grade.waiting > 0 for grade in grades)
     if by_hand:
         say(
@@ -107,12 +107,37 @@ def summary(out: Path, result: course.Class, reports: Reports, stream: TextIO) -
             "Until then mean and maximum above are without these questions. Afterwards run this "
             "command again: it takes the points into all files."
         )
+    if reports.changes:
+        say(
+            _line(f"Marks that changed, see {LOG}: {_some(_totals(reports.changes), quoted=True)}.")
+        )
+    said = [(grade, sentence) for grade in grades for sentence in asking(grade)]
+    if said:
+        say(f"To be looked at by a person, see {PAGE}:")
+    for grade, sentence in said[:_LISTED]:
+        say(f"  {_line(f'{grade.result.student} ({grade.result.slug}): {sentence}')}")
+    if len(said) > _LISTED:
+        say(f"  ... and {len(said) - _LISTED} more.")
 
 
-def _some(names: Sequence[str]) -> str:
-    """Names, as many as a summary holds."""
+def _totals(changes: Sequence[Change]) -> list[str]:
+    """Whose totals changed, from what to what."""
+    return [
+        f"{_plain(one.student)} ({one.slug}) from {_told(one.before)} to {_told(one.after)}"
+        for one in changes
+        if one.of == TOTAL
+    ]
+
+
+def _told(points: float | None) -> str:
+    return "none" if points is None else cell(points)
+
+
+def _some(names: Sequence[str], quoted: bool = False) -> str:
+    """Names, as many as a summary holds; in quotes where they need them, unless they are."""
     more = [f"and {len(names) - _LISTED} more"] if len(names) > _LISTED else []
-    return ", ".join([*map(_plain, names[:_LISTED]), *more])
+    shown = names[:_LISTED] if quoted else [_plain(name) for name in names[:_LISTED]]
+    return ", ".join([*shown, *more])
 
 
 def _plain(name: str) -> str:
@@ -157,25 +182,22 @@ def _mean(grades: Sequence[Grade], assignment: Assignment) -> tuple[float | None
     return fmean(totals) if totals else None, assignment.points - sum(waiting.values())
 
 
+def _hardest(items: Sequence[Item]) -> list[tuple[float, Item]]:
+    judged = [(item.difficulty, item) for item in items if item.difficulty is not None]
+    return sorted(judged, key=lambda each: each[0])[:_HARDEST]
+
+
 def _of_items(items: Sequence[Item]) -> Table:
     table = Table(box=box.SIMPLE, title="The hardest questions", title_justify="left")
     table.add_column("question", no_wrap=True)
     for name in ("earned", "discri-\nmination", "not\nanswered"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("commonest mistake")
-    judged = [(item.difficulty, item) for item in items if item.difficulty is not None]
-    for difficulty, item in sorted(judged, key=lambda each: each[0])[:_HARDEST]:
+    for difficulty, item in _hardest(items):
         known = item.discrimination is not None
         table.add_row(
             Text(f"{item.slug} {item.id}"),
             f"{difficulty:.0%}",
             f"{item.discrimination:.2f}" if known else "",
             str(item.unanswered),
-            _cut(f"{item.mistakes[0][1]} x {item.mistakes[0][0]}" if item.mistakes else ""),
         )
     return table
-
-
-def _cut(text: str) -> Text:
-    """Text that gives way to all other columns, and stays in one line."""
-    return Text(text, no_wrap=True, overflow="ellipsis")

@@ -12,8 +12,9 @@ from pathlib import Path
 from dlsys.grading.course.grade import NOT_ISOLATED, Grade, Penalty
 from dlsys.grading.course.records import Record
 from dlsys.grading.course.run import Class
-from dlsys.grading.reports import exporting, feedback, gradebook, platforms, tables
+from dlsys.grading.reports import exporting, feedback, gradebook, looking, marks, platforms, tables
 from dlsys.grading.reports.exporting import Exporter
+from dlsys.grading.reports.marks import Change
 from dlsys.grading.reports.statistics import Item, items
 from dlsys.grading.times import extended
 
@@ -21,19 +22,21 @@ from dlsys.grading.times import extended
 @dataclass(frozen=True)
 class Reports:
     """What the reports say: every grade, and how every question did; `failed` are sentences on
-    what could not be written or taken into account."""
+    what could not be written or taken into account, `changes` the marks that were others before."""
 
     grades: Sequence[Grade]
     items: Sequence[Item]
     failed: Sequence[str] = ()
+    changes: Sequence[Change] = ()
 
 
 def write_reports(
     out: Path, result: Class, exporters: Mapping[str, Exporter] | None = None
 ) -> Reports:
     """Bring the gradebook up to date, take what people entered there, and write every report:
-    grades.csv and items.csv (see `tables`), canvas/SLUG.csv, moodle/SLUG.csv and
-    gradescope/SLUG/STUDENT/results.json (see `platforms`), feedback/STUDENT.html (see `feedback`).
+    grades.csv and items.csv (see `tables`), changes.csv (see `marks`), look_at.html (see
+    `looking`), canvas/SLUG.csv, moodle/SLUG.csv and gradescope/SLUG/STUDENT/results.json (see
+    `platforms`), feedback/STUDENT.html (see `feedback`).
 
     exporters: more of them, by name; see `exporting`
     """
@@ -54,6 +57,8 @@ def write_reports(
     isolation = NOT_ISOLATED if any(g.isolation == NOT_ISOLATED for g in grades) else "isolated"
     tables.write_grades(out / "grades.csv", grades, result.assignments)
     tables.write_items(out / "items.csv", statistics, isolation)
+    changes = marks.log(out, grades)
+    looking.write(out, grades, result.assignments)
     comments = {key: comment for key, (_, comment) in scores.items()}
     by_student: dict[str, list[Grade]] = defaultdict(list)
     for grade in grades:
@@ -67,7 +72,7 @@ def write_reports(
     ]
     for name, exporter in {**platforms.EXPORTERS, **(exporters or {})}.items():
         failed += exporting.export(out, name, exporter, grades, result.assignments)
-    return Reports(grades, statistics, failed)
+    return Reports(grades, statistics, failed, changes)
 
 
 def _by_due(result: Class) -> Mapping[float | None, list[str]]:

@@ -22,7 +22,7 @@ from dlsys.grading.assignment import Assignment
 from dlsys.grading.course.grade import Grade
 from dlsys.grading.reports.pdf import pdf_of
 from dlsys.grading.reports.tables import cell
-from dlsys.grading.result import CheckResult
+from dlsys.grading.result import CheckResult, QuestionResult
 from dlsys.grading.text import file_name, visible
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def page(
     """The page that `write` writes."""
     student = grades[0].result.student
     graded = [grade for grade in grades if grade.result.status == results.GRADED]
-    template = _environment().get_template("feedback.html")
+    template = environment().get_template("feedback.html")
     return template.render(
         student=grades[0].person.get("name") or student,
         grades=grades,
@@ -78,13 +78,15 @@ def page(
         most=sum(_most(grade) for grade in graded),
         waiting=sum(grade.waiting for grade in graded),
         isolated=all(grade.result.isolated for grade in graded),
+        weighed=functools.partial(_weighed, assignments),
         titles={slug: each.title for slug, each in assignments.items()},
         comments={key[1:]: text for key, text in (comments or {}).items() if key[0] == student},
     )
 
 
 @functools.cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """What templates are filled in with: everything that they show is text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -119,6 +121,32 @@ def _environment() -> Environment:
 def _most(grade: Grade) -> float:
     result = grade.result
     return sum(q.points for q in result.questions) + sum(w.points for w in result.written)
+
+
+def _weighed(
+    assignments: Mapping[str, Assignment], slug: str, question: QuestionResult, hidden: bool
+) -> list[tuple[CheckResult, str]]:
+    """The hidden, or the other, checks of a question, each with what it is worth in words; no words
+    where the assignment is not at hand, or has changed since."""
+    asked = {
+        each.id: each.checks
+        for each in (assignments[slug].questions if slug in assignments else ())
+    }
+    checks = asked.get(question.id, ())
+    if [each.hidden for each in checks] != [each.hidden for each in question.checks]:
+        return [(came, "") for came in question.checks if came.hidden is hidden]
+    whole = sum(check.weight for check in checks)
+    return [
+        (came, _worth(question.points * check.weight / whole, check.needed))
+        for came, check in zip(question.checks, checks, strict=True)
+        if came.hidden is hidden
+    ]
+
+
+def _worth(points: float, needed: bool) -> str:
+    shown = cell(round(points, 2))
+    needs = "; without it the question earns nothing" if needed else ""
+    return f"worth {shown} point{'s' * (shown != '1')}{needs}"
 
 
 def _said(check: CheckResult) -> dict[str, Any]:
