@@ -11,7 +11,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from dlsys.grading.assignment import Assignment
+from dlsys.grading.assignment import Assignment, Question
+from dlsys.grading.checks import Check
 from dlsys.grading.course.grade import Grade
 from dlsys.grading.reports.feedback import page, write
 from dlsys.grading.result import (
@@ -94,6 +95,25 @@ def test_a_failed_check_shows_what_came_the_kind_wanted_and_the_hint_once():
     shown = text(graded(question(WRONG, 0.0, failed())))
     assert "total is not right. came: 1 expected: 3 Wanted here: a number." in shown
     assert Counter(re.findall(re.escape(HINT), shown))[HINT] == 1
+
+
+def test_what_a_check_is_worth_stands_beside_it():
+    checks = (
+        Check("total", 3),
+        Check("total + 1", 4, weight=2, hidden=True),
+        Check("total + 2", 5, hidden=True, needed=True),
+    )
+    asked = Question("sum", "1. A sum", 2.0, "", "", ("total",), checks)
+    rings = {"ring": replace(RINGS["ring"], questions=(asked,))}
+    hidden = CheckResult(True, True)
+    came = graded(question(PARTLY, 1.5, failed(), hidden, hidden))
+    shown = Text(page([Grade(came)], rings)).text
+    assert "total is not right. (worth 0.5 points) came: 1" in shown
+    assert "numbers: passed (worth 1 point) " in shown
+    assert "passed (worth 0.5 points; without it the question earns nothing)" in shown
+    # of an older assignment: nothing can be said
+    older = graded(question(PARTLY, 1.5, failed(), hidden))
+    assert "worth" not in Text(page([Grade(older)], rings)).text
 
 
 def test_an_answer_that_beats_the_best_known_is_congratulated():
