@@ -11,6 +11,8 @@ from html.parser import HTMLParser
 
 import pytest
 
+from dlsys.exercises import seal, sealed
+from dlsys.exercises.judge import complaint
 from dlsys.grading.assignment import Assignment, Question
 from dlsys.grading.checks import Check
 from dlsys.grading.course.grade import Grade
@@ -114,6 +116,14 @@ def test_what_a_check_is_worth_stands_beside_it():
     # of an older assignment: nothing can be said
     older = graded(question(PARTLY, 1.5, failed(), hidden))
     assert "worth" not in Text(page([Grade(older)], rings)).text
+
+
+def test_what_is_expected_stands_on_the_page_only_where_the_notebook_shows_it():
+    for expected, told in ((81234.5, "expected: 81,234.5"), (sealed(seal(81234.5)), "not shown")):
+        message = complaint("total", 2.0, expected, "It differs.")
+        shown = text(graded(question(WRONG, 0.0, failed(message=message, hint=None))))
+        assert f"came: 2.0 {'' if told != 'not shown' else 'expected: '}{told}" in shown
+        assert ("234.5" in shown) == (told != "not shown")
 
 
 def test_an_answer_that_beats_the_best_known_is_congratulated():
