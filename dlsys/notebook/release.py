@@ -12,6 +12,7 @@ import logging
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,10 @@ def release(solutions: Path, slugs: list[str]) -> dict[str, str]:
     """The text of the released notebook for each slug, made from solutions/<slug>/<slug>.ipynb.
 
     Nothing is written into the tree: nbgrader works in a temporary folder, without its database.
+    Raises ValueError where two text cells of a notebook begin with the same heading.
     """
+    for slug in slugs:
+        _check_headings(solutions / slug / f"{slug}.ipynb")
     from nbgrader.converters import GenerateAssignment
     from nbgrader.coursedir import CourseDirectory
     from traitlets.config import Config
@@ -48,6 +52,16 @@ def release(solutions: Path, slugs: list[str]) -> dict[str, str]:
             text = Path(folder, "release", slug, f"{slug}.ipynb").read_text(encoding="utf-8")
             released[slug] = as_text(json.loads(text))
     return released
+
+
+def _check_headings(path: Path) -> None:
+    """Each heading once: a cell that has lost its name is known by it when it is graded."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    texts = ["".join(cell["source"]).strip() for cell in cells if cell["cell_type"] == "markdown"]
+    headings = [text.partition("\n")[0].rstrip() for text in texts if text.startswith("#")]
+    twice = [heading for heading, times in Counter(headings).items() if times > 1]
+    if twice:
+        raise ValueError(f"{path} has the heading {twice[0]!r} twice; give each cell its own.")
 
 
 def run(path: Path) -> None:
@@ -119,7 +133,12 @@ def main(arguments: list[str] | None = None) -> int:
     for slug in () if options.check else slugs:
         if settle_cells(path := solutions / slug / f"{slug}.ipynb"):
             print(f"wrote {path}: its cells have nbgrader's ids, and helpers are folded")
-    for slug, text in release(solutions, slugs).items():
+    try:
+        released = release(solutions, slugs)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for slug, text in released.items():
         target = targets[slug]
         if target.exists() and target.read_text(encoding="utf-8") == text:
             continue

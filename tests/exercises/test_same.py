@@ -477,6 +477,14 @@ def test_a_release_runs_writes_checks_and_names_what_is_out_of_step(
     solution.parent.mkdir(parents=True)
     nbformat.write(nbformat.v4.new_notebook(cells=[cell]), solution)
 
+    text = nbformat.v4.new_markdown_cell("## 1. A sum \n\nSolve it.", id="two")
+    twice = [cell, text, nbformat.v4.new_markdown_cell("## 1. A sum\n", id="three")]
+    nbformat.write(nbformat.v4.new_notebook(cells=twice), solution)
+    for more in ([], ["--check"]):
+        assert main(["--root", str(tmp_path), *more]) == 1
+        assert "one.ipynb has the heading '## 1. A sum' twice;" in capsys.readouterr().err
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), solution)
+
     assert main(["--root", str(tmp_path), "--run"]) == 0
     stored = json.loads(solution.read_text(encoding="utf-8"))["cells"][0]
     assert stored["outputs"][0]["text"] == ["3\n"]

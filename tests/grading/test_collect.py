@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dlsys.grading.assignment import load
 from dlsys.grading.collecting.collect import FOUND, Found, Refused, find, read
-from dlsys.grading.collecting.handed_in import parse_timestamp
+from dlsys.grading.collecting.handed_in import MOST_NOTEBOOKS, parse_timestamp
 from dlsys.grading.collecting.reading import read_bytes
 from dlsys.grading.collecting.rebuild import rebuild
 from dlsys.grading.collecting.roster import Roster, Student, read_roster
@@ -211,6 +211,39 @@ def test_of_several_notebooks_the_fuller_or_newer_one_is_taken_and_the_student_i
     said = f"2 files were handed in for this; {taken} was taken, {why}."
     asks = "newer" in why or "alike" in why
     assert one.notes == (f"{said} {LOOK}" if asks else said,)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "ada/collectives.ipynb.txt",
+        "ada/collectives.json",
+        "ada/work/mine.JSON",
+        "ada_collectives.ipynb.txt",
+        "collectives/ada.ipynb.txt",
+        "doejane_1_2_collectives.json",
+    ],
+)
+def test_a_notebook_that_a_browser_renamed_is_taken_with_a_note(path: str, tmp_path: Path) -> None:
+    file = put(tmp_path / path, text())
+    put(tmp_path / "settings.json", "{}")  # of the instructor's
+    one = only(find(tmp_path, [COLLECTIVES]))
+    assert (one.status, one.path) == (FOUND, file), one.reason
+    assert one.student == ("doejane_1" if "doe" in path else "ada")
+    assert one.notes == (
+        f"{file.name.removeprefix('doejane_1_2_')} was graded, though it is not called as a "
+        "notebook, collectives.ipynb.",
+    )
+
+
+def test_other_json_of_a_student_is_no_notebook_and_stands_in_no_way(tmp_path: Path) -> None:
+    for number in range(MOST_NOTEBOOKS + 1):
+        put(tmp_path / "ada" / "a" / f"{number}.json", '{"loss": 1}')
+    file = put(tmp_path / "ada" / "z" / "mine.ipynb", text())
+    put(tmp_path / "bob" / "data.json", '{"loss": 1}')
+    ada, bob = find(tmp_path, [COLLECTIVES])
+    assert (ada.path, [note for note in ada.notes if "taken" in note]) == (file, [])
+    assert (bob.status, bob.reason[:36]) == (REFUSED, "data.json is JSON, but no notebook. ")
 
 
 def test_a_later_attempt_at_canvas_is_newer_whatever_its_date(tmp_path: Path) -> None:

@@ -193,6 +193,9 @@ def _found(
         taken = visible(first.file.name, 100)
         why = _why(first, [one for one in mine[1:] if not one.refusal])
         notes.append(f"{len(several)} files were handed in for this; {taken} was taken, {why}")
+    if naming.is_misnamed(first.file.name) and not first.refusal:
+        name = visible(first.file.name, 100)
+        notes.append(f"{name} was graded, though it is not called as a notebook, {slug}.ipynb.")
     return Found(
         student,
         slug,

@@ -57,8 +57,8 @@ class File:
 
     @property
     def is_notebook(self) -> bool:
-        """Whether it is called one."""
-        return self.name.casefold().endswith(".ipynb")
+        """Whether it is called one, or as one that a browser has renamed."""
+        return naming.is_notebook(self.name) or naming.is_misnamed(self.name)
 
     @property
     def is_empty_folder(self) -> bool:
@@ -104,7 +104,15 @@ def _inside(
                 yield from found or [File(path, whose, slug, path)]
             continue
         file = File(path, label or naming.students(entry.name, slugs, folder), slug)
-        if label or file.is_notebook or entry.is_symlink() or known.find(file.label.name):
+        is_ours = ".ipynb." in entry.name.casefold() or naming.slug_in(entry.name, slugs)
+        meant = naming.is_misnamed(entry.name) and is_ours
+        if (
+            label
+            or meant
+            or naming.is_notebook(entry.name)
+            or entry.is_symlink()
+            or known.find(file.label.name)
+        ):
             yield file
 
 
@@ -119,10 +127,12 @@ def _below(
     for _ in range(DEEPEST):
         deeper = []
         for place, named in level:
-            entries = sorted(_entries(place) if left else [], key=_leads_nowhere)
-            ways = min(left, sum(not _leads_nowhere(entry) for entry in entries))
-            left -= ways
-            for entry in entries[: ways + 1]:
+            entries = _entries(place) if left else []
+            nowhere = [entry for entry in entries if _leads_nowhere(entry)]
+            ways = [entry for entry in entries if not _leads_nowhere(entry)][:left]
+            left -= len(ways)
+            misnamed = [entry for entry in nowhere if naming.is_misnamed(entry.name)]
+            for entry in [*ways, *(misnamed[:MOST_NOTEBOOKS] or nowhere[:1])]:
                 path = Path(entry.path)
                 if _is_folder(entry):
                     deeper.append((path, entry.name if entry.name in slugs else named))
@@ -154,7 +164,7 @@ def few(
     def order(file: File) -> tuple[Any, ...]:
         strange = file.name.casefold() not in names, not naming.slug_in(file.name, slugs)
         depth = len(file.path.parts) + len(packed.parts(file.member))
-        return *strange, depth, str(file.path), file.member
+        return naming.is_misnamed(file.name), *strange, depth, str(file.path), file.member
 
     zips = sorted((file for file in files if packed.is_zip(file.name)), key=order)
     opened = zips[:MOST_ZIPS]

@@ -16,7 +16,7 @@ _MOODLE = re.compile(
     r"(?P<name>.+?)(?:_(?P<number>\d+))?_assignsubmission_(?:file|onlinetext)_?(?P<file>.*)",
     re.DOTALL,
 )
-_ENDING = re.compile(r"\.(?:ipynb|zip|pdf|py|txt|md|html?|docx?)$", re.IGNORECASE)
+_ENDING = re.compile(r"(?:\.ipynb)?\.(?:ipynb|json|zip|pdf|py|txt|md|html?|docx?)$", re.IGNORECASE)
 # What a browser or Jupyter adds to a second file of a name.
 _COPY = re.compile(r"[-_ ]?\((\d+)\)$|[-_ ]copy(\d*)$", re.IGNORECASE)
 _ATTEMPT = re.compile(r"-(\d{1,4})$")  # what Canvas adds to a file that is handed in again
@@ -71,6 +71,16 @@ def students(name: str, slugs: Iterable[str], folder: str) -> Label:
         return Label(stem, name)
     around = [part.strip("-_. ") for part in (stem[: found.start()], stem[found.end() :])]
     return Label("_".join(filter(None, around)) or folder, name)
+
+
+def is_notebook(name: str) -> bool:
+    """Whether a file is called as a notebook."""
+    return name.casefold().endswith(".ipynb")
+
+
+def is_misnamed(name: str) -> bool:
+    """Whether a file is called as what browsers and editors make of a notebook."""
+    return name.casefold().endswith((".ipynb.txt", ".json"))
 
 
 def copy_number(name: str) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
-from dlsys.grading.collecting import reading
+from dlsys.grading.collecting import naming, reading
 from dlsys.grading.collecting.reading import (
     ADVICE,
     LONGEST_NAME,
@@ -84,7 +84,8 @@ def parts(member: str) -> tuple[str, ...]:
 
 def _is_notebook(name: str) -> bool:
     hidden = any(part.startswith((".", "__", "/")) for part in parts(name))  # or leads out of it
-    return name.casefold().endswith(".ipynb") and not hidden and len(name) <= LONGEST_NAME
+    called = naming.is_notebook(name) or naming.is_misnamed(name)
+    return called and not hidden and len(name) <= LONGEST_NAME
 
 
 def _wrong(entry: ZipInfo) -> str:
