@@ -201,6 +201,7 @@ def test_a_stage_holds_what_the_rooms_count(
     by_stage = [18, 6 + 12 / 5, 2 + 16 / 5, 18 / 5]
     assert held["state"] == pytest.approx([number * each for each in by_stage], rel=1e-3)
     assert held["base"].tolist() == 4 * [0.5e9]
+    assert not held["gathered"][:3].any()
 
 
 def test_experts_are_dealt_over_fewer_ranks_and_sharded_over_those_that_have_the_same() -> None:
