@@ -1,6 +1,8 @@
 """What comes out of a student's box: exact for whoever is honest, and harmless from everybody."""
 
 import contextlib
+import dataclasses
+import io
 import json
 import math
 import pickle
@@ -24,7 +26,7 @@ import dlsys
 from dlsys.collectives import Plan, Transfer, ring_all_reduce
 from dlsys.exercises.plain import Array
 from dlsys.grading.judging.once import Once, reaches
-from dlsys.grading.judging.packing import DEEPEST, Packer, unpack
+from dlsys.grading.judging.packing import DEEPEST, Packer, Pickler, Unpickler, unpack
 from dlsys.grading.judging.wire import Channel, Closed, Garbled, TooLate
 from dlsys.pipeline_parallel import Action, one_f_one_b
 
@@ -97,6 +99,91 @@ def test_tensors_arrive_bit_for_bit_with_their_dtype_and_shape(dtype: torch.dtyp
     meta = across(torch.empty(3, 2, device="meta", dtype=dtype))
     assert meta.is_meta
     assert meta.shape == (3, 2)
+
+
+OTHERS = 1234.5678901  # what the ranks have beside the one that is called
+EVERY = [torch.full((4, 6), value, dtype=torch.float64) for value in (OTHERS, 0.5, OTHERS)]
+RANKS = torch.stack(EVERY)
+ARRAYS = np.stack([each.numpy() for each in EVERY])
+
+
+@dataclasses.dataclass
+class Given:
+    """An argument that holds another."""
+
+    part: Any
+
+
+def module_of(weight: torch.Tensor) -> torch.nn.Module:
+    """A module whose parameter and buffer are parts of something larger."""
+    module = torch.nn.Linear(6, 4, bias=False)
+    module.weight = torch.nn.Parameter(weight)
+    module.register_buffer("mask", weight[1:3])
+    return module
+
+
+PARTS: dict[str, Any] = {
+    "a row": RANKS[1],
+    "some of a row": RANKS[1, 1:3, ::2],
+    "columns": RANKS[1].T[2:4],
+    "a number": RANKS[1, 0, 0],
+    "one number, repeated": RANKS[1, :1, :1].expand(30, 30),
+    "nothing": RANKS[1, :0],
+    "other types' bytes": RANKS[1].view(torch.int32),
+    "real parts": torch.complex(RANKS[1], RANKS[0]).real,
+    "a conjugate": torch.complex(RANKS, RANKS)[1].conj(),
+    "what is differentiated": RANKS[1].detach().requires_grad_(),
+    "what was computed": (RANKS.clone().requires_grad_() * 1)[1],
+    "a parameter": torch.nn.Parameter(RANKS[1]),
+    "a module": module_of(RANKS[1]),
+    "a list": [RANKS[1], (RANKS[1, 0], {"x": RANKS[1, 1]})],
+    "a dataclass": Given(RANKS[1]),
+    "a sparse tensor": torch.sparse_coo_tensor(
+        torch.tensor([[0, 2]]), RANKS[1, 0, :2], (3,), check_invariants=True
+    ),
+    "an array": ARRAYS[1],
+    "some of an array": ARRAYS[1, 1:3, ::2],
+    "an array of a tensor": RANKS[1].detach().numpy(),
+    "a number of an array": ARRAYS[1, 0, 0],
+}
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The strided tensors and the arrays that a value holds."""
+    if isinstance(value, torch.nn.Module):
+        return [*value.parameters(), *value.buffers()]
+    if isinstance(value, Given):
+        return tensors_in(value.part)
+    if isinstance(value, list | tuple | dict):
+        items = value.values() if isinstance(value, dict) else value
+        return [each for item in items for each in tensors_in(item)]
+    if isinstance(value, torch.Tensor) and value.is_sparse:
+        return [value.coalesce().values()]
+    return [value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))]
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_what_is_called_with_a_part_is_not_sent_the_rest(name: str) -> None:
+    file = io.BytesIO()
+    Pickler(file, lambda value: None).dump(PARTS[name])
+    assert struct.pack("=d", OTHERS) not in file.getvalue()
+    came = Unpickler(io.BytesIO(file.getvalue()), lambda said: None).load()
+    assert type(came) is type(PARTS[name])
+    for mine, its in zip(tensors_in(PARTS[name]), tensors_in(came), strict=True):
+        assert its.untyped_storage().nbytes() == its.numel() * its.itemsize
+        assert torch.equal(mine, its)
+        assert mine.requires_grad == its.requires_grad
+
+
+def test_what_is_whole_goes_as_it_is() -> None:
+    whole, file = torch.arange(6.0), io.BytesIO()
+    whole.mark = "mine"  # type: ignore[attr-defined]
+    Pickler(file, lambda value: None).dump([whole, whole, whole.view(2, 3).T])
+    one, other, turned = Unpickler(io.BytesIO(file.getvalue()), lambda said: None).load()
+    assert one is other
+    assert one.mark == "mine"
+    assert turned.tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert turned.stride() == (1, 3)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested")

@@ -224,6 +224,29 @@ class Pickler(pickle.Pickler):
         """What stands for a value that stays here."""
         return self._refer(value)
 
+    def reducer_override(self, value: Any) -> Any:
+        """How a value goes: a tensor that is a part of some memory without the rest, which torch
+        would send along. Arrays do so anyway, and a parameter's tensor comes here as well."""
+        import torch
+
+        if not isinstance(value, torch.Tensor) or isinstance(value, torch.nn.Parameter):
+            return NotImplemented
+        if value.layout is not torch.strided or value.is_meta or _is_whole(value):
+            return NotImplemented
+        part = value.detach().clone().requires_grad_(value.requires_grad)
+        vars(part).update(vars(value))
+        return part.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+
+
+def _is_whole(tensor: Any) -> bool:
+    """Whether a tensor has each byte of its memory, and each once."""
+    step = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != step:
+            return False
+        step *= size
+    return tensor.untyped_storage().nbytes() == step * tensor.itemsize
+
 
 class Unpickler(pickle.Unpickler):
     """In a box: the values, with `resolve(reference)` for each that stayed behind."""

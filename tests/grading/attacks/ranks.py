@@ -127,6 +127,13 @@ comm.traffic_calls = []
 return comm.all_reduce(x, op="mean")
 """
 
+# Rows are parts of one tensor, so that those of the other ranks stood beside them in memory.
+BESIDE = """
+memory = torch.as_strided(x, (x.untyped_storage().nbytes() // (4 * 23), 23), (23, 1), 0)
+targets = torch.as_strided(y, (len(memory),), (1,), 0)
+return w - 0.0625 * 2 / len(memory) * memory.T @ (memory @ w - targets)
+"""
+
 SPLIT = 'return comm.split(0, axis="hidden").all_reduce(x, op="mean")'
 
 ASKS = """
@@ -344,6 +351,15 @@ BANK = [
         "collectives",
         answers={"cluster": SHIFTY},
         earns={"cluster": None},
+    ),
+    Attack(
+        "rows of other ranks that lie beside one's own",
+        "data_parallel",
+        base=SPARSE,
+        answers={
+            "mean": "too_large = row_weighs = 0\n\n" + function(BESIDE, "repaired(comm, w, x, y)")
+        },
+        earns={"mean": 0},
     ),
     leak_into(
         "a world of one's own beside right answers",
