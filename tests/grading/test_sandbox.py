@@ -12,6 +12,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import dedent
@@ -199,9 +200,10 @@ def test_the_other_numbers_of_calls_lead_nowhere(box):
     assert ask(box, call((unshare, unshare))) == "ENOSYS"
 
 
+@pytest.mark.parametrize("made", [seccomp.filter_bytes, partial(seccomp.filter_of_ranks, 7)])
 @pytest.mark.parametrize("machine", seccomp.MACHINES)
-def test_no_jump_of_the_filter_leaves_it_and_every_end_is_an_answer(machine):
-    program = list(struct.iter_unpack("=HBBI", seccomp.filter_bytes(machine)))
+def test_no_jump_of_the_filter_leaves_it_and_every_end_is_an_answer(made, machine):
+    program = list(struct.iter_unpack("=HBBI", made(machine)))
     for place, (code, yes, no, _) in enumerate(program):
         assert place + 1 + max(yes, no) < len(program) or code == seccomp.RETURN
     assert program[-1] == (seccomp.RETURN, 0, 0, seccomp.ALLOW)

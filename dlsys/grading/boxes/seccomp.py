@@ -12,7 +12,8 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
 # Numbers of the calls on x86-64 and on 64-bit ARM, from the kernel's tables; -1: not there.
 REFUSED = {
@@ -36,6 +37,8 @@ REFUSED = {
     # Memory that belongs to no process, and queues that the kernel keeps.
     **{"memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194)},
     **{"semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180)},
+    # Pipes in folders, whose other end sees who has opened them.
+    **{"mknod": (133, -1), "mknodat": (259, 33)},
     # Processors are shared fairly between sessions; a box is one.
     "setsid": (112, 157),
     # Parts of the kernel with a history of holes.
@@ -65,6 +68,58 @@ BUFFERS = (7, 8, 32, 33)  # SO_SNDBUF, SO_RCVBUF, and those of who may have more
 KILL = (62, 129)
 EVERYBODY = 0xFFFFFFFF  # -1 in the place of a process: all that may be signaled, the shell included
 
+# What a simulated rank may not do either: whatever another process of its box could notice.
+REFUSED_TO_RANKS = {
+    # Files: names, sizes, times and marks. Those that are open are read-only.
+    **{"creat": (85, -1), "openat2": (437, 437), "truncate": (76, 45), "rename": (82, -1)},
+    **{"renameat": (264, 38), "renameat2": (316, 276), "link": (86, -1), "linkat": (265, 37)},
+    **{"symlink": (88, -1), "symlinkat": (266, 36), "unlink": (87, -1), "unlinkat": (263, 35)},
+    **{"mkdir": (83, -1), "mkdirat": (258, 34), "rmdir": (84, -1), "chdir": (80, 49)},
+    **{"fchdir": (81, 50), "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53)},
+    **{"fchmodat2": (452, 452), "chown": (92, -1), "fchown": (93, 55), "lchown": (94, -1)},
+    **{"fchownat": (260, 54), "utime": (132, -1), "utimes": (235, -1), "futimesat": (261, -1)},
+    **{"utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7)},
+    **{"removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16)},
+    **{"setxattrat": (463, 463), "removexattrat": (466, 466), "file_setattr": (469, 469)},
+    # What is left on a disk, or in the machine's memory.
+    **{"statfs": (137, 43), "fstatfs": (138, 44), "ustat": (136, -1), "sysinfo": (99, 179)},
+    # Other ends. What it has of sockets is its line, over which no files go.
+    **{"socketpair": (53, 199), "bind": (49, 200), "connect": (42, 203), "listen": (50, 201)},
+    **{"socket": (41, 198), "sendmsg": (46, 211), "sendmmsg": (307, 269)},
+    # Numbers of which all processes of a user, or of the machine, may have so many together.
+    **{"fork": (57, -1), "vfork": (58, -1), "clone": (56, 220), "pipe": (22, -1)},
+    **{"pipe2": (293, 59), "timer_create": (222, 107), "io_setup": (206, 0)},
+    **{"epoll_ctl": (233, 21)},
+    # Signals, and what a process can be seen to be.
+    **{"tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240)},
+    **{"pidfd_open": (434, 434), "pidfd_send_signal": (424, 424), "execve": (59, 221)},
+    **{"execveat": (322, 281), "setpgid": (109, 154), "getpriority": (140, 141)},
+    **{"setpriority": (141, 140), "ioprio_get": (252, 31), "ioprio_set": (251, 30)},
+    **{"sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119), "capget": (125, 90)},
+    **{"sched_setparam": (142, 118), "sched_setattr": (314, 274), "setrlimit": (160, 164)},
+    **{"prctl": (157, 167)},
+    # Whoever waits at an address of a file, as of a library, is woken by other processes.
+    **{"futex_waitv": (449, 449), "futex_wake": (454, 454), "futex_wait": (455, 455)},
+    **{"futex_requeue": (456, 456)},
+}
+FUTEX, PRIVATE = (202, 98), 128
+# Calls whose first argument is a process; 0 is the one that calls, but for the first two.
+SIGNALS = {"kill": KILL, "tgkill": (234, 131)}
+QUESTIONS = {
+    **{"getpgid": (121, 155), "getsid": (124, 156), "sched_getaffinity": (204, 123)},
+    **{"sched_getscheduler": (145, 120), "sched_getparam": (143, 121)},
+    **{"sched_getattr": (315, 275), "prlimit64": (302, 261)},
+    **{"sched_rr_get_interval": (148, 127), "get_robust_list": (274, 100)},
+}
+CLOCKS = {"clock_gettime": (228, 113), "clock_getres": (229, 114), "clock_nanosleep": (230, 115)}
+OF_OTHERS = 0x80000000  # clocks of which number on count what another process computes
+OPEN, OPENAT, IOCTL = (2, -1), (257, 56), (16, 29)
+# O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_PATH; O_TMPFILE is none without O_RDWR or O_WRONLY.
+NOT_READING = 0x1 | 0x2 | 0x40 | 0x200 | 0x200000
+# TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX: questions, and what is its own
+HARMLESS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+OWNERS = (8, 10, 15, 1031)  # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETPIPE_SZ
+
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 OTHER_ABI = 0x40000000  # x32 calls on x86-64 have this bit, and would pass by their other numbers
 
@@ -82,14 +137,8 @@ def filter_bytes(machine: str | None = None) -> bytes:
 
     Raises ValueError for another machine.
     """
-    column, audit = _numbers(machine)
-    missing = refuse(errno.ENOSYS)
-    parts = [op(LOAD, MACHINE), op(EQUAL, audit, 1, 0), missing, op(LOAD, NUMBER)]
-    if column == 0:
-        parts += [op(AT_LEAST, OTHER_ABI, 0, 1), missing]
-    for numbers in REFUSED.values():
-        if numbers[column] >= 0:
-            parts += [op(EQUAL, numbers[column], 0, 1), missing]
+    column, _ = _numbers(machine)
+    parts = _without(REFUSED, errno.ENOSYS, machine)
     families = [op(EQUAL, family, len(FAMILIES) - i, 0) for i, family in enumerate(FAMILIES)]
     for call, argument, allowed in (
         (CLONE, FIRST_ARGUMENT, [op(ANY_BIT, NEW_NAMESPACES, 0, 1), refuse(errno.EPERM)]),
@@ -98,9 +147,69 @@ def filter_bytes(machine: str | None = None) -> bytes:
         # Memory that is counted by the socket: 0 says that the wish was heard.
         (SETSOCKOPT, THIRD, _refuse_each(BUFFERS, 0)),
     ):
-        body = [op(LOAD, argument), *allowed, op(RETURN, ALLOW)]
-        parts += [op(EQUAL, call[column], 0, len(body)), *body]
+        parts += _of([call], column, argument, allowed)
     return b"".join([*parts, op(RETURN, ALLOW)])
+
+
+def filter_of_ranks(process: int, machine: str | None = None) -> bytes:
+    """The filter for a simulated rank, beside the one of its box: with it `process` (a number as
+    it sees it itself) does nothing that another one would notice, but on what it has open.
+
+    Raises ValueError for another machine.
+    """
+    column, _ = _numbers(machine)
+    mine = [op(EQUAL, process, 1, 0), refuse(errno.EPERM)]
+    signals = _of(SIGNALS.values(), column, FIRST_ARGUMENT, mine)
+    asked = _of(QUESTIONS.values(), column, FIRST_ARGUMENT, [op(EQUAL, 0, 2, 0), *mine])
+    return _for_any_rank(machine) + b"".join([*signals, *asked, op(RETURN, ALLOW)])
+
+
+@cache
+def _for_any_rank(machine: str | None) -> bytes:
+    """The instructions that are the same for every process; what they do not refuse is loaded."""
+    column, _ = _numbers(machine)
+    clock = [op(AT_LEAST, OF_OTHERS, 0, 1), refuse(errno.EINVAL)]
+    reading = [op(ANY_BIT, NOT_READING, 0, 1), refuse(errno.EROFS)]
+    harmless = [op(EQUAL, each, len(HARMLESS) - i, 0) for i, each in enumerate(HARMLESS)]
+    return b"".join(
+        [
+            *_without(REFUSED_TO_RANKS, errno.EPERM, machine),
+            *_of([FUTEX], column, SECOND, [op(ANY_BIT, PRIVATE, 1, 0), refuse(errno.EPERM)]),
+            *_of(CLOCKS.values(), column, FIRST_ARGUMENT, clock),
+            *_of([OPEN], column, SECOND, reading),
+            *_of([OPENAT], column, THIRD, reading),
+            *_of([FCNTL], column, SECOND, _refuse_each(OWNERS, errno.EPERM)),
+            *_of([IOCTL], column, SECOND, [*harmless, refuse(errno.ENOTTY)]),
+        ]
+    )
+
+
+def _of(
+    calls: Iterable[tuple[int, int]], column: int, argument: int, allowed: list[bytes]
+) -> list[bytes]:
+    """The instructions that allow some calls unless `allowed` refuses them for an argument."""
+    body = [op(LOAD, argument), *allowed, op(RETURN, ALLOW)]
+    each = [call[column] for call in calls if call[column] >= 0]
+    return [part for number in each for part in _where(number, body)]
+
+
+def _without(calls: Mapping[str, tuple[int, int]], error: int, machine: str | None) -> list[bytes]:
+    """The instructions that refuse some calls, and all that another kind of machine would make;
+    behind them the number of any other call is loaded."""
+    column, audit = _numbers(machine)
+    missing = refuse(errno.ENOSYS)
+    parts = [op(LOAD, MACHINE), op(EQUAL, audit, 1, 0), missing, op(LOAD, NUMBER)]
+    if column == 0:
+        parts += [op(AT_LEAST, OTHER_ABI, 0, 1), missing]
+    for numbers in calls.values():
+        if numbers[column] >= 0:
+            parts += _where(numbers[column], [refuse(error)])
+    return parts
+
+
+def _where(number: int, body: list[bytes]) -> list[bytes]:
+    """The instructions `body`, the last of which returns, where a call has this number."""
+    return [op(EQUAL, number, 0, len(body)), *body]
 
 
 def _refuse_each(values: Sequence[int], error: int) -> list[bytes]:

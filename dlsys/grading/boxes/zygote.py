@@ -29,6 +29,7 @@ from dlsys.grading.boxes.sandbox import Limits, SandboxError
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # CLONE_NEWNS, NEWUTS, NEWIPC, NEWPID, NEWNET; and two that are not always there.
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND = 1, 2, 4, 8, 32, 4096
+MS_NOATIME = 1024
 FILES = 20_000  # in each folder of a box; each takes about a kilobyte of the kernel's memory
 NAMESPACES, NEW_CGROUP, NEW_USER = 0x6C020000, 0x02000000, 0x10000000
 
@@ -97,6 +98,7 @@ class Zygote:
                 sandbox.call("setns", box, flags)
                 limit_files(limits)
                 fix_devices()
+                hide_processes()
                 # A process id namespace is for the children of the one that joins it.
                 if inner := os.fork():
                     os.write(say, b"%d\n" % inner)
@@ -181,10 +183,11 @@ def become(
 
 
 def limit_files(limits: Limits) -> None:
-    """Limit the number of files in a box: bubblewrap limits only what they hold."""
+    """Limit the number of files in a box: bubblewrap limits only what they hold. And have the time
+    at which one was read not kept, with which a rank could tell another what it has read."""
     options = f"size={limits.file_bytes},nr_inodes={FILES}".encode()
     for folder in sandbox.FOLDERS:
-        flags = MS_NOSUID | MS_NODEV | MS_REMOUNT
+        flags = MS_NOSUID | MS_NODEV | MS_NOATIME | MS_REMOUNT
         sandbox.call("mount", b"tmpfs", bytes(folder), b"tmpfs", flags, options)
 
 
@@ -195,6 +198,12 @@ def fix_devices() -> None:
         kept = os.statvfs(device).f_flag & (MS_NOSUID | MS_NOEXEC)
         flags = MS_REMOUNT | MS_BIND | MS_RDONLY | kept
         sandbox.call("mount", b"none", device.encode(), b"none", flags, 0)
+
+
+def hide_processes() -> None:
+    """Show a process of a box no others but those that it may look into: a rank shows to none."""
+    flags = MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC
+    sandbox.call("mount", b"proc", b"/proc", b"proc", flags, b"hidepid=2")
 
 
 def start_holder(box: list[str], limits: Limits) -> tuple[int, int]:

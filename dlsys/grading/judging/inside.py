@@ -18,6 +18,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from dlsys.grading.boxes.alone import be_alone
 from dlsys.grading.boxes.sandbox import Limits
 from dlsys.grading.judging import imports, packing
 from dlsys.grading.judging.calls import Calls
@@ -138,7 +139,8 @@ def _describe(error: BaseException) -> str:
 
 def _keep_snapshot(line: socket.socket, limits: Limits) -> None:
     """Serve callers, each at the socket that comes with its letter: `n` asks for names and gets
-    them, for `w` a process is forked that answers. At `k`, and at the end, all of these end."""
+    them, for `w` a process is forked that answers, and for `r` one that can tell nobody else
+    anything. At `k`, and at the end, all of these end."""
     workers: list[int] = []
     told: list[Any] = []
     with contextlib.suppress(OSError):
@@ -154,7 +156,7 @@ def _keep_snapshot(line: socket.socket, limits: Limits) -> None:
                         workers.append(worker)
                     else:
                         line.close()
-                        _work(calls)
+                        _work(calls, end.fileno() if word == b"r" else None)
                 continue
             for each in workers:
                 with contextlib.suppress(ProcessLookupError):
@@ -166,9 +168,11 @@ def _keep_snapshot(line: socket.socket, limits: Limits) -> None:
                 return
 
 
-def _work(calls: Calls) -> None:
-    """Answer the calls of one caller, and end."""
+def _work(calls: Calls, only: int | None) -> None:
+    """Answer the calls of one caller, and end; having no other file than `only`, None for all."""
     try:
+        if only is not None:
+            be_alone(only)
         with contextlib.suppress(Closed, Garbled):
             calls.answer_all()
     finally:

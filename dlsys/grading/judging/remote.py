@@ -94,7 +94,7 @@ class Snapshot:
         comm = here.comm
         rank = None if comm is None else comm.rank
         if rank not in self._lines:
-            self._lines[rank] = self._connect(b"w")
+            self._lines[rank] = self._connect(b"w" if rank is None else b"r")
         return self._lines[rank]
 
     def _connect(self, word: bytes, everywhere: bool = False) -> Line:
