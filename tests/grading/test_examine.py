@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from dlsys.exercises import WrongAnswer, seal
-from dlsys.grading.assignment import Assignment
+from dlsys.grading.assignment import Assignment, load
 from dlsys.grading.boxes.sandbox import Limits
 from dlsys.grading.boxes.warm import Boxes
 from dlsys.grading.collecting.rebuild import Step, rebuild
 from dlsys.grading.judging import parties, running
 from dlsys.grading.judging.examine import Prepared, examine, prepare
 from dlsys.grading.result import BROKE, PARTLY, RIGHT, UNANSWERED, WRONG, QuestionResult, Result
+from tests.exercises.notebooks import ROOT
 from tests.grading.boxes import opened
 from tests.grading.small_course import answered, make
 
@@ -103,6 +104,16 @@ def judged(
     assignment = make(root, trusted, questions)
     answers = {name: answer for name, (_, answer, *_) in questions.items()}
     return grade(unchecked(assignment), root, boxes, answers).questions
+
+
+def of_the_book(slug: str, name: str, boxes: Boxes, answer: str = "") -> QuestionResult:
+    """What comes of an answer to this question of the book, by default of the solution."""
+    whole = load(ROOT, slug)
+    [asked] = [each for each in whole.questions if each.id == name]
+    cells = tuple(c for c in whole.cells if f"{c.id}-".startswith(("imports-", f"{name}-")))
+    prepared = unchecked(replace(whole, cells=cells, questions=(asked,), written=()))
+    notebook = answered(ROOT, {name: answer or asked.solution}, slug)
+    return only(examine(prepared, rebuild(prepared.assignment, notebook), boxes, "student"))
 
 
 def only(result: Result) -> QuestionResult:
@@ -423,6 +434,34 @@ def test_nothing_of_a_students_object_is_looked_at(lies: list[QuestionResult], c
     question, check = lies[case], LIES[case]
     assert question.earned == 0
     assert "not looked at" in question.checks[0].message or "np." in check or "__" in check
+
+
+# -- what is measured ----------------------------------------------------------------------------
+
+WITH_THE_TABLE = """faults = {"A": "corner", "B": "sums", "C": "tiles", "D": "dropout"}
+held = []
+
+
+def mended(q, keys, values, start, offset, so_far):
+    if so_far is None:
+        held.clear()
+    held.append((keys, values))
+    k, v = map(torch.cat, zip(*held))
+    allowed = torch.ones(len(q), len(k), dtype=torch.bool).tril(offset)
+    x = (q @ k.T * q.shape[1] ** -0.5).masked_fill(~allowed, -torch.inf)
+    empty = torch.zeros(len(q))
+    return x.softmax(1) @ v, x.logsumexp(1), (empty, empty, torch.zeros_like(q))
+"""
+
+
+def test_a_pass_that_holds_the_whole_table_is_not_taken_for_one_in_tiles(boxes: Boxes) -> None:
+    """Right as its results would be in a notebook, where one process has all tiles."""
+    assert of_the_book("attention", "fault", boxes).status == RIGHT
+    found = of_the_book("attention", "fault", boxes, WITH_THE_TABLE)
+    several = [each for each in found.checks if "mended, 1, 24, 12, 99)" in each.expression]
+    assert [each.passed for each in several] == [False]
+    assert not any(each.passed for each in found.checks if each.hidden)
+    assert found.earned == 0
 
 
 # -- points --------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ HELPS_RIGHT = ["bandwidth", "rate", "bandwidth", "bandwidth"]
 FAULTS = 'faults = dict(A="{}", B="{}", C="{}", D="{}")'
 FAULTS_RIGHT = ["corner", "sums", "tiles", "dropout"]
 NAMED = 'faults = {"A": "corner", "B": "sums", "C": "tiles", "D": "dropout"}'
-MENDED = "return sums / total[:, None], top + total.log()"
+MENDED = "return sums / total[:, None], lse, (new, total, sums)"
 
 
 def kernel(place: int, *wrong: tuple[str, str]) -> list[Wrong]:
@@ -226,7 +226,7 @@ BANK = {
             "places = start + torch.arange(len(keys))",
             ("each tile's own places", "places = torch.arange(len(keys))",
              "counted from the beginning of a tile"),
-            ("places by whole tiles", "places = start + tile + torch.arange(len(keys)) - 1",
+            ("places by whole tiles", "places = start + len(keys) + torch.arange(len(keys)) - 1",
              "Which keys may query i see"),
             ("a key too few", "places = start + 1 + torch.arange(len(keys))", "one key too few"),
         ),
@@ -234,11 +234,6 @@ BANK = {
             "x = x.masked_fill(places > rows[:, None] + offset, -torch.inf)",
             ("offset forgotten", "x = x.masked_fill(places > rows[:, None], -torch.inf)",
              "Which is the last key that query i may see"),
-        ),
-        *in_place_of(
-            "for start in range(0, len(k), tile):",
-            ("whole tiles alone", "for start in range(0, len(k) - tile + 1, tile):",
-             "without the last tile of keys"),
         ),
         *in_place_of(
             "top = torch.full((len(q),), -1e30)",
@@ -253,6 +248,12 @@ BANK = {
             "rows, scale = torch.arange(len(q)), q.shape[1] ** -0.5",
             ("a factor of heads 4 wide", "rows, scale = torch.arange(len(q)), 0.5",
              "On what does it depend"),
+        ),
+        *in_place_of(
+            "top, total, sums = so_far",
+            ("each tile by itself",
+             "top, total, sums = so_far[0] * 0 - 1e30, so_far[1] * 0, so_far[2] * 0",
+             "What of a tile has to follow"),
         ),
     ],
 }  # fmt: skip
@@ -324,8 +325,10 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
         ("a word of another list", FAULTS.format(" corner", "sums", "rate", "dropout"),
          "none of the words", NAMED),
         ("the result alone", "return sums / total[:, None]", "What the pass returns", MENDED),
-        ("a column", "return sums / total[:, None], (top + total.log())[:, None]",
+        ("a column", "return sums / total[:, None], lse[:, None], (new, total, sums)",
          "of shape (16,); (16, 1) came", MENDED),
+        ("the scores too", "return sums / total[:, None], lse, (new, total, x)",
+         "(16, 4)]; [(16,), (16,), (16, 24)] came", MENDED),
         ("another word", FAULTS.format("mask", *FAULTS_RIGHT[1:]), "none of the words", NAMED),
     ],
 }  # fmt: skip
@@ -368,8 +371,8 @@ RIGHT = {
     "length": [("two digits", LENGTH.format(13000, 0.38, 46000, 15000))],
     "fault": [
         ("words with blanks", FAULTS.format(" Corner", "sums ", "TILES", "dropout"), NAMED),
-        ("keys turned once", "rows, scale, turned = torch.arange(len(q)), q.shape[1] ** -0.5, k.T * 1.0",
-         "rows, scale = torch.arange(len(q)), q.shape[1] ** -0.5"),
+        ("the maximum of both at once", "new = torch.cat([x, top[:, None]], 1).amax(1)",
+         "new = torch.maximum(top, x.amax(1))"),
     ],
     "binds": [("two digits", BINDS.format(48, 5.9, 130, 1.5, 32) + HELPS.format(*HELPS_RIGHT))],
 }  # fmt: skip
