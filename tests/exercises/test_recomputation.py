@@ -245,21 +245,29 @@ def bound_by(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "kind", ["no random numbers", "dropout", "two in a row", "other arguments"]
 )
-def test_the_packages_checkpoint_and_torchs_would_be_right(kind: str) -> None:
+def test_two_halves_give_to_the_bit_what_the_packages_checkpoint_and_torchs_give(
+    kind: str,
+) -> None:
     from torch.utils.checkpoint import checkpoint as torchs
 
     answers = solved("recomputation")
-    watched, said_of = answers["watched"], answers["said_of"]
-    right = said_of(answers["step"], kind, 11)
-    assert right["gradients"] == "right"
-    for theirs in (checkpoint, lambda f, *args: torchs(f, *args, use_reentrant=False)):
-        assert said_of(lambda *how, c=theirs: watched(c, *how), kind, 11) == right
-
-
-def test_plain_calls_hold_bytes_that_the_watch_sees() -> None:
-    answers = solved("recomputation")
-    plain = answers["watched"](lambda function, *args: function(*args), "no random numbers", 1)
-    assert (plain["held"], plain["runs"]) == (16 * 20 * 4, 1)  # of the tanh; exp's is the result
+    for name, args, gradient in answers["calls_of"](kind, 11):
+        found = []
+        for theirs in (checkpoint, lambda f, *args: torchs(f, *args, use_reentrant=False)):
+            leaves = [
+                a.detach().requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) else a
+                for a in args
+            ]
+            torch.manual_seed(5)
+            result = theirs(answers["LAYERS"][name], *leaves)
+            result.backward(gradient)
+            found.append((result, [getattr(leaf, "grad", None) for leaf in leaves]))
+        torch.manual_seed(5)
+        result, state = answers["first_run"](name, *args)
+        found.append((result, answers["second_run"](name, args, state, gradient)))
+        for other, gradients in found[:2]:
+            assert torch.equal(result, other)
+            assert all(map(answers["same_bits"], found[2][1], gradients))
 
 
 def chain_of_triples(layers: list[tuple[int, int, int]]) -> Chain:

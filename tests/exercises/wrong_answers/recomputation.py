@@ -38,51 +38,63 @@ def one_of(form: str, right: list[str], place: int, *wrong: tuple[object, str]) 
     )
 
 
-RUN = "        return function(*args)\n\n    @staticmethod\n    def backward"
+AGAIN = "    result = LAYERS[name](*leaves)\n"
+RUN_AGAIN = (
+    "    now = torch.get_rng_state()\n    torch.set_rng_state(state)\n"
+    f"{AGAIN}    torch.set_rng_state(now)\n"
+)
+GRADIENTS = 'return [getattr(a, "grad", None) for a in leaves]'
+RETURNED = "return LAYERS[name](*args), state"
 CHECKPOINT = [
-    Wrong("a plain call", "return function(*args)", "so it is without a checkpoint"),
     Wrong(
         "the random state is put back, and never set",
         "",
         "start from a state that was noted",
-        "        torch.set_rng_state(ctx.random)\n",
+        "    torch.set_rng_state(state)\n",
     ),
     Wrong(
         "no random state, as in the chapter",
-        "        with torch.enable_grad():\n            result = ctx.function(*args)\n",
+        AGAIN,
         "draws other random numbers than the first: these",
-        "        now = torch.get_rng_state()\n        torch.set_rng_state(ctx.random)\n"
-        "        with torch.enable_grad():\n            result = ctx.function(*args)\n"
-        "        torch.set_rng_state(now)\n",
+        RUN_AGAIN,
     ),
-    Wrong("not put back", "", "nobody has put it back", "        torch.set_rng_state(now)\n"),
+    Wrong("not put back", "", "nobody has put it back", "    torch.set_rng_state(now)\n"),
     Wrong(
-        "the graph of the first run",
-        "        with torch.enable_grad():\n"
-        "            ctx.result = function(*args)\n"
-        "        return ctx.result.detach()\n\n    @staticmethod\n    def backward",
-        "the first run's graph is held",
-        RUN,
+        "the state after the first run",
+        "return LAYERS[name](*args), torch.get_rng_state()",
+        "and of which moment",
+        RETURNED,
     ),
     Wrong(
-        "copies",
-        "ctx.save_for_backward(*(t.detach().clone().requires_grad_(t.requires_grad)\n"
-        "                                for t in tensors))",
-        "of arguments the tensors themselves",
-        "ctx.save_for_backward(*tensors)",
+        "a seed of its own",
+        "torch.manual_seed(0)\n        return LAYERS[name](*args), torch.get_rng_state()",
+        "that a plain call does not draw",
+        RETURNED,
+    ),
+    Wrong(
+        "backward from a sum",
+        "result.sum().backward()",
+        "the second run's result carried backward",
+        "result.backward(gradient)",
+    ),
+    Wrong(
+        "nothing but None",
+        "return [None for a in args]",
+        "What second_run returns: None came",
+        GRADIENTS,
     ),
     Wrong(
         "tensors first",
-        "            result = ctx.function(*sorted(\n"
-        "                args, key=lambda a: not isinstance(a, torch.Tensor)))",
+        "    result = LAYERS[name](*sorted(\n"
+        "        leaves, key=lambda a: not isinstance(a, torch.Tensor)))\n",
         "attribute name must be string",
-        "            result = ctx.function(*args)",
+        AGAIN,
     ),
     Wrong(
         "everything needs a gradient",
-        "needs = True",
+        "a = a.detach().requires_grad_(True)",
         "floating point",
-        "needs = tensor.requires_grad",
+        "a = a.detach().requires_grad_(a.requires_grad)",
     ),
 ]
 
@@ -584,10 +596,12 @@ SEALED = {
 OTHERWISE: dict[str, list[tuple[str, ...]]] = {
     "bytes": [("a list", "peak_a = [24.8e9]", "take them off")],
     "checkpoint": [
-        ("a tuple", "return Again.apply(function, *args), args", "should be a tensor",
-         "return Again.apply(function, *args)"),
-        ("nothing", "Again.apply(function, *args)", "ends without `return`",
-         "return Again.apply(function, *args)"),
+        ("the result alone", "return LAYERS[name](*args)", "should be a tuple of 2", RETURNED),
+        ("what was made inside", "return (made := LAYERS[name](*args)), made.exp()",
+         "the state of torch's generator", RETURNED),
+        ("of tensors alone", "return [a.grad for a in leaves if isinstance(a, torch.Tensor)]",
+         "something for each argument", GRADIENTS),
+        ("a dictionary", 'return {"w": leaves[1].grad}', "should be a list", GRADIENTS),
     ],
     "price": [
         ("the peak alone", "return peak", "a tuple of 2", "return peak, again"),
@@ -620,58 +634,17 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
 
 # The programs that are asked for, by question.
 PROGRAMS = {
-    "checkpoint": "checkpoint",
+    "checkpoint": "first_run",
     "price": "price",
     "budget": "cheapest_plan",
     "mfu": "utilization",
     "tensors": "cost_of",
 }
 
-HOOKS = """
-seen, caught, others = [], [], []
-for a in args:
-    others.append(a)
-random = torch.get_rng_state()
-
-def keep(x):
-    seen.append(None)
-    return len(seen) - 1
-
-def again(place):
-    if not caught:
-        now = torch.get_rng_state()
-        torch.set_rng_state(random)
-        hooks = torch.autograd.graph.saved_tensors_hooks(
-            lambda x: caught.append(x.detach()), lambda x: x)
-        with torch.enable_grad(), hooks:
-            function(*others)
-        torch.set_rng_state(now)
-    return caught[place]
-
-with torch.autograd.graph.saved_tensors_hooks(keep, again):
-    return function(*args)
-"""
-NAMED = """
-class Kept(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, function, many, *args):
-        ctx.function, ctx.args = function, args
-        ctx.random = torch.get_rng_state()
-        with torch.no_grad():
-            return function(*args)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        args = [a.detach().requires_grad_(a.requires_grad)
-                if isinstance(a, torch.Tensor) else a for a in ctx.args]
-        wanted = [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad]
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            torch.set_rng_state(ctx.random)
-            result = ctx.function(*args)
-        came = iter(torch.autograd.grad(result, wanted, gradient))
-        return None, None, *(next(came) if any(a is w for w in wanted) else None for a in args)
-
-return Kept.apply(function, len(args), *args)
+FORKED = """\
+    with torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(state)
+        result = LAYERS[name](*leaves)
 """
 FRONTS = """
 table = [{} for _ in range(len(layers) + 1)]
@@ -696,7 +669,10 @@ return [list(segment) for segment in min(ends)[1]] if ends else None
 # Right answers of another kind: what came, its source, what of the solution it replaces.
 RIGHT = {
     "bytes": [("rounded", BYTES.format("24_800_000_000", "33.7e9", "290e12", "25", "0.38"))],
-    "checkpoint": [("by hooks", HOOKS), ("arguments of one attribute", NAMED)],
+    "checkpoint": [
+        ("in a fork of the generator", FORKED, RUN_AGAIN),
+        ("a state of its own", "return LAYERS[name](*args), state.clone()", RETURNED),
+    ],
     "law": [
         (
             "one segment after the other",
