@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dlsys.grading.checks import Check, checks_of
+from dlsys.notebook.measuring import measured_amiss
 from dlsys.notebook.release import STUB
 
 TRUSTED = "trusted"  # a locked code cell: imports, helpers, runs
@@ -233,6 +234,10 @@ def _assignment(
         raise ValueError(f"answer cell {min(untested)!r} has no test cell {min(untested)}-test.")
     _check_names(released)
     _check_imports(released, solutions)
+    sources = {kind: [c.source for c in released if c.kind == kind] for kind in (TRUSTED, ANSWER)}
+    tests = [solutions.get(c.id, c.source) for c in released if c.kind == TEST]  # with hidden ones
+    if amiss := measured_amiss(sources[TRUSTED], sources[ANSWER], tests):
+        raise ValueError(amiss)
     content = [
         [(c.id, c.type, c.source, c.role.get("points")) for c in released],
         *solutions.items(),

@@ -18,6 +18,7 @@ from typing import Any
 
 from dlsys.files import write
 from dlsys.notebook.fold import fold
+from dlsys.notebook.measuring import measured_amiss
 
 # A comment and no error: an answer then stays at `...`, and a function, whose docstring is its
 # whole body, gives None. `same` knows both and says "not answered yet".
@@ -28,7 +29,8 @@ def release(solutions: Path, slugs: list[str]) -> dict[str, str]:
     """The text of the released notebook for each slug, made from solutions/<slug>/<slug>.ipynb.
 
     Nothing is written into the tree: nbgrader works in a temporary folder, without its database.
-    Raises ValueError where two text cells of a notebook begin with the same heading.
+    Raises ValueError where two text cells of a notebook begin with the same heading, or a check
+    would measure what it cannot see.
     """
     for slug in slugs:
         _check_headings(solutions / slug / f"{slug}.ipynb")
@@ -51,6 +53,9 @@ def release(solutions: Path, slugs: list[str]) -> dict[str, str]:
             converter.start()
             text = Path(folder, "release", slug, f"{slug}.ipynb").read_text(encoding="utf-8")
             released[slug] = as_text(json.loads(text))
+            written = json.loads((solutions / slug / f"{slug}.ipynb").read_text(encoding="utf-8"))
+            if amiss := _measured_amiss(json.loads(text), written):
+                raise ValueError(f"{slug}: {amiss}")
     return released
 
 
@@ -62,6 +67,25 @@ def _check_headings(path: Path) -> None:
     twice = [heading for heading, times in Counter(headings).items() if times > 1]
     if twice:
         raise ValueError(f"{path} has the heading {twice[0]!r} twice; give each cell its own.")
+
+
+def _measured_amiss(released: dict[str, Any], written: dict[str, Any]) -> str | None:
+    """What is wrong with how a notebook measures; the hidden checks are in what was `written`."""
+
+    def sources(notebook: dict[str, Any], *role: bool) -> list[str]:
+        return [
+            "".join(cell["source"])
+            for cell in notebook["cells"]
+            for flags in [cell["metadata"].get("nbgrader", {})]
+            if cell["cell_type"] == "code"
+            and tuple(flags.get(name) for name in ("solution", "grade")) == role
+        ]
+
+    return measured_amiss(
+        sources(released, False, False),
+        sources(released, True, False),
+        sources(written, False, True),
+    )
 
 
 def run(path: Path) -> None:

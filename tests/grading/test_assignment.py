@@ -417,3 +417,56 @@ def test_any_literal_can_take_the_place_of_any_other(before: Any, after: Any) ->
     came = eval(one.expression, {"f": lambda given: given[0], "x": 0})
     assert type(came) is type(after)
     assert repr(came) == repr(after)
+
+
+# -- measuring -----------------------------------------------------------------------------------
+
+WATCHING = """from torch.utils.flop_counter import FlopCounterMode
+
+
+class Count(FlopCounterMode):
+    pass
+
+
+def counted(f, n):
+    with Count() as count:
+        f(n)
+    return count.get_total_flops()
+
+
+def of(f, n):
+    return counted(f, n) // 2
+"""
+OPEN = "def f(n):\n    '''A product.'''\n    # YOUR ANSWER HERE"
+REPORTER = f"{OPEN}\n\n\ndef step(n):\n    return counted(f, n)"
+
+
+@pytest.mark.parametrize(
+    ("blank", "check", "words"),
+    [
+        (OPEN, "same(of(f, 3), 0)", "hands f to of, which watches .* by FlopCounterMode"),
+        (OPEN, "same(1, 1, cost={'FLOPs': counted(f=f, n=3)})", "hands f to counted"),
+        (REPORTER, "same(step(3), 0)", "gives step in full, and it uses counted"),
+    ],
+)
+def test_a_check_that_cannot_see_what_it_measures_is_refused(
+    tmp_path: Path, blank: str, check: str, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        make(tmp_path, WATCHING, {"f": (blank, "def f(n): ...", check, "")})
+    with pytest.raises(ValueError, match=words):
+        make(tmp_path / "hidden", WATCHING, {"f": (blank, "def f(n): ...", "same(f(1), 1)", check)})
+
+
+@pytest.mark.parametrize(
+    ("blank", "check"),
+    [
+        ("f = 3", "same(of(len, f), 3)"),  # a number is measured with what is the author's
+        (OPEN, "same(f(3), 0)"),
+        (f"{OPEN}\n\n\ndef twice(n):\n    return 2 * f(n)", "same(twice(3), 0)"),
+    ],
+)
+def test_what_the_locked_cells_measure_of_their_own_is_not_refused(
+    tmp_path: Path, blank: str, check: str
+) -> None:
+    assert make(tmp_path, WATCHING, {"f": (blank, "f = 3", check, "")})
