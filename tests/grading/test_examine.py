@@ -18,6 +18,7 @@ from dlsys.grading.boxes.warm import Boxes
 from dlsys.grading.collecting.rebuild import Step, rebuild
 from dlsys.grading.judging import parties, running
 from dlsys.grading.judging.examine import Prepared, examine, prepare
+from dlsys.grading.judging.once import reaches
 from dlsys.grading.result import BROKE, PARTLY, RIGHT, UNANSWERED, WRONG, QuestionResult, Result
 from tests.exercises.notebooks import ROOT
 from tests.grading.boxes import opened
@@ -310,7 +311,9 @@ def test_a_call_of_one_question_changes_nothing_for_the_next(boxes: Boxes, tmp_p
     assert [question.status for question in result.questions] == [RIGHT, RIGHT]
 
 
-ROW = """import numpy as np
+ROW = """from dataclasses import dataclass
+
+import numpy as np
 import torch
 
 from dlsys import world
@@ -331,6 +334,34 @@ def sent(run):
 def normalized(f):
     out = f(ROW[1:], TABLE["rows"][1], TABLE["array"][:2])
     return [ROW, *TABLE["rows"], TABLE["array"], out]
+
+
+@dataclass(frozen=True)
+class Given:
+    numbers: list
+    row: torch.Tensor
+
+
+class Slim:
+    __slots__ = ("__inside", "row")
+    common = [1, 2]
+
+    def __init__(self, inside, row):
+        self.__inside, self.row = inside, row
+
+    def numbers(self):
+        return self.__inside
+
+
+GIVEN = [Given([1, 2], torch.arange(2.0)), Slim([1, 2], np.arange(2.0))]
+MODEL = torch.nn.Linear(1, 2)
+MODEL.weight.data = torch.ones(2, 1)
+
+
+def given(f):
+    one, other = GIVEN
+    f(one.numbers, one.row, other.numbers(), other.row, Slim.common, MODEL.weight.data)
+    return [one.numbers, one.row, other.numbers(), other.row, Slim.common, MODEL.weight.sum().item()]
 
 
 def made(n):
@@ -383,6 +414,7 @@ ONCE = [
     # What locked cells hold stays what it is, also seen through a view and in what is nested.
     ("normalized(changing)", [[0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 3.0], [1, 2], [0.0, 1.0, 2.0], 7]),
     ("[changing(made(3)), agrees(made(3), [0, 1, 2])]", [7, True]),
+    ("given(changing)", [[1, 2], [0.0, 1.0], [1, 2], [0.0, 1.0], [1, 2], 2.0]),
 ]  # fmt: skip
 NOTHING = "program = f = changing = lies = ..."
 
@@ -398,6 +430,22 @@ def test_a_call_is_made_once_and_changes_nothing_of_the_authors(
     once: list[QuestionResult], case: int
 ) -> None:
     assert [check.message for check in once[case].checks] == [""]
+
+
+class Link:
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+
+def test_what_an_object_holds_is_reached_and_the_whole_process_is_not() -> None:
+    wanted: list[Any] = []
+    chain = Link(wanted)
+    for _ in range(20_000):
+        chain = Link([chain, chain])
+    assert reaches([chain], wanted)
+    everything = [sys, Link, test_what_an_object_holds_is_reached_and_the_whole_process_is_not]
+    assert not reaches([Link(everything), everything], sys.path)
+    assert not reaches([Link(everything), everything], ONCE)
 
 
 def test_the_checks_of_a_question_share_its_calls_and_no_others(
@@ -461,6 +509,38 @@ def test_a_pass_that_holds_the_whole_table_is_not_taken_for_one_in_tiles(boxes: 
     several = [each for each in found.checks if "mended, 1, 24, 12, 99)" in each.expression]
     assert [each.passed for each in several] == [False]
     assert not any(each.passed for each in found.checks if each.hidden)
+    assert found.earned == 0
+
+
+WITH_THE_GRAPH = """import torch.utils.checkpoint
+kept = []
+
+
+def first_run(name, *args):
+    state = torch.get_rng_state()
+    leaves = [a.detach().requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) else a
+              for a in args]
+    result = RUN(LAYERS[name], *leaves)
+    kept.append((leaves, result))
+    return result.detach(), state
+
+
+def second_run(name, args, state, gradient):
+    leaves, result = kept.pop()
+    result.backward(gradient)
+    return [getattr(a, "grad", None) for a in leaves]
+"""
+PLAIN = "(lambda f, *args: f(*args))"
+TORCHS = "(lambda f, *args: torch.utils.checkpoint.checkpoint(f, *args, use_reentrant=False))"
+
+
+@pytest.mark.parametrize("run", [PLAIN, TORCHS], ids=["plain", "torchs"])
+def test_a_checkpoint_that_holds_the_first_runs_graph_earns_nothing(boxes: Boxes, run: str) -> None:
+    """Right as its gradients would be in a notebook, where one process runs both halves."""
+    assert of_the_book("recomputation", "checkpoint", boxes).status == RIGHT
+    answer = WITH_THE_GRAPH.replace("RUN", run)
+    found = of_the_book("recomputation", "checkpoint", boxes, answer)
+    assert not any(each.passed for each in found.checks)
     assert found.earned == 0
 
 

@@ -6,6 +6,8 @@ the call made twice, the result could be of the one and the cost of the other.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import types
 from collections.abc import Callable, Iterable
@@ -63,7 +65,8 @@ class Once:
 
 
 def reaches(roots: Iterable[Any], value: Any) -> bool:
-    """Whether a list, a dictionary, or a part of an array's memory, is in these values."""
+    """Whether a list, a dictionary, or a part of an array's memory, is in these values, or in what
+    they hold."""
     wanted, seen, left = _memory(value), set[int](), list(roots)
     while left:
         each = left.pop()
@@ -77,7 +80,34 @@ def reaches(roots: Iterable[Any], value: Any) -> bool:
             left += each
         elif isinstance(each, dict):
             left += each.values()
+        left += _attributes(each)
     return False
+
+
+# From these one comes to the whole process, or to what is the student's.
+_CLOSED = (
+    *(types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinMethodType),
+    *(Remote, Once),
+)
+
+
+def _attributes(value: Any) -> list[Any]:
+    """What an object holds by a name or in a slot, and a class that a cell has defined."""
+    if isinstance(value, _CLOSED):
+        return []
+    if isinstance(value, type):
+        return [*vars(value).values()] if value.__module__ == "__main__" else []
+    held = [type(value), *getattr(value, "__dict__", {}).values()]
+    for slot in _slots(type(value)):  # type: ignore[arg-type]
+        with contextlib.suppress(AttributeError):  # nothing is in it
+            held.append(slot.__get__(value))
+    return held
+
+
+@functools.cache
+def _slots(kind: type) -> list[types.MemberDescriptorType]:
+    members = [member for one in kind.__mro__ for member in vars(one).values()]
+    return [member for member in members if isinstance(member, types.MemberDescriptorType)]
 
 
 def _memory(value: Any) -> range:
