@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dlsys.exercises.judge import close, show, unanswered
+from dlsys.exercises.usual import usual
 from dlsys.exercises.wrong import OtherStructure
 
 _ONE = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
@@ -155,6 +156,7 @@ def _is_list(came: Any) -> bool:
 
 def _listed(came: Any, form: Any) -> Any:
     """Tensors and arrays as numbers, or as lists of numbers, where the form has these."""
+    came = usual(came)
     if type(came) in _ONE:
         return came
     if isinstance(came, _arrays()):

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlsys.annotated import checked
+from dlsys.exercises.usual import usual
 
 MOST_VALUES = 100_000  # in an answer; a grader compares them in a tenth of a second
 DEEPEST = 20
+# Types whose values are not there before they are asked for, and are gone then.
+_LAZY = {"generator", "map", "zip", "filter", "enumerate", "reversed", "range"}
 _KINDS = {"b": "boolean", "i": "integer", "u": "integer", "f": "floating", "U": "text"}
 
 
@@ -31,7 +34,8 @@ class Array:
 
 @checked
 def plain(value: Any, where: str = "the answer") -> Any:
-    """`value` as bool, int, float, str, None, list, dict or `Array`; tuples become lists.
+    """`value` as bool, int, float, str, None, list, dict or `Array`; tuples, ranges and views of
+    dictionaries become lists, fractions and decimals numbers.
 
     Raises NotPlain, with `where` naming the part, for every other type (complex numbers, sets,
     generators, functions, classes of one's own, subclasses of the plain types), and for more than
@@ -51,6 +55,7 @@ def _count(made: Any) -> int:
 
 
 def _plain(value: Any, where: str, depth: int) -> Any:
+    value = usual(value)
     kind = type(value)
     if value is None or value is ... or kind in (bool, int, float, str):
         return value
@@ -138,6 +143,6 @@ def _sentence(kind: type, where: str) -> str:
             advice = f"Turn it into a plain {base.__name__} with {base.__name__}(...)."
     if issubclass(kind, set | frozenset):
         advice = "Turn it into a list with sorted(...)."
-    if name == "generator":
+    if name in _LAZY:
         advice = "Turn it into a list with list(...)."
     return f"{where} is of type {name}, which cannot be compared. {advice}"

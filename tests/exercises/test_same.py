@@ -4,6 +4,8 @@ import functools
 import gc
 import json
 import re
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,13 @@ def test_every_plain_value_equals_itself_and_no_text(value: Any) -> None:
     [
         (3, 3),
         (3.0, 3),
+        (Fraction(1, 4), 0.25),
+        (Fraction(6, 2), 3),
+        ([Decimal("2.50"), Decimal(3)], [2.5, 3]),
+        (Decimal("nan"), float("nan")),
+        (range(2, 8, 2), [2, 4, 6]),
+        ({"a": 1}.keys(), ["a"]),
+        ({"a": 1}.items(), [("a", 1)]),
         ((1, 2), [1, 2]),
         (np.int64(3), 3),
         (np.arange(3), [0, 1, 2]),

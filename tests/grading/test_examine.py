@@ -225,6 +225,10 @@ VALUES = [
     ("f = await __import__('asyncio').sleep(0, result=7)", "same(f, 7)"),
     ("f = 1 << 200", f"same(f, {1 << 200})"),
     ("f = float('nan')", "same(f != f, True)"),
+    ("from fractions import Fraction\nf = [Fraction(1, 4), Fraction(6, 2)]", "same(f, [0.25, 3])"),
+    ("from decimal import Decimal\nf = lambda: Decimal('2.50')", "same(f(), 2.5)"),
+    ("f = range(2, 8, 2)", "same(f, [2, 4, 6])"),
+    ("f = lambda: [{'a': 1}.keys(), {'a': 1}.items()]", "same(f(), [['a'], [('a', 1)]])"),
 ]
 """Answers, and checks of what they are that hold in a notebook."""
 
@@ -243,7 +247,7 @@ def test_functions_and_values_are_what_they_are_in_a_notebook(
 
 
 WRONG_VALUES = ["f = 3", "f = [1, 2]", "f = None", "f = ...", "f = 1j", "f = {1, 2}"]
-WRONG_VALUES += ["f = 4.0 + 1e-6"]
+WRONG_VALUES += ["f = 4.0 + 1e-6", "f = (n for n in [4])", "f = map(abs, [4])", "f = zip([4], [4])"]
 IS_FOUR = "same(f, 4.0, hint={3: 'one less', None: 'count again'})"
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dlsys.exercises.plain import Array
+from dlsys.exercises.usual import usual
 from dlsys.grading.boxes.sandbox import PACKAGE
 from dlsys.grading.judging.wire import Garbled
 from dlsys.plain_data import Unfit, as_data, from_data, offered_as
@@ -40,6 +41,7 @@ class Packer:
     def pack(self, value: Any, depth: int = 0) -> Any:
         """`value` as JSON. Of a subclass of a container goes what it holds; other subclasses stay,
         for their methods are their author's."""
+        value = usual(value)
         kind = type(value)
         if value is None or kind in (bool, str, float):
             return value

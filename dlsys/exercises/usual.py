@@ -1,0 +1,30 @@
+"""The usual form of values that say the same as a number or a list, and are of another type."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+LONGEST = 100_000  # values of a range; a longer one stays what it is
+_VIEWS = tuple(type(view) for view in ({}.keys(), {}.values(), {}.items()))
+
+
+def usual(value: Any) -> Any:
+    """A fraction or a decimal as an int where it is whole and else a float, a range or a view of a
+    dictionary as a list; anything else as it is. Exact types alone: others have their own methods.
+    """
+    kind = type(value)
+    if kind is Fraction:
+        try:
+            return value.numerator if value.denominator == 1 else float(value)
+        except OverflowError:  # beyond every float
+            return value
+    if kind is Decimal:
+        if value.is_nan():
+            return float("nan")
+        is_whole = abs(value.adjusted()) < 400 and value == value.to_integral_value()
+        return int(value) if is_whole and value.is_finite() else float(value)
+    if kind in _VIEWS or (kind is range and value[LONGEST:] == range(0)):
+        return list(value)
+    return value
