@@ -1161,7 +1161,7 @@ NOT_CALLED = {
             *("svg.*", "zero.ShardedOptimizer.add_param_group"),
             *("zero.ShardedOptimizer.load_state_dict", "reducer.*"),
             *("files.*", "meter.*", "moving.*", "streams.*"),
-            *("notebook.fold.*", "notebook.release.*"),
+            *("notebook.fold.*", "notebook.measuring.*", "notebook.release.*"),
             *("data_parallel.GradientBucket*", "data_parallel.all_reduce"),
             *("pipeline_parallel.DeferredWeights.*", "model.[!G]*", "*GPT.embed", "*GPT.initial"),
             *("*GPT.positions_of", "*GPT.read_out", "*GPT.rotation", "*GPT.stream_shape"),

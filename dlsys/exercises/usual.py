@@ -7,7 +7,8 @@ from fractions import Fraction
 from typing import Any
 
 LONGEST = 100_000  # values of a range; a longer one stays what it is
-_VIEWS = tuple(type(view) for view in ({}.keys(), {}.values(), {}.items()))
+_EMPTY: dict[Any, Any] = {}
+_VIEWS = (type(_EMPTY.keys()), type(_EMPTY.values()), type(_EMPTY.items()))
 
 
 def usual(value: Any) -> Any:
