@@ -43,13 +43,12 @@ def log(out: Path, grades: Sequence[Grade]) -> list[Change]:
         for (slug, student), marks in now.items()
         for of, pair in _changed(before.get(slug, {}).get(student, {}), marks).items()
     ]
-    if not (out / LOG).exists():
-        head: list[Cell] = ["when", "student", "assignment", "mark", "before", "after"]
-        write(out / LOG, "\ufeff" + csv_text([head]))
+    head: list[Cell] = ["when", "student", "assignment", "mark", "before", "after"]
+    there = (out / LOG).exists()
+    logged = (out / LOG).read_bytes().decode() if there else "\ufeff" + csv_text([head])
     when = datetime.now(UTC).isoformat(timespec="seconds")
     rows: list[list[Cell]] = [[when, c.student, c.slug, c.of, c.before, c.after] for c in changes]
-    with (out / LOG).open("a", encoding="utf-8", newline="") as file:
-        file.write(csv_text(rows))
+    write(out / LOG, logged + csv_text(rows))
     kept = {slug: dict(of_slug) for slug, of_slug in before.items()}
     for (slug, student), marks in now.items():
         kept.setdefault(slug, {})[student] = marks
