@@ -631,6 +631,45 @@ def test_what_is_kept_from_an_earlier_run_is_refused_at_once(use, fails):
     assert world.simulate(caught, 2).results == [2, 2]
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda comm: comm.barrier(),
+        lambda comm: comm.compute(1.0),
+        lambda comm: comm.split(0),
+        lambda comm: comm.all_reduce(torch.ones(2)),
+        lambda comm: comm.send(torch.ones(2), 0),
+        lambda comm: comm.recv(torch.ones(2), 0),
+    ],
+    ids=["barrier", "compute", "split", "all_reduce", "send", "recv"],
+)
+def test_another_ranks_communicator_is_refused_in_a_sentence_that_names_both_ranks(call):
+    held = {}
+
+    def program(comm):
+        held[comm.rank] = comm
+        comm.barrier()
+        if comm.rank == 0:
+            call(held[1])
+
+    words = "the communicator of rank 1, and rank 0 calls it; it must be rank 0's own"
+    with pytest.raises(world.RankError, match=words):
+        world.simulate(program, 2)
+
+
+def test_another_ranks_handle_is_refused_in_a_sentence_that_names_both_ranks():
+    held = {}
+
+    def program(comm):
+        held[comm.rank] = comm.all_reduce(torch.ones(2), async_op=True)
+        if comm.rank == 1:
+            held[0].wait()
+        held[comm.rank].wait()
+
+    with pytest.raises(world.RankError, match="of rank 0, and rank 1 calls it"):
+        world.simulate(program, 2)
+
+
 def test_the_threads_of_ranks_that_never_wait_do_not_pile_up():
     def program(comm):
         return sum(t.name.startswith("rank ") and t.is_alive() for t in threading.enumerate())

@@ -48,7 +48,7 @@ class SimulatedCommunicator(Communicator):
 
     def compute(self, seconds: float, name: str = "compute") -> None:
         """Advance this rank's clock by `seconds` of computing."""
-        self._state.scheduler.check_alive()
+        self._state.scheduler.check_alive(self._me)
         at_least("The seconds of compute", seconds, 0)
         text("name", name)
         start = self._me.clock
@@ -90,7 +90,7 @@ class SimulatedCommunicator(Communicator):
         return self._post(Request(self._group, self._me, tensor, src, key, sends=False))
 
     def _post(self, mine: Request) -> Request:
-        self._state.scheduler.check_alive()
+        self._state.scheduler.check_alive(self._me)
         other = self._group.post(mine)
         if other is not None:
             deliver(*((mine, other) if mine.sends else (other, mine)))
@@ -112,7 +112,7 @@ class SimulatedCommunicator(Communicator):
 
     def _join(self, same: Hashable, text: str, new: Callable[[int, Site], M]) -> M:
         """The collective of the group that this call belongs to: the n-th call of every rank."""
-        self._state.scheduler.check_alive()
+        self._state.scheduler.check_alive(self._me)
         number, site = self._calls, Site(self._me.number, same, text, sys._getframe(3))
         collective = self._group.join(number, site, lambda: new(number, site))
         self._calls += 1

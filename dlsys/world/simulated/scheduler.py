@@ -26,6 +26,10 @@ _RUN_OVER = (
     "this communicator or handle belongs to a run that has ended: every run passes its program a "
     "communicator of its own, and what was begun in a run is waited for there"
 )
+_NOT_YOURS = (
+    "comm is the communicator of rank {0}, and rank {1} calls it; it must be rank {1}'s own, which "
+    "its program is called with, and so must what it waits for"
+)
 _NO_THREAD = (
     "rank {} of {} could not start: every rank that waits holds a thread, and the system gives "
     "this process no more of them. Take fewer ranks"
@@ -102,16 +106,20 @@ class Scheduler:
         if pending.owner.waiting is pending:
             self.queue.push(time, _FIRST, self._resume, pending.owner)
 
-    def check_alive(self) -> None:
+    def check_alive(self, owner: Rank | None = None) -> None:
         """Stop a rank that goes on after the run has ended, and refuse other callers.
 
-        Raises RuntimeError for a caller that kept a communicator or a handle for after its run.
+        Raises RuntimeError for a caller that kept a communicator or a handle for after its run, and
+        ValueError for one that is not `owner`, whose communicator or handle it is.
         """
         if self._aborted:
-            me = threading.current_thread()
-            if any(rank.thread is me for rank in self.ranks):
+            thread = threading.current_thread()
+            if any(rank.thread is thread for rank in self.ranks):
                 raise Aborted
             raise RuntimeError(_RUN_OVER)
+        me = self._runnable
+        if owner is not None and me is not None and owner is not me:
+            raise ValueError(_NOT_YOURS.format(owner.number, me.number))
 
     def _let(self, rank: Rank) -> None:
         """Hand the baton to `rank`; its first turn begins its thread.

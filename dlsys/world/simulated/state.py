@@ -31,7 +31,7 @@ class State:
 
     def wait(self, pending: Pending, name: str) -> None:
         """Block the calling rank until `pending` is done, and record how long it waited."""
-        self.scheduler.check_alive()
+        self.scheduler.check_alive(pending.owner)
         jump = self.scheduler.wait(pending)
         if jump:
             me = pending.owner
