@@ -1,26 +1,30 @@
 """Annotations that hold: `@checked` refuses an argument that is not of the kind annotated.
 
 A number on its own is left to the function, which knows its range (`checks.count`,
-`checks.positive`). Annotations are read at the first call and import nothing: a class that a module
-names for type checkers alone (`if TYPE_CHECKING`) is known by its name.
+`checks.positive`), as Python's own where it comes as one of NumPy's or as a tensor; a sequence of
+numbers comes to it as lists, where it is an array or a tensor. Annotations are read at the first
+call and import nothing: a class that a module names for type checkers alone (`if TYPE_CHECKING`) is
+known by its name.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import inspect
 import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from numbers import Real
+from numbers import Integral, Rational, Real
 from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
-from dlsys.checks import refuse
+from dlsys.checks import plain, refuse
 
 _Called = TypeVar("_Called", bound=Callable[..., Any])
 _NUMBERS = {int: "a whole number", SupportsIndex: "a whole number", float: "a number"}
+_PLAIN = (int, float, bool, str, type(None), list, tuple)
 _EXAMPLES = {
     "BucketPlan": "buckets(sizes)",
     "Cluster": "dgx_h100(nodes)",
@@ -52,7 +56,13 @@ def checked(called: _Called) -> _Called:
     def call(*args: Any, **named: Any) -> Any:
         for place, name, default, form in forms():
             value = args[place] if place < len(args) else named.get(name, default)
-            if value is not default and not form.fits(value):
+            if form.taken and type(value) not in _PLAIN and value is not default:
+                value = form.taken(value)
+                if place < len(args):
+                    args = (*args[:place], value, *args[place + 1 :])
+                else:
+                    named[name] = value
+            if not (value is default or form.number or form.fits(value)):
                 refuse(name, value, _said_to(value, form.words))
         return called(*args, **named)
 
@@ -64,11 +74,16 @@ def checked(called: _Called) -> _Called:
 
 
 class Form(NamedTuple):
-    """What an annotation allows: in words, and as a test. `number`: whether it is one number."""
+    """What an annotation allows: in words, and as a test.
+
+    `number`: whether it is one number; `taken`: as what a function gets what is no plain number or
+    list, where that is another thing.
+    """
 
     words: str
     fits: Callable[[Any], bool]
     number: bool = False
+    taken: Callable[[Any], Any] | None = None
 
 
 def _forms(function: Callable[..., Any]) -> Iterator[tuple[int, str, Any, Form]]:
@@ -78,7 +93,7 @@ def _forms(function: Callable[..., Any]) -> Iterator[tuple[int, str, Any, Form]]
         loose = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         hint = parameter.annotation
         form = _form(eval(hint, {}, names) if isinstance(hint, str) else hint)
-        if form and not form.number and not loose:
+        if form and not loose:
             keyword = parameter.kind is parameter.KEYWORD_ONLY
             yield 10**6 if keyword else place, parameter.name, parameter.default, form
 
@@ -89,7 +104,7 @@ def _form(hint: Any) -> Form | None:
     if hint in (Any, object, inspect.Parameter.empty):
         return None
     if hint in _NUMBERS:
-        return Form(_NUMBERS[hint], _is_number, number=True)
+        return Form(_NUMBERS[hint], _is_number, number=True, taken=_number)
     if hint is bool:  # Python's or NumPy's
         return Form("True or False", lambda value: type(value).__name__ == "bool")
     if hint is str:
@@ -104,7 +119,7 @@ def _form(hint: Any) -> Form | None:
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return _mapping(_form(parts[1]))
     if isinstance(origin, type) and issubclass(origin, Iterable):
-        return _sequence(_form(parts[0]))
+        return _sequence(_form(parts[0]), issubclass(origin, Sequence))
     if origin is type:
         return _subclass(parts[0])
     if origin is Callable:
@@ -126,7 +141,10 @@ def _one_of(forms: Sequence[Form | None]) -> Form | None:
 def _or_none(form: Form | None) -> Form | None:
     if form is None or form.number:
         return form
-    return Form(f"{form.words}, or None", lambda value: value is None or form.fits(value))
+    fits = form.fits
+    return form._replace(
+        words=f"{form.words}, or None", fits=lambda value: value is None or fits(value)
+    )
 
 
 def _row(forms: Sequence[Form | None]) -> Form:
@@ -142,17 +160,23 @@ def _row(forms: Sequence[Form | None]) -> Form:
     return Form(f"a tuple of {len(forms)}: {words}", fits)
 
 
-def _sequence(form: Form | None) -> Form:
+def _sequence(form: Form | None, written_down: bool) -> Form:
+    """A sequence; where it need not be written down, whatever yields one thing after another."""
+    numbers = form is not None and (form.number or form.taken is _rows)
+
     def fits(value: Any) -> bool:
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             return False
+        if hasattr(value, "shape") and (value.shape == () or (written_down and numbers)):
+            return False  # an array that is one number, or that holds none
         # Only what is written down is looked into: a plan's rounds are made as they are asked for.
-        within = value if inner and type(value) in (list, tuple) else ()
-        return all(map(inner.fits, within)) if inner else True
+        looked_into = type(value) in (list, tuple) or (written_down and hasattr(value, "shape"))
+        return all(map(inner.fits, value)) if inner and looked_into else True
 
     inner = None if form and form.number else form  # numbers on their own are left to the function
-
-    return Form(f"a sequence, of {form.words} each" if form else "a sequence", fits)
+    words = f"a sequence, of {form.words} each" if form else "a sequence"
+    taken = (_rows if numbers else _listed_out) if written_down else None
+    return Form(words, fits, taken=taken)
 
 
 def _mapping(form: Form | None) -> Form:
@@ -167,6 +191,9 @@ def _mapping(form: Form | None) -> Form:
 
 def _class(cls: type) -> Form | None:
     if issubclass(cls, tuple):  # whose values may be written as tuples
+        return None
+    kind = vars(cls)
+    if kind.get("_is_protocol") and not kind.get("_is_runtime_protocol"):  # isinstance refuses it
         return None
     name = cls.__name__
     words = f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
@@ -184,6 +211,31 @@ def _subclass(cls: type) -> Form:
 def _is_number(value: Any) -> bool:
     """Whether it is any number: its range, and that True is none, are its function's business."""
     return isinstance(value, Real) or hasattr(value, "__index__")
+
+
+def _number(value: Any) -> Any:
+    """Python's own number, a float for a fraction; anything else as it is."""
+    value = plain(value)
+    if isinstance(value, Rational) and not isinstance(value, Integral):
+        with contextlib.suppress(OverflowError):  # beyond every float
+            return float(value)
+    return value
+
+
+def _rows(value: Any) -> Any:
+    """An array or a tensor of numbers as lists of Python's; anything else as `_listed_out`."""
+    if not getattr(value, "shape", ()) or getattr(value, "requires_grad", False):
+        return _listed_out(value)
+    try:
+        return value.tolist()
+    except Exception:  # it is no array, or holds no numbers
+        return value
+
+
+def _listed_out(value: Any) -> Any:
+    """What can be gone through only once, or only in one order, as a list."""
+    once = isinstance(value, Iterable) and not hasattr(value, "__getitem__")
+    return list(value) if once and not isinstance(value, type) else value
 
 
 def _is_any(value: Any, allowed: Sequence[Any]) -> bool:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Iterable, Mapping, Sized
 from numbers import Rational, Real
 from sys import float_info
 from typing import NoReturn, SupportsIndex
 
 _LARGEST = int(float_info.max)
+_MOST = f"at most {float_info.max:.2g}, the largest number that is computed with"
 _NEAR = 10_000  # how far from a number of parts others are looked for
 
 
@@ -66,13 +68,47 @@ def positive(name: str, value: float) -> None:
         _refuse_number(name, value, "a finite number above zero")
 
 
+def plain(value: object) -> object:
+    """Python's own number, where `value` is NumPy's, or an array or a tensor of no dimension.
+
+    NumPy's would round or overflow in what is computed with it. Anything else is given back as it
+    is, as is a tensor that a gradient is asked for, and one that holds no number.
+    """
+    if type(value) in (int, float) or getattr(value, "shape", None) != ():
+        return value
+    if getattr(value, "requires_grad", False):
+        return value
+    try:
+        number: object = value.item()  # type: ignore[attr-defined]
+    except Exception:  # it is no array, or on torch's device meta
+        return value
+    return number if type(number) in (int, float) else value
+
+
+def index_of(value: object) -> int | None:
+    """`value`, of any integer type, as an int; None where it is no whole number, or a bool."""
+    value = plain(value)
+    if type(value) is int:
+        return value
+    if isinstance(value, bool) or hasattr(value, "shape"):  # a list of one is no number
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
 def count(name: str, value: SupportsIndex, least: int = 1, most: int | None = None) -> int:
-    """`value`, of any integer type, as an int, unless it is below `least` or above `most`."""
-    if not hasattr(value, "__index__") or isinstance(value, bool) or value.__index__() < least:
+    """`value`, of any integer type, as an int, unless it is below `least` or above `most`.
+
+    Where there is no `most`, it is the largest number that a float can be.
+    """
+    number = index_of(value)
+    if number is None or number < least:
         refuse(name, value, f"a whole number of at least {least}")
-    if most is not None and value.__index__() > most:
-        refuse(name, value, f"at most {most:,}")
-    return value.__index__()
+    if number > (_LARGEST if most is None else most):
+        refuse(name, value, _MOST if most is None else f"at most {most:,}")
+    return number
 
 
 def counts(holder: object, *names: str, least: int = 1, most: int | None = None) -> None:
@@ -84,9 +120,10 @@ def counts(holder: object, *names: str, least: int = 1, most: int | None = None)
 
 def whole(name: str, value: SupportsIndex) -> int:
     """`value`, of any integer type and any sign, as an int."""
-    if not hasattr(value, "__index__") or isinstance(value, bool):
-        refuse(name, value, "a whole number")
-    return value.__index__()
+    number = index_of(value)
+    if number is None or abs(number) > _LARGEST:
+        refuse(name, value, f"a whole number{'' if number is None else f' of {_MOST}'}")
+    return number
 
 
 def fraction(name: str, value: float) -> None:
@@ -96,8 +133,8 @@ def fraction(name: str, value: float) -> None:
 
 
 def some(name: str, values: object) -> None:
-    """Check that a sequence or a dictionary is not empty."""
-    if not values:
+    """Check that a sequence, a dictionary or an array is not empty."""
+    if not (_length(values) if isinstance(values, Sized) else values):
         raise ValueError(f"{name} is {shown(values)}; it must have at least one.")
 
 
@@ -167,10 +204,17 @@ def multiples_around(number: int, unit: int) -> str:
     return f"{below} and {below + unit}" if below else str(unit)
 
 
+def _length(values: Sized) -> int:
+    try:
+        return len(values)
+    except TypeError:  # of an array of no dimension
+        return 0
+
+
 def _refuse_number(name: str, value: object, allowed: str) -> NoReturn:
     exact = isinstance(value, Rational) and not isinstance(value, bool)
     if exact and value > _LARGEST:  # type: ignore[operator]
-        allowed = f"at most {float_info.max:.2g}, the largest number that is computed with"
+        allowed = _MOST
     refuse(name, value, allowed)
 
 

@@ -22,7 +22,7 @@ def written(path: str | PathLike) -> Iterator[IO[bytes]]:
     is replaced keeps its mode. What is no file, as a pipe, is written to as it is. Raises
     ValueError where there is a folder, or no name, and OSError where nothing can be written.
     """
-    if not fspath(path) or Path(path).is_dir():
+    if not _is_name(path) or Path(path).is_dir():
         refuse("path", fspath(path), "the name of a file, old or new")
     if Path(path).exists() and not Path(path).is_file():
         with open(path, "wb") as file:
@@ -40,6 +40,15 @@ def written(path: str | PathLike) -> Iterator[IO[bytes]]:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def _is_name(path: str | PathLike) -> bool:
+    """Whether a file can have this name."""
+    try:
+        name = os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return bool(name) and b"\0" not in name
 
 
 def write(path: Path, content: str | bytes) -> None:

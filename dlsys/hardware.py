@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, counts, positive, unknown
+from dlsys.checks import at_least, counts, index_of, positive, shown, unknown
 from dlsys.units import Catalogue, gibibytes, gigabits_per_second, gigabytes
 
 
@@ -40,7 +40,7 @@ class Link:
     def seconds(self, nbytes: float) -> float:
         """Seconds that one message of `nbytes` takes with the link to itself."""
         at_least("nbytes", nbytes, 0)
-        return self.latency + nbytes / self.bandwidth
+        return self.latency + float(nbytes) / self.bandwidth
 
 
 @checked
@@ -135,30 +135,31 @@ class Cluster:
 
     def node(self, rank: int) -> int:
         """The node that `rank` is in; raises ValueError where there is no such rank."""
-        self._check("rank", rank)
+        rank = self._check("rank", rank)
         return rank // self.devices_per_node
 
     def nic(self, rank: int) -> int:
         """The card, from 0 to nics - 1 in its node, that `rank` uses; neighbours share cards."""
-        self._check("rank", rank)
+        rank = self._check("rank", rank)
         # The place in the node, scaled to the cards and rounded down: 8 on 4 give 0 0 1 1 2 2 3 3.
         return rank % self.devices_per_node * self.nics // self.devices_per_node
 
     def link(self, src: int, dst: int) -> Link:
         """The link on which `src` reaches `dst`; raises ValueError where src is dst."""
-        self._check("src", src)
-        self._check("dst", dst)
+        src = self._check("src", src)
+        dst = self._check("dst", dst)
         if src == dst:
             raise ValueError(f"Rank {src} reaches itself without a link; name two different ranks.")
         return self.intra if self.node(src) == self.node(dst) else self.inter
 
-    def _check(self, name: str, rank: int) -> None:
-        whole = hasattr(rank, "__index__") and not isinstance(rank, bool)
-        if not whole or not 0 <= rank < self.size:
+    def _check(self, name: str, rank: int) -> int:
+        whole = index_of(rank)
+        if whole is None or not 0 <= whole < self.size:
             raise ValueError(
-                f"{name} is {rank!r}; there is no rank {rank!r}: {self.nodes} nodes of "
+                f"{name} is {shown(rank)}; there is no rank {shown(rank)}: {self.nodes} nodes of "
                 f"{self.devices_per_node} devices have ranks 0 to {self.size - 1}."
             )
+        return whole
 
 
 def _device(

@@ -119,6 +119,7 @@ class Mesh:
             raise ValueError(unknown("axis", next(iter(place)), [*sizes]))
         return rank_at(found, sizes)
 
+    @checked
     def color(self, axis: str, rank: int) -> Hashable:
         """What the ranks of one group have in common, and no others."""
         if axis not in list(GROUPS):
@@ -138,6 +139,7 @@ class Mesh:
         cp_first = self.order.index("cp") < self.order.index("dp")
         return at["dp"] * self.cp + at["cp"] if cp_first else at["cp"] * self.dp + at["dp"]
 
+    @checked
     def group(self, axis: str, rank: int) -> tuple[int, ...]:
         """The ranks that differ from `rank` along the axis alone, in order.
 
@@ -151,6 +153,7 @@ class Mesh:
         color = self.color(axis, rank)
         return tuple(other for other in range(self.size) if self.color(axis, other) == color)
 
+    @checked
     def groups(self, axis: str) -> list[tuple[int, ...]]:
         """All groups of the axis; every rank is in one of them."""
         found: dict[Hashable, list[int]] = {}

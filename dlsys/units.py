@@ -49,21 +49,25 @@ class Catalogue(dict[str, Value]):
         raise UnknownNameError(unknown(self.kind, name, self))
 
 
+@checked
 def gigabytes(number: float) -> float:
     """`number` GB in bytes: 1 GB = 10^9 bytes (decimal, as data sheets and networks count)."""
     return _scaled("gigabytes", number, GIGA)
 
 
+@checked
 def gibibytes(number: float) -> float:
     """`number` GiB in bytes: 1 GiB = 2^30 bytes, 7.4 % more than 1 GB."""
     return _scaled("gibibytes", number, GIB)
 
 
+@checked
 def gigabits(number: float) -> float:
     """`number` Gb in bytes: 1 Gb = 10^9 bits = 125,000,000 bytes."""
     return _scaled("gigabits", number, GIGA / BITS_PER_BYTE)
 
 
+@checked
 def gigabits_per_second(number: float) -> float:
     """A network's rate of `number` Gb/s in bytes per second: 100 Gb/s is 12.5 GB/s."""
     return _scaled("gigabits per second", number, GIGA / BITS_PER_BYTE)
@@ -78,17 +82,20 @@ def format_bytes(number: float, binary: bool = False) -> str:
     return _shown("bytes", number, _BINARY if binary else _DECIMAL)
 
 
+@checked
 def format_bandwidth(bytes_per_second: float) -> str:
     """Bytes per second as text, decimal as links are sold: "450 GB/s"."""
     return _shown("bytes per second", bytes_per_second, _DECIMAL) + "/s"
 
 
+@checked
 def format_flops(number: float) -> str:
     """FLOPs as text: "989 TFLOP"; beyond 1000 ZFLOP as a power of ten, "3.15e+24 FLOP"."""
     at_least("FLOPs", number, 0)
     return f"{number:.3g} FLOP" if number >= 1e24 else _shown("FLOPs", number, _FLOPS)
 
 
+@checked
 def format_seconds(number: float) -> str:
     """Seconds as text in the unit that suits: "13 µs", "3.75 ms", "19.7 days", "10.1 years"."""
     at_least("seconds", number, 0)

@@ -186,6 +186,7 @@ class Boundary(NamedTuple):
     measured_latency: float
 
 
+@checked
 def node_boundary(nbytes: float = 16e9) -> list[Boundary]:
     """All-reduce on one, two and sixteen nodes of eight H100: predicted, and as measured.
 

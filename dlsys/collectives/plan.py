@@ -254,6 +254,7 @@ class Plan:
 
         check(self)
 
+    @checked
     def price(
         self, nbytes: float, link_or_cluster: Link | Cluster | None, itemsize: int | None = None
     ) -> Price:
@@ -268,7 +269,7 @@ class Plan:
 
         Raises ValueError where the communicator is of another size.
         """
-        if not hasattr(comm, "size"):
+        if not hasattr(comm, self.kind):
             refuse("comm", comm, "a communicator, such as a rank program is called with")
         if comm.size != self.ranks:
             raise ValueError(

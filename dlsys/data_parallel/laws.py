@@ -18,6 +18,7 @@ BACKWARD = 2 / 3
 """Backward's part of compute: it does two matrix products where forward does one."""
 
 
+@checked
 def amdahl_speedup(ranks: int, r: float) -> float:
     """Speedup n / (1 + (n-1) r) where a part `r` of the ONE-rank step does not get shorter.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dlsys.annotated import checked
 from dlsys.checks import at_least, positive
 
 
@@ -27,6 +28,7 @@ class NoiseScale:
         return self.trace / self.gradient_square if self.gradient_square > 0 else float("inf")
 
 
+@checked
 def noise_scale(
     small_batch: float, small_square: float, large_batch: float, large_square: float
 ) -> NoiseScale:
@@ -52,6 +54,7 @@ def noise_scale(
     return NoiseScale(square, trace)
 
 
+@checked
 @dataclass(frozen=True)
 class BatchTradeoff:
     """What reaching one loss takes at a batch of B samples, between two extremes.
@@ -74,11 +77,13 @@ class BatchTradeoff:
         """B_crit = E_min / S_min, in samples."""
         return self.least_samples / self.least_steps
 
+    @checked
     def steps(self, batch: float) -> float:
         """Optimizer steps at this batch (time, where ranks are free): S_min (1 + B_crit/B)."""
         positive("batch", batch)
         return self.least_steps * (1 + self.critical_batch / batch)
 
+    @checked
     def samples(self, batch: float) -> float:
         """Samples at this batch (cost): steps x batch."""
         return self.steps(batch) * batch

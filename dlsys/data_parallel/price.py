@@ -16,6 +16,7 @@ from dlsys.streams import Overlap, Streams
 MOST_BUCKETS = 100_000
 
 
+@checked
 def step_bytes(nbytes: float, ranks: int) -> float:
     """Bytes that each rank sends in an optimizer step: 2(n-1)/n x S.
 

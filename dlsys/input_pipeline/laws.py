@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+from dlsys.annotated import checked
 from dlsys.checks import at_least, count, flag, fraction, positive
 
 
+@checked
 def workers_needed(load_seconds: float, step_seconds: float, margin: float = 1.0) -> int:
     """The least w with `w >= margin * load_seconds / step_seconds`.
 
@@ -21,6 +23,7 @@ def workers_needed(load_seconds: float, step_seconds: float, margin: float = 1.0
     return max(1, math.ceil(ratio * (1 - 1e-12)))  # 0.3 / 0.1 is 3, not a hair more
 
 
+@checked
 def depth_needed(latency_seconds: float, step_seconds: float) -> int:
     """Batches to have ahead so that a stage of this latency hides behind the steps.
 
@@ -30,6 +33,7 @@ def depth_needed(latency_seconds: float, step_seconds: float) -> int:
     return workers_needed(latency_seconds, step_seconds)
 
 
+@checked
 def prefetch_needed(variation: float, margin: float) -> int:
     """Batches a worker should have ahead if its times vary: `4 variation^2 / (margin - 1)`, 2 at
     the least.
@@ -49,6 +53,7 @@ def prefetch_needed(variation: float, margin: float) -> int:
     return max(2, math.ceil(needed * (1 - 1e-12)))
 
 
+@checked
 def exponential_utilization(ratio: float, ahead: int) -> float:
     """Utilization of a step behind one worker that may be `ahead` batches ahead.
 
@@ -68,6 +73,7 @@ def exponential_utilization(ratio: float, ahead: int) -> float:
     return top / bottom / max(1.0, ratio)
 
 
+@checked
 def storage_bandwidth(samples_per_second: float, sample_bytes: float) -> float:
     """Bytes a second that storage has to deliver; a sample may be a token, an image, a clip."""
     at_least("samples_per_second", samples_per_second, 0)
@@ -101,6 +107,7 @@ def run_mates(run: int, buffer: int, batch: int) -> float:
     return others * (x / 2 if x < 1e-7 else 1 + math.expm1(-x) / x)
 
 
+@checked
 def buffer_needed(run: int, batch: int, mates: float = 1.0) -> int:
     """The shuffle buffer behind which a sample meets `mates` others of its run in its batch.
 
@@ -112,6 +119,7 @@ def buffer_needed(run: int, batch: int, mates: float = 1.0) -> int:
     return max(1, math.ceil(pairs / (2 * mates)))
 
 
+@checked
 def lru_hits(share: float) -> float:
     """Hits of a cache that drops what was used least recently, each epoch in another random order.
 
@@ -123,6 +131,7 @@ def lru_hits(share: float) -> float:
     return share + (1 - share) * math.log1p(-share) if share < 1 else 1.0
 
 
+@checked
 def epoch_seconds(
     data_bytes: float, memory_bytes: float, bytes_per_second: float, lru: bool = True
 ) -> float:

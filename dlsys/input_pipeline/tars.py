@@ -43,6 +43,8 @@ def write_shards(
 
 
 def _add(archive: tarfile.TarFile, number: int, sample: Mapping[str, bytes]) -> None:
+    if not isinstance(sample, Mapping):
+        refuse("A sample of samples", sample, "a dictionary of bytes by extension")
     for extension, data in sample.items():
         if not isinstance(data, bytes):
             refuse(f"{extension} of samples", data, "bytes")

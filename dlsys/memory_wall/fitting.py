@@ -52,7 +52,7 @@ class Split:
 
     def __post_init__(self) -> None:
         counts(self, "data", "tensor", "pipeline", "context", "expert")
-        count("zero_stage", self.zero_stage, 0, 3)
+        counts(self, "zero_stage", least=0, most=3)
         divisor("expert degree", self.expert, {"devices of data and context": self.replicas})
 
     @property

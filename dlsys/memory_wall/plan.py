@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Real
 
 from dlsys.annotated import checked
-from dlsys.checks import count, counts, positive
+from dlsys.checks import count, counts, index_of, positive, shown
 from dlsys.plain_data import plain_data
 from dlsys.units import Catalogue
 
@@ -131,8 +131,8 @@ def model_state(
     positive("parameters", parameters)
     held = math.ceil(parameters)
     share = -(-held // count("data_parallel", data_parallel))  # -(-a // b) rounds a / b up
-    if isinstance(zero_stage, bool | float) or zero_stage not in (0, 1, 2, 3):
-        raise ValueError(f"zero_stage is {zero_stage!r}; ZeRO has stages 0 (off), 1, 2 and 3.")
+    if index_of(zero_stage) not in (0, 1, 2, 3):
+        raise ValueError(f"zero_stage is {shown(zero_stage)}; ZeRO has stages 0 (off), 1, 2 and 3.")
     each = named(recipe)
     # Figure 1 of the paper: each stage divides one bucket more.
     optimizer, gradients, weights = (share if zero_stage >= stage else held for stage in (1, 2, 3))

@@ -20,6 +20,7 @@ class ImpossibleError(ValueError):
     """A claim that breaks a physical limit; its text names the claim and the limit."""
 
 
+@checked
 def training_seconds(
     flops: float, peak_flops: float, utilization: float = 1.0, devices: int = 1
 ) -> float:
@@ -41,6 +42,7 @@ def training_seconds(
     return flops / (devices * peak_flops * utilization)
 
 
+@checked
 def utilization(flops: float, seconds: float, peak_flops: float, devices: int = 1) -> float:
     """The fraction of peak that a claim implies: FLOPs / (seconds x devices x peak FLOP/s).
 
@@ -61,6 +63,7 @@ def utilization(flops: float, seconds: float, peak_flops: float, devices: int = 
     return fraction
 
 
+@checked
 def gpu_hours(seconds: float, devices: int = 1) -> float:
     """Device-hours, what clusters are billed in: devices x seconds / 3600."""
     at_least("seconds", seconds, 0)
@@ -77,6 +80,7 @@ class RentOrBuy:
     break_even_runs: float
     break_even_hours: float
 
+    @checked
     def break_even_days(self, load: float) -> float:
         """Days on the calendar until buying is cheaper, if devices are busy `load` of the time.
 
@@ -88,6 +92,7 @@ class RentOrBuy:
         return self.break_even_hours / 24 / load
 
 
+@checked
 def rent_or_buy(
     hours: float, dollars_per_hour: float, devices: int, dollars_per_device: float
 ) -> RentOrBuy:
@@ -119,6 +124,7 @@ class Waste:
     more_training: float
 
 
+@checked
 def waste(achieved: float, achievable: float, budget: float) -> Waste:
     """The part of `budget` (dollars) lost at utilization `achieved` instead of `achievable`.
 
@@ -149,17 +155,20 @@ class Energy:
         """Kilowatt-hours."""
         return self.joules / JOULES_PER_KWH
 
+    @checked
     def dollars(self, dollars_per_kwh: float) -> float:
         """Price of the electricity at `dollars_per_kwh`."""
         at_least("dollars_per_kwh", dollars_per_kwh, 0)
         return self.kwh * dollars_per_kwh
 
+    @checked
     def carbon_kg(self, kg_per_kwh: float) -> float:
         """Kilograms of carbon dioxide on a grid that emits `kg_per_kwh` for each kilowatt-hour."""
         at_least("kg_per_kwh", kg_per_kwh, 0)
         return self.kwh * kg_per_kwh
 
 
+@checked
 def energy(
     seconds: float,
     devices: int,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from dlsys.annotated import checked
+from dlsys.checks import index_of
 from dlsys.plain_data import plain_data
 
 KINDS = {"F": "forward", "B": "backward", "W": "backward for weights"}
@@ -85,5 +85,5 @@ def fault(entry: Any, stages: int, micro_batches: int) -> str | None:
 
 
 def _index(number: Any, end: int) -> bool:
-    whole = hasattr(number, "__index__") and not isinstance(number, bool)
-    return whole and 0 <= operator.index(number) < end
+    whole = index_of(number)
+    return whole is not None and 0 <= whole < end

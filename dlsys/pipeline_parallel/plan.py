@@ -10,6 +10,7 @@ from itertools import pairwise, product
 from math import prod
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
+from dlsys.annotated import checked
 from dlsys.checks import count, counts, shown, text
 from dlsys.pipeline_parallel.action import Action, PlanError, at, fault, refused
 from dlsys.plain_data import plain_data
@@ -137,6 +138,7 @@ class Plan:
 
         check(self, most_in_flight)
 
+    @checked
     def price(
         self,
         forward: float | Sequence[float],

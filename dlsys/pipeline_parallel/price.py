@@ -11,6 +11,7 @@ from math import floor
 from operator import add
 from typing import SupportsIndex
 
+from dlsys.annotated import checked
 from dlsys.checks import at_least, count, positive
 from dlsys.pipeline_parallel.plan import Plan, sizes
 from dlsys.streams import Span
@@ -151,6 +152,7 @@ def bubble_fraction(p: SupportsIndex, m: SupportsIndex, v: SupportsIndex = 1) ->
     return (p - 1) / (v * m + p - 1)
 
 
+@checked
 def min_microbatches(p: SupportsIndex, below: float, v: SupportsIndex = 1) -> int:
     """The fewest micro-batches whose `bubble_fraction` is below `below`, a share from 0 to 1.
 
@@ -164,6 +166,7 @@ def min_microbatches(p: SupportsIndex, below: float, v: SupportsIndex = 1) -> in
     return floor((p - 1) * (1 / Fraction(str(float(below))) - 1) / v) + 1
 
 
+@checked
 def step_seconds(
     p: SupportsIndex,
     m: SupportsIndex,

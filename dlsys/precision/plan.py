@@ -43,8 +43,8 @@ class Format:
     def __post_init__(self) -> None:
         counts(self, "exponent", least=2)
         counts(self, "mantissa", least=int(self.nan or self.infinities))
-        count("exponent", self.exponent, most=8 if self.infinities else 7)
-        count("mantissa", self.mantissa, 0, most=23)
+        counts(self, "exponent", most=8 if self.infinities else 7)
+        counts(self, "mantissa", least=0, most=23)
         if self.infinities and not self.nan:
             refuse("nan", self.nan, "True in a format that has infinities")
 
@@ -104,12 +104,14 @@ class Format:
         found = {self.decode(pattern) for pattern in range(2**self.bits)}
         return tuple(sorted(value for value in found if math.isfinite(value)))
 
+    @checked
     def spacing(self, x: float) -> float:
         """q: how far apart numbers lie round x; 2^(floor(log2 |x|) - mantissa), at least
         `min_subnormal`."""
         finite("x", x)
         return math.ldexp(1.0, self._exponent_of(x) - self.mantissa)
 
+    @checked
     def round(
         self,
         x: SupportsFloat,
@@ -136,6 +138,7 @@ class Format:
             rounded = self.max if mode == "toward zero" else self._beyond(saturate)
         return math.copysign(rounded, number)
 
+    @checked
     def encode(
         self,
         x: SupportsFloat,
@@ -220,7 +223,7 @@ class Integer:
 
     def __post_init__(self) -> None:
         counts(self, "bits", least=2)
-        count("bits", self.bits, most=16)
+        counts(self, "bits", most=16)
 
     def __str__(self) -> str:
         return f"INT{self.bits}"
@@ -235,6 +238,7 @@ class Integer:
         """The exponent of the largest number, 127 being nearly 2^7: bits - 2."""
         return self.bits - 2
 
+    @checked
     def round(self, x: float, mode: Mode = "nearest", random: float | None = None) -> float:
         """x as a whole number, at most `max` in size."""
         finite("x", x)

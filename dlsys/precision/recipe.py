@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dlsys.annotated import checked
-from dlsys.checks import count, counts, refuse, refuse_what
+from dlsys.checks import counts, refuse, refuse_what
 from dlsys.plain_data import plain_data
 from dlsys.precision.block_formats import MXFP4, MXFP8_E4M3, NVFP4, Block
 from dlsys.precision.plan import BF16, FP8_E4M3, FP8_E5M2, FP32, Format, Integer
@@ -46,7 +46,7 @@ class LinearRecipe:
 
     def __post_init__(self) -> None:
         counts(self, "history", "hadamard", least=0)
-        count("hadamard", self.hadamard, 0, 1024)
+        counts(self, "hadamard", least=0, most=1024)
         if self.hadamard & (self.hadamard - 1):
             refuse("hadamard", self.hadamard, "0 or a power of two")
         if self.history and not (self.scaled and not self._has_blocks):

@@ -78,6 +78,7 @@ def least_peak(layers: int) -> int:
     return (math.isqrt(8 * n - 7) + 1) // 2
 
 
+@checked
 def width_to_offload(rate: float, bandwidth: float) -> float:
     """Width h of a transformer from which on a link hides offloading it: 34/24 C/W.
 
@@ -107,6 +108,7 @@ def recompute_beats_offload(layer: Layer, rate: float, link: Link) -> bool:
     return layer.forward / rate < sum(max(0.0, copy - each) for each in passes)
 
 
+@checked
 def micro_batch_overhead(share: float, seconds: float, parts: int) -> float:
     """Seconds of overhead a micro-batch from which on recomputation beats smaller micro-batches.
 

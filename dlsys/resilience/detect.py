@@ -15,7 +15,7 @@ from statistics import NormalDist, median
 from typing import TYPE_CHECKING, NamedTuple
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, positive, refuse, some, text
+from dlsys.checks import at_least, count, plain, positive, refuse, some, text
 
 if TYPE_CHECKING:
     from dlsys.world.timeline import Timeline
@@ -103,6 +103,7 @@ def stragglers(
     return tuple(sorted(found, key=lambda slow: (slow.first, slow.rank)))
 
 
+@checked
 def false_alarms(ranks: int, windows: int, threshold: float) -> float:
     """Healthy ranks that are named in so many windows, on average, if their times are about normal:
     ranks x windows x Q(t / sqrt(1 + 1.36 t^2 / ranks)).
@@ -204,7 +205,7 @@ def majority(values: Sequence[Hashable]) -> Majority:
     """
     some("values", values)
     ranks: dict[Hashable, list[int]] = {}
-    for rank, value in enumerate(values):
+    for rank, value in enumerate(map(plain, values)):
         if isinstance(value, float) and math.isnan(value):
             refuse("A value in values", value, "equal to itself; give the bits of a number")
         try:

@@ -35,6 +35,7 @@ class Part:
         at_least("failures_a_year", self.failures_a_year, 0)
 
 
+@checked
 def failures_a_year(mttf_seconds: float) -> float:
     """Failures a year of a part that lives `mttf_seconds` on average: YEAR / MTTF.
 

@@ -10,6 +10,7 @@ from dlsys.resilience.price import Cadence, Shares, best_cadence, shares
 from dlsys.units import YEAR
 
 
+@checked
 def wasted_share(write_seconds: float, mtbf_seconds: float, down_seconds: float = 0.0) -> float:
     """The law: a run that saves at its best interval wastes sqrt(2C/M) + (D + R)/M of its time.
 
@@ -44,6 +45,7 @@ def best_share(
     return cadence, shares(cadence, m, restart_seconds, detection_seconds)
 
 
+@checked
 def devices_at_waste(share: float, write_seconds: float, failures_a_year: float) -> float:
     """The number of devices at which saving and redoing waste this share: YEAR x^2 / (2 f C).
 
@@ -60,6 +62,7 @@ def devices_at_waste(share: float, write_seconds: float, failures_a_year: float)
     return devices
 
 
+@checked
 def waiting_share(spares: int, repair_seconds: float, mtbf_seconds: float) -> float:
     """The part of the time in which more devices are in repair than there are spares.
 
@@ -80,6 +83,7 @@ def waiting_share(spares: int, repair_seconds: float, mtbf_seconds: float) -> fl
     return tail
 
 
+@checked
 def best_spares(devices: int, repair_seconds: float, mtbf_seconds: float) -> int:
     """The number s of hot spares that gives most goodput a device: the best P(N <= s) / (n + s).
 
@@ -113,6 +117,7 @@ def _poisson(mean: float, k: int) -> float:
     return math.exp(k * math.log(mean) - mean - math.lgamma(k + 1))
 
 
+@checked
 def asynchronous_pays(snapshot_seconds: float, write_seconds: float) -> float:
     """The mean time between failures from which on saving behind the work pays, in seconds.
 
@@ -135,6 +140,7 @@ def asynchronous_pays(snapshot_seconds: float, write_seconds: float) -> float:
     return write_seconds * least
 
 
+@checked
 def two_levels_pay(share: float) -> float:
     """Two levels pay where the first stalls for less than this part of the second's seconds.
 
@@ -147,6 +153,7 @@ def two_levels_pay(share: float) -> float:
     return (1 - root) / (1 + root)
 
 
+@checked
 def corruption_pays(write_seconds: float, mtbf_seconds: float, corruption_seconds: float) -> float:
     """Seconds to notice silent corruption from which on it wastes more than plain failures do.
 

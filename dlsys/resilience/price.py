@@ -17,6 +17,7 @@ _RARE = 1e-100
 """A chance of less counts as this: what ends so seldom is never seen to end either way."""
 
 
+@checked
 def optimal_interval(write_seconds: float, mtbf_seconds: float) -> float:
     """Young's interval, seconds of work between two checkpoints: sqrt(2 C M).
 
@@ -31,6 +32,7 @@ def optimal_interval(write_seconds: float, mtbf_seconds: float) -> float:
     return math.sqrt(2 * write_seconds) * math.sqrt(mtbf_seconds)
 
 
+@checked
 def daly_interval(write_seconds: float, mtbf_seconds: float) -> float:
     """Daly's interval: sqrt(2CM) (1 + sqrt(C/2M)/3 + C/18M) - C, and M from C = 2M on.
 
@@ -45,6 +47,7 @@ def daly_interval(write_seconds: float, mtbf_seconds: float) -> float:
     return max(0.0, young * (1 + math.sqrt(half) / 3 + half / 9) - write_seconds)
 
 
+@checked
 def exact_interval(write_seconds: float, mtbf_seconds: float) -> float:
     """The interval of the least expected time: M (1 - e^-s), where s - 1 + e^-s = C/M.
 
@@ -233,6 +236,7 @@ def _restarts(m: float, detect: float, restart: float, share: float) -> tuple[_W
     return _Way(0.0, attempts * seconds[0], attempts * seconds[1]), attempts * failed * share
 
 
+@checked
 def best_cadence(stall: float, mtbf_seconds: float, behind: float = 0.0) -> Cadence:
     """The cadence of the least expected time: `exact_interval` of the stall, or `behind` if longer.
 
@@ -245,6 +249,7 @@ def best_cadence(stall: float, mtbf_seconds: float, behind: float = 0.0) -> Cade
     return Cadence(max(exact_interval(stall, mtbf_seconds), behind), stall, behind)
 
 
+@checked
 def state_bytes(parameters: float, bytes_each: float = 16.0) -> float:
     """Bytes of a checkpoint, parameters x bytes of each: 16 are mixed-precision Adam's whole state.
 

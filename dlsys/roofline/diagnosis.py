@@ -147,6 +147,7 @@ def _operation(event: Event) -> Operation:
     return Operation(event.name, flops, event.nbytes, 0, product=event.product)
 
 
+@checked
 def by_utilization_alone(utilization: float, memory: float) -> str:
     """A flowchart that is in print, kept to be refuted: below 70 % busy it says input, above 90 %
     of memory in use capacity, else compute. It asks neither what the device waited for nor what

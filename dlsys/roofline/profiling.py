@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, refuse, some
+from dlsys.checks import at_least, count, counts, refuse, some
 from dlsys.hardware import Device, Link
 from dlsys.plain_data import plain_data
 from dlsys.roofline.plan import Operation
@@ -44,8 +44,8 @@ class Step:
         some("operations", self.operations)
         at_least("input_seconds", self.input_seconds, 0)
         at_least("launch_seconds", self.launch_seconds, 0)
-        count("prefetch", self.prefetch, least=0)
-        count("batch_bytes", self.batch_bytes, least=0)
+        counts(self, "prefetch", least=0)
+        counts(self, "batch_bytes", least=0)
 
     @property
     def waiting_bytes(self) -> int:

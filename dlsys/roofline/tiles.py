@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dlsys.annotated import checked
-from dlsys.checks import count, positive, refuse, some
+from dlsys.checks import count, counts, positive, refuse, some
 from dlsys.plain_data import plain_data
 from dlsys.units import Catalogue
 
@@ -30,7 +30,7 @@ class Processor:
     cache_bandwidth: float
 
     def __post_init__(self) -> None:
-        count("multiprocessors", self.multiprocessors)
+        counts(self, "multiprocessors")
         positive("rate", self.rate)
         positive("cache_bandwidth", self.cache_bandwidth)
 
@@ -75,6 +75,7 @@ def waves(tiles: int, multiprocessors: int) -> int:
     return -(-count("tiles", tiles) // count("multiprocessors", multiprocessors))
 
 
+@checked
 def wave_utilization(tiles: int, multiprocessors: int) -> float:
     """The part of the multiprocessors' time that tiles fill: tiles / (SMs ceil(tiles / SMs)).
 

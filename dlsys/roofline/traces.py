@@ -74,6 +74,7 @@ class Trace:
         """From the first start to the last end."""
         return max(event.end for event in self.events) - self.start
 
+    @checked
     def of(self, category: str) -> list[Event]:
         """The events of one of CATEGORIES, by start; raises ValueError for another."""
         if category not in CATEGORIES:
@@ -81,6 +82,7 @@ class Trace:
         found = (event for event in self.events if event.category == category)
         return sorted(found, key=lambda event: (event.start, event.end))
 
+    @checked
     def covered(self, category: str) -> list[Stretch]:
         """The time that events of one of CATEGORIES cover, as stretches in order."""
         return union((event.start, event.end) for event in self.of(category))

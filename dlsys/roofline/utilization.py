@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dlsys.annotated import checked
-from dlsys.checks import at_least, count, fraction, positive, refuse, some
+from dlsys.checks import at_least, count, counts, fraction, positive, refuse, some
 from dlsys.hardware import DEVICES
 from dlsys.transformer import CATALOGUE, TransformerSpec
 from dlsys.units import Catalogue
 
 
+@checked
 def mfu(model_flops: float, seconds: float, peak_flops: float, devices: int = 1) -> float:
     """Model FLOPs utilization: FLOPs that the model needs / (seconds x devices x peak FLOP/s).
 
@@ -24,6 +25,7 @@ def mfu(model_flops: float, seconds: float, peak_flops: float, devices: int = 1)
     return _share("model_flops", model_flops, seconds, peak_flops, devices)
 
 
+@checked
 def hfu(
     model_flops: float,
     recomputed_flops: float,
@@ -65,6 +67,7 @@ def padding_share(lengths: Sequence[int], padded_to: int | None = None) -> float
     return 1 - sum(tokens) / (len(tokens) * row)
 
 
+@checked
 def accepted_tokens(drafted: int, acceptance: float) -> float:
     """Tokens that a pass over `drafted` guesses yields: (1 - a^(g+1)) / (1 - a), of g + 1 computed.
 
@@ -98,7 +101,7 @@ class PublishedRun:
 
     def __post_init__(self) -> None:
         _ = self.spec, self.peak  # unknown names are refused
-        count("devices", self.devices)
+        counts(self, "devices")
         at_least("counted", self.counted, 1)
         if (self.tokens_per_second is None) == (self.flops_per_second is None):
             refuse(
@@ -212,6 +215,7 @@ def waterfall(peak: float, levels: Mapping[str, float], measured: Sequence[str])
     return stairs
 
 
+@checked
 def inferred_bubble(rate: float, batches: int, slower: float, fewer: int) -> float:
     """What a pipeline waits, in micro-batches, from two runs that differ in their number alone.
 

@@ -18,6 +18,7 @@ OMEGA = 47491.0
 """Fitted there to the models of Hoffmann et al. 2022 (a vocabulary of 32,000)."""
 
 
+@checked
 def with_embeddings(N: float, omega: float = OMEGA) -> float:
     """All parameters of a model that has N without embeddings: N + omega N^(1/3)."""
     at_least("N", N, 1)

@@ -64,6 +64,7 @@ class ChinchillaLaw:
         exponent("alpha", self.alpha)
         exponent("beta", self.beta)
 
+    @checked
     def loss(self, N: float, D: float) -> float:
         """E + A / N^alpha + B / D^beta, in nats a token."""
         sized(N, D)
@@ -74,6 +75,7 @@ class ChinchillaLaw:
         """a = beta / (alpha + beta), with which the optimal N grows: N* ~ C^a, D* ~ C^(1-a)."""
         return self.beta / (self.alpha + self.beta)
 
+    @checked
     def optimal(self, flops: float) -> Allocation:
         """The N and D of the lowest loss with 6 N D = `flops`.
 
@@ -85,6 +87,7 @@ class ChinchillaLaw:
         size = (balance + self.beta * math.log(flops / FLOPS)) / (self.alpha + self.beta)
         return allocation(size, flops)
 
+    @checked
     def flops_for(self, loss: float) -> float:
         """The fewest FLOPs with which `loss` can be reached.
 
@@ -96,10 +99,12 @@ class ChinchillaLaw:
         tokens = math.log(self.beta * self.B / share) / self.beta
         return from_log("loss", loss, math.log(FLOPS) + size + tokens)
 
+    @checked
     def smallest(self, loss: float) -> float:
         """(A / (L - E))^(1 / alpha): with fewer parameters no data suffices for this loss."""
         return from_log("loss", loss, math.log(self.A / self._excess(loss)) / self.alpha)
 
+    @checked
     def tokens(self, N: float, loss: float) -> float:
         """The tokens on which N parameters reach `loss`: (B / (L - E - A / N^alpha))^(1 / beta).
 
@@ -141,6 +146,7 @@ class KaplanLaw:
         exponent("alpha_N", self.alpha_N)
         exponent("alpha_D", self.alpha_D)
 
+    @checked
     def loss(self, N: float, D: float) -> float:
         """In nats a token."""
         sized(N, D)
@@ -156,6 +162,7 @@ class KaplanLaw:
         """alpha_D / (alpha_N + alpha_D), with which the optimal N grows."""
         return self.alpha_D / (self.alpha_N + self.alpha_D)
 
+    @checked
     def optimal(self, flops: float) -> Allocation:
         """The N and D of the lowest loss with 6 N D = `flops`.
 
@@ -180,6 +187,7 @@ class Frontier:
         positive("coefficient", self.coefficient)
         exponent("exponent", self.exponent)
 
+    @checked
     def optimal(self, flops: float) -> Allocation:
         """N* and D* of a budget."""
         positive("flops", flops)

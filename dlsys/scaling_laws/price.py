@@ -26,6 +26,7 @@ class Law(Protocol):
         ...
 
 
+@checked
 def numeric_optimum(law: Law, flops: float) -> Allocation:
     """The N and D of the lowest loss with 6 N D = `flops`, searched for from 1 parameter up."""
     if not callable(getattr(law, "loss", None)):

@@ -43,6 +43,7 @@ class QualityLaw:
     def __post_init__(self) -> None:
         positive("k", self.k)
 
+    @checked
     def loss(self, N: float, D: float, clean: float = 1.0) -> float:
         """In nats a token of clean text."""
         sized(N, D)

@@ -20,6 +20,7 @@ R_TOKENS, R_PARAMETERS = 15.387756, 5.309743
 """R* of tokens and of parameters, as fitted there: after R* repetitions 1 - 1/e of all is won."""
 
 
+@checked
 def effective_tokens(D: float, unique: float, R: float = R_TOKENS) -> float:
     """What D tokens are worth of which `unique` are new, in new ones: U + U R* (1 - e^(-R/R*)).
 
@@ -58,16 +59,19 @@ class DataConstrainedLaw:
         log = math.log(law.alpha / law.beta) + math.log(law.A) - math.log(law.B)
         return math.exp(min(700.0, (log + law.beta * math.log(self.unique)) / law.alpha))
 
+    @checked
     def effective(self, N: float, D: float) -> Allocation:
         """N' and D': what the parameters and the tokens are worth."""
         sized(N, D)
         enough = max(1.0, self.enough)
         return Allocation(_saturated(N, enough, self.R_N), _saturated(D, self.unique, self.R_D))
 
+    @checked
     def loss(self, N: float, D: float) -> float:
         """In nats a token."""
         return self.law.loss(*self.effective(N, D))
 
+    @checked
     def tokens(self, N: float, loss: float) -> float:
         """The tokens, epochs counted, on which N parameters reach `loss`.
 
@@ -81,6 +85,7 @@ class DataConstrainedLaw:
             refuse("loss", loss, never)
         return min(worth, self.unique) - self.unique * self.R_D * math.log1p(-repeated)
 
+    @checked
     def optimal(self, flops: float) -> Allocation:
         """The N and D, epochs counted, of the lowest loss with 6 N D = `flops`; searched for."""
         return numeric_optimum(self, flops)

@@ -27,8 +27,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dlsys.annotated import checked
-from dlsys.checks import count, divisor
-from dlsys.tensors import dense
+from dlsys.checks import count, divisor, refuse_what
+from dlsys.tensors import dense, of_shape
 from dlsys.world import Communicator
 
 SEQUENCE = -2
@@ -58,6 +58,8 @@ def reduce(x: Tensor, comm: Communicator) -> Tensor:
 def scatter(x: Tensor, comm: Communicator) -> Tensor:
     """This rank's part of the last dimension; of n columns rank r gets [r*n//t, (r+1)*n//t)."""
     dense("x", x)
+    if not x.dim():
+        refuse_what("x", of_shape(x), "of at least one dimension, whose parts the ranks get")
     return _Scatter.apply(x, comm)
 
 

@@ -152,6 +152,7 @@ class Layout:
         yield from self.embedding.forward + self.layer.forward * layers + self.head.forward
         yield from self.head.backward + self.layer.backward * layers + self.embedding.backward
 
+    @checked
     def held(self, rank: int = 0) -> int:
         """Number of parameters that `rank` holds."""
         return sum(self.times(p) * math.prod(p.shard(rank)) for p in self.parameters)

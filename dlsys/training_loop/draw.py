@@ -44,6 +44,7 @@ def draw_step(
 ) -> Figure:
     """The spans of a step in time; with a time to load, below it the same step with prefetching."""
     times = {"forward": forward, "backward": backward, "update": update, "reduce": reduce}
+    at_least("load", load, 0)
     ways = (False, True) if load else (False,)
     figure, each = closed_figure(8, 1.7 * len(ways), len(ways))
     prices = [price(plan, **times, load=load, prefetch=way) for way in ways]

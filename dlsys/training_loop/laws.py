@@ -10,6 +10,7 @@ from dlsys.annotated import checked
 from dlsys.checks import at_least, positive, refuse, refuse_what, some
 
 
+@checked
 def update_tokens(
     bytes_per_parameter: float, peak_flops: float, memory_bandwidth: float, utilization: float = 1.0
 ) -> float:
@@ -33,6 +34,7 @@ def update_tokens(
     return tokens
 
 
+@checked
 def update_share(tokens: float, as_tokens: float) -> float:
     """The part of a step of so many tokens that its update takes: 1 / (1 + tokens / as_tokens)."""
     positive("tokens", tokens)
@@ -77,6 +79,7 @@ def fit_extremes(batches: Sequence[float], steps: Sequence[float]) -> Extremes:
     return Extremes(least_steps, least_samples)
 
 
+@checked
 def useful_micro_batches(critical_batch: float, micro_batch: float) -> int:
     """How many micro-batches, on so many ranks or one after the other, make the critical batch.
 

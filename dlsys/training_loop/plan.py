@@ -128,6 +128,7 @@ class StepPlan:
 
         check(self)
 
+    @checked
     def price(
         self,
         forward: float,
@@ -142,6 +143,7 @@ class StepPlan:
 
         return price(self, forward, backward, update, reduce, load, prefetch)
 
+    @checked
     def draw(self, forward: float = 1.0, backward: float = 2.0, update: float = 0.5) -> Figure:
         """See `dlsys.training_loop.draw.draw_step`."""
         from dlsys.training_loop.draw import draw_step

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 
+from dlsys.annotated import checked
 from dlsys.checks import at_least, count, fraction, positive, refuse
 
 
+@checked
 def warm_up(step: int, steps: int, peak: float = 1.0) -> float:
     """From peak / steps at step 0 straight up to `peak` at step steps - 1, and there for good.
 
@@ -20,6 +22,7 @@ def warm_up(step: int, steps: int, peak: float = 1.0) -> float:
     return peak * min(1.0, (count("step", step, 0) + 1) / max(1, count("steps", steps, 0)))
 
 
+@checked
 def cosine(step: int, steps: int, peak: float = 1.0, least: float = 0.0) -> float:
     """least + (peak - least) (1 + cos(pi step / steps)) / 2: half a cosine, and then `least`.
 
@@ -31,6 +34,7 @@ def cosine(step: int, steps: int, peak: float = 1.0, least: float = 0.0) -> floa
     return least + (peak - least) * (1 + math.cos(math.pi * part)) / 2
 
 
+@checked
 def linear(step: int, steps: int, peak: float = 1.0, least: float = 0.0) -> float:
     """Straight down from `peak` at step 0 to `least` at step `steps`, and there for good."""
     at_least("peak", peak, 0)
@@ -38,6 +42,7 @@ def linear(step: int, steps: int, peak: float = 1.0, least: float = 0.0) -> floa
     return peak + (least - peak) * min(1.0, count("step", step, 0) / count("steps", steps))
 
 
+@checked
 def exponential(step: int, decay: float, peak: float = 1.0) -> float:
     """peak x decay^step."""
     fraction("decay", decay)
@@ -45,6 +50,7 @@ def exponential(step: int, decay: float, peak: float = 1.0) -> float:
     return peak * decay ** count("step", step, 0)
 
 
+@checked
 def step_decay(step: int, every: int, decay: float = 0.1, peak: float = 1.0) -> float:
     """peak x decay^(step // every): stairs."""
     fraction("decay", decay)
@@ -52,6 +58,7 @@ def step_decay(step: int, every: int, decay: float = 0.1, peak: float = 1.0) -> 
     return peak * decay ** (count("step", step, 0) // count("every", every))
 
 
+@checked
 def warm_up_cosine(
     step: int, steps: int, warm_up_steps: int, peak: float = 1.0, least: float = 0.0
 ) -> float:
@@ -62,6 +69,7 @@ def warm_up_cosine(
     return cosine(step - before, steps - before, peak, least)
 
 
+@checked
 def warm_up_stable_decay(
     step: int, steps: int, warm_up_steps: int, decay_steps: int, peak: float = 1.0
 ) -> float:
@@ -78,11 +86,13 @@ def warm_up_stable_decay(
     return linear(step - (steps - decay), decay, peak)
 
 
+@checked
 def linear_rule(rate: float, batch: float, base_batch: float) -> float:
     """rate x batch / base_batch: the rule for SGD (Goyal et al. 2017), until steps get too long."""
     return _scaled(rate, batch, base_batch, 1.0)
 
 
+@checked
 def square_root_rule(rate: float, batch: float, base_batch: float) -> float:
     """rate x sqrt(batch / base_batch): the rule for Adam (Malladi et al. 2022).
 

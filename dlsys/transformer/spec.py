@@ -316,6 +316,7 @@ class TransformerSpec:
         """FLOPs of training per token, in sequences of `sequence` tokens."""
         return self.training_flops(1) / self.sequence
 
+    @checked
     def approximate_training_flops(self, tokens: float) -> float:
         """The estimate 6 N D: six FLOPs for each (active) parameter and token.
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from dlsys.checks import count, flag, refuse, refuse_what, shown
+from dlsys.checks import count, flag, index_of, refuse, refuse_what, shown
 from dlsys.collectives import Plan, plan_for
 from dlsys.collectives.plan import REDUCING, ROOTED
 from dlsys.tensors import dense, strided
@@ -261,8 +261,8 @@ class Communicator(ABC):
     def _is_member(self, rank: Any) -> bool:
         if type(rank) is int:
             return 0 <= rank < self.size
-        of_numpy = hasattr(rank, "__index__") and not isinstance(rank, bool)
-        return of_numpy and 0 <= rank.__index__() < self.size
+        whole = index_of(rank)
+        return whole is not None and 0 <= whole < self.size
 
     def _check_plan(self, kind: str, plan: Plan, root: int) -> None:
         if not isinstance(plan, Plan):

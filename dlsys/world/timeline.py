@@ -24,6 +24,7 @@ class Timeline:
     ranks: int
     spans: list[Span] = field(default_factory=list)
 
+    @checked
     def of(self, rank: int, kind: str | None = None) -> list[Span]:
         """The spans of one rank (of one kind of KINDS), by start; raises ValueError for others."""
         rank = count("rank", rank, 0, self.ranks - 1)
@@ -31,6 +32,7 @@ class Timeline:
             refuse("kind", kind, f"{', '.join(KINDS)} or None")
         return sorted(s for s in self.spans if s.rank == rank and kind in (None, s.kind))
 
+    @checked
     def seconds(self, rank: int, kind: str | None = None) -> float:
         """How long `rank` spent on spans (of one kind), overlapping ones counted once."""
         total, reached = 0.0, float("-inf")

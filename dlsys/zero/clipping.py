@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import SupportsFloat
 
@@ -21,9 +22,13 @@ def clip(
 
     Every rank sends one number, the norm of its shards: the norm of these norms is that of all.
     """
-    most, each = float(max_norm), [*shards, *whole]
+    try:
+        most = float(max_norm)
+    except (TypeError, ValueError, OverflowError):
+        most = math.nan
     if not most >= 0:
         refuse("max_norm", max_norm, "a number of at least 0")
+    each = [*shards, *whole]
     device = each[0].device if each else torch.device("cpu")
     norms = comm.all_gather(_norm(shards, device))
     norm = torch.linalg.vector_norm(torch.cat([norms, _norm(whole, device)]))

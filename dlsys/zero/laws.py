@@ -12,6 +12,7 @@ from dlsys.hardware import Cluster
 from dlsys.zero.price import COLLECTIVES, two_levels
 
 
+@checked
 def tokens_to_hide(rate: float, bandwidth: float, n: int, itemsize: int = 2) -> float:
     """Tokens a device from which on stage 3 hides its collectives: (n-1)/n C/W, at two bytes.
 
@@ -97,6 +98,7 @@ def mixed_bytes(
     return count("itemsize", itemsize) * (gathers + all_reduces)
 
 
+@checked
 def best_degree(hidden: int, tokens: float, n: int) -> float:
     """The degree of tensor parallelism at which `mixed_bytes` is least: sqrt(4.5 h n / B), or 1.
 
@@ -107,6 +109,7 @@ def best_degree(hidden: int, tokens: float, n: int) -> float:
     return max(1.0, math.sqrt(4.5 * count("hidden", hidden) * count("n", n) / tokens))
 
 
+@checked
 def tokens_to_offload(rate: float, bandwidth: float, itemsize: int = 2) -> float:
     """Tokens a device and step from which on a link to the host hides offloaded optimizer state.
 

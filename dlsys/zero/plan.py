@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dlsys.annotated import checked
-from dlsys.checks import count, refuse, some
+from dlsys.checks import count, index_of, refuse, some
 from dlsys.plain_data import plain_data
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def step_plan(
 
 def check_stage(stage: object) -> None:
     """Raise ValueError where `stage` is none of ZeRO's."""
-    if isinstance(stage, bool | float) or stage not in (0, 1, 2, 3):
+    if index_of(stage) not in (0, 1, 2, 3):
         refuse("stage", stage, "0 (nothing sharded), 1, 2 or 3")
 
 

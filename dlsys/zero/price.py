@@ -230,7 +230,8 @@ def _shared(plan: StepPlan, name: str, given: float | Sequence[float]) -> list[f
     for one in each:
         at_least(name, one, 0)
     if not isinstance(given, Sequence):
-        return [given * unit.elements / (plan.elements or 1) for unit in plan.units]
+        seconds = float(given)  # one of NumPy's narrow kinds would round
+        return [seconds * unit.elements / (plan.elements or 1) for unit in plan.units]
     if len(each) != len(plan.units):
         units = f"each of the {len(plan.units)} units"
         raise ValueError(f"{name} has {len(each)} numbers; give one for {units}, or one for all.")
