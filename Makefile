@@ -41,7 +41,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A file's tests stay in one process, as a notebook's cells must, and files start in their order: the long ones early.
 PARALLEL := -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
-.PHONY: help book test attacks look anywhere soak lab serve lint mutants release clean FORCE
+.PHONY: help book test attacks look anywhere soak sweep lab serve lint mutants release clean FORCE
 .DELETE_ON_ERROR:
 
 help:
@@ -51,6 +51,7 @@ help:
 	@echo 'make look      look at the built book in a browser, page by page'
 	@echo 'make anywhere  run the project as other machines would: two hours; ONLY="bare full" for two of them'
 	@echo 'make soak      kill a training run 200 times, and see that it ends as if nobody had'
+	@echo 'make sweep     call all that is public with one argument of another kind, 50,000 times: a quarter of an hour'
 	@echo 'make lab       open JupyterLab; a chapter opens as a notebook by double click'
 	@echo 'make serve     show the built book at a local address'
 	@echo 'make lint      check style, types and the direction of imports'
@@ -75,7 +76,7 @@ $(BUILD)/files: FORCE
 	@if cmp -s $@.now $@ && [ -z "$$($(FILES) -newer $@ 2>/dev/null)" ]; then rm $@.now; else mv $@.now $@; fi
 
 # One thread a worker: two to a core wait for each other.
-test attacks look soak: export OMP_NUM_THREADS := 1
+test attacks look soak sweep: export OMP_NUM_THREADS := 1
 
 test: $(INSTALLED)
 	@$(BIN)/python -m pytest $(PARALLEL) --nbval $(patsubst %,--ignore=%,$(ATTACKS) $(BROWSER)) $(TESTS)
@@ -94,6 +95,12 @@ anywhere:
 
 soak: $(INSTALLED)
 	@$(BIN)/python -m tests.mechanisms.soak
+
+# CALLS=2000 SEED=7: fewer of them, and others.
+CALLS := 50000
+SEED := 0
+sweep: $(INSTALLED)
+	@$(BIN)/python -m tests.sweep --calls $(CALLS) --seed $(SEED)
 
 lab: $(INSTALLED) $(LAB_SETTINGS)
 	@$(BIN)/jupyter lab --log-level=ERROR --LabApp.log_level=ERROR --notebook-dir=. --LabApp.default_url=/lab/tree/chapters/intro.md $$(test $$(id -u) -ne 0 || echo --allow-root)

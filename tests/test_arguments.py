@@ -8,18 +8,12 @@ numbers it may be is in one table, `tests.public_api.REFUSED`.
 
 from __future__ import annotations
 
-import collections.abc
 import contextlib
 import dataclasses
-import inspect
 import io
 import math
 import re
-import resource
-import signal
 import sys
-import threading
-import types
 import typing
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
@@ -27,10 +21,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 import dlsys
-from dlsys import hardware, network, units, world
+from dlsys import hardware, units, world
 from dlsys.collectives import ring_all_reduce
 from dlsys.data_parallel import buckets
 from dlsys.exercises import WrongAnswer, same
@@ -48,12 +41,11 @@ from tests.public_api import (
     PASSED_ON,
     PROBES,
     REFUSED,
-    WORDS,
     Public,
-    matches,
     public,
     reason,
 )
+from tests.sweep.calling import admits, hints_of, in_its_place, limits, names
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -69,74 +61,6 @@ TENSORS = [
     torch.ones(2, 3, device="meta"),
     torch.full((2, 3), 7),
 ]
-# Names of annotations that a module has for type checkers alone.
-KNOWN: dict[str, Any] = {
-    **{name: getattr(hardware, name) for name in ("Link", "Cluster", "Device")},
-    **dict.fromkeys(("Figure", "Overlap", "Price"), object),
-    **{"Tensor": torch.Tensor, "torch": torch, "Where": network.Where},
-    "Communicator": world.Communicator,
-}
-
-
-class TooLongError(Exception):
-    """A call took more processor time than it may."""
-
-
-@contextlib.contextmanager
-def limits(memory: int = 2**30, seconds: float = 1.0) -> Iterator[None]:
-    """Processor time and memory that a call may take; time only where signals arrive."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_: Any) -> None:
-        raise TooLongError(f"takes more than {seconds:g} s")
-
-    before, old = resource.getrlimit(resource.RLIMIT_AS), signal.signal(signal.SIGVTALRM, stop)
-    with open("/proc/self/statm") as file:
-        now = int(file.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (now + memory, before[1]))
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, old)
-        resource.setrlimit(resource.RLIMIT_AS, before)
-
-
-def hints_of(each: Public) -> dict[str, Any]:
-    """The annotations of its parameters."""
-    call = each.call
-    if inspect.isclass(call):
-        call = call.__new__ if issubclass(call, tuple) else call.__init__
-    function = inspect.unwrap(getattr(call, "__func__", call))
-    classes = {one.call.__name__: one.call for one in public() if inspect.isclass(one.call)}
-    return typing.get_type_hints(function, None, KNOWN | classes)
-
-
-def admits(hint: Any, value: Any) -> bool:
-    """Whether a value is of what an annotation says, and finite; True is no number."""
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if hint in (Any, object) or isinstance(hint, typing.TypeVar):
-        return True
-    if origin in (typing.Union, types.UnionType):
-        return any(admits(part, value) for part in parts)
-    if origin is typing.Literal:
-        return value in parts
-    if origin is type:
-        return isinstance(value, type) and issubclass(value, parts[0])
-    if hint in (int, typing.SupportsIndex):
-        return type(value) is int
-    if hint is float:
-        return type(value) in (int, float) and math.isfinite(value)
-    if origin is collections.abc.Callable:
-        return callable(value)
-    if origin in (tuple, list, collections.abc.Sequence, collections.abc.Iterable):
-        return isinstance(value, list | tuple) and all(admits(parts[0], part) for part in value)
-    if origin in (dict, collections.abc.Mapping):
-        return isinstance(value, dict) and all(admits(parts[1], part) for part in value.values())
-    return isinstance(value, hint)
 
 
 def infinite(result: Any, depth: int = 4) -> bool:
@@ -171,12 +95,7 @@ def ending(each: Public, name: str, hint: Any, bad: Any) -> str:
     except WrongAnswer:
         return ""  # what `same` is for
     except (ValueError, TypeError) as error:
-        spoken = [name, name.replace("_", " "), name.replace("_", "-"), *WORDS.get(name, ())]
-        # As it is written, or as a sentence begins.
-        first = (w[0] if len(w) == 1 else f"(?i:{re.escape(w[0])})" for w in spoken)
-        words = "|".join(a + re.escape(w[1:]) for a, w in zip(first, spoken, strict=True))
-        named = re.search(rf"(?<![A-Za-z])({words})(?![A-Za-z])", str(error))
-        if not named:
+        if not names(name, error):
             return f"{type(error).__name__} does not name it: {error}"
         shown = not to_refuse or re.search(rf"(?<![\d.]){bad!r}(?!\d)", str(error))
         if to_refuse is False:
@@ -211,20 +130,6 @@ def faults(each: Public) -> list[str]:
     """A line for each call that ends badly."""
     ended = ((name, bad, ending(each, name, hint, bad)) for name, hint, bad in tries(each))
     return [f"{each.name}({name}={bad!r:.40}) {why:.200}" for name, bad, why in ended if why]
-
-
-def in_its_place(each: Public, run: Callable[[Public], Any]) -> Any:
-    """run(each), in a world of one rank where a communicator is needed."""
-    if matches(each.name, IN_A_WORLD):
-        ranks = 2 if each.name == "data_parallel.NoiseMeter.estimate" else 1
-        return world.simulate(lambda comm: run(each), ranks).results[0]
-    if each.name.startswith("world.TorchCommunicator"):
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-        try:
-            return run(each)
-        finally:
-            dist.destroy_process_group()
-    return run(each)
 
 
 @pytest.fixture(scope="module", autouse=True)
