@@ -169,7 +169,7 @@ def run_on(loss_of, micro_batches=(1,), plan=None):
         (lambda: run_on(lambda x: torch.ones(())), f"{LOSS} of shape () and torch.float32{ONE}"),
         (
             lambda: clip_or_refuse(torch.ones(()), 1),
-            "parameters is tensor(1.); it must be a sequence, of a Tensor each.",
+            "parameters is tensor(1.); it must be a sequence, of a Tensor such as torch.ones(4) each.",
         ),
     ],
 )
