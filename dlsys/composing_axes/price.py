@@ -20,7 +20,6 @@ from dlsys.mesh import Mesh
 from dlsys.pipeline_parallel import Plan, message_bytes, one_f_one_b, partition, piece_flops
 from dlsys.tensor_parallel import layout
 from dlsys.transformer import TransformerSpec
-from dlsys.zero.plan import check_stage
 
 CLIP_BYTES = 8
 """Of the sum of squares that clipping sums over all ranks, in FP64."""
@@ -100,7 +99,6 @@ def step_bytes(
     batch, itemsize = count("batch", batch), count("itemsize", itemsize)
     divisor("number of replicas' micro-batches", mesh.dp * plan.m, {"sequences of batch": batch})
     divisor("context-parallel degree", mesh.cp, {"tokens of a sequence": spec.sequence})
-    check_stage(zero_stage)
     if leaving is not None:
         leaving = count("leaving", leaving, 0)
     run = Run(

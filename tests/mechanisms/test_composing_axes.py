@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 from dataclasses import replace
 from itertools import product
@@ -377,6 +378,44 @@ def test_what_does_not_go_together_is_refused_in_a_sentence(mesh, spec, options,
 
     with pytest.raises(world.RankError, match=words):
         world.simulate(program, mesh.size)
+
+
+DIVIDES = "{} do not divide by a {}; the nearest that work: {}."
+UNPRICED = [
+    (Mesh(), {"plan": one_f_one_b(2, 2)}, "plan is for 2 ranks; it must be for the 1 of the mesh's pp."),
+    (Mesh(dp=3), {}, DIVIDES.format("8 sequences of batch", "number of replicas' micro-batches of 3", "2 and 4")),
+    (Mesh(cp=3), {}, DIVIDES.format("8 tokens of a sequence", "context-parallel degree of 3", "2 and 4")),
+    (Mesh(), {"zero_stage": 4}, "zero_stage is 4; it must be at most 3."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mesh", "options", "words"), UNPRICED)
+def test_a_step_that_cannot_be_has_no_price(mesh, options, words):
+    with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
+        step_bytes(SPEC, mesh, 8, **options)
+
+
+def test_a_price_is_of_16_bits_beside_32_and_of_one_micro_batch_unless_said_otherwise() -> None:
+    spec, mesh = replace(SPECS["gpt2"], tied=True), Mesh(pp=2, dp=2)
+    said = {"zero_stage": 3, "plan": one_f_one_b(2, 1)}
+    expected = step_bytes(spec, mesh, 8, itemsize=2, state_itemsize=4, **said)
+    assert step_bytes(spec, mesh, 8, zero_stage=3) == expected
+    assert step_bytes(spec, mesh, 8, itemsize=4, state_itemsize=4, **said) != expected
+    assert step_bytes(spec, mesh, 8, itemsize=2, state_itemsize=8, **said) != expected
+    assert step_bytes(spec, mesh, 8, zero_stage=3, plan=one_f_one_b(2, 2)) != expected
+
+
+def test_what_leaves_a_node_of_the_whole_mesh_and_of_an_axis_of_all_to_all() -> None:
+    cluster = replace(dgx_h100(2), devices_per_node=2)
+    assert between_nodes({"": 12, "pp": 6, "cp": 0}, Mesh(pp=4), cluster) == {
+        "": 6,
+        "pp": 2,
+        "cp": 0,
+    }
+    assert between_nodes({"cp": 12}, Mesh(cp=4), cluster) == {"cp": 6}
+    words = "There is no axis 'ep'; did you mean 'tp' or 'pp' or 'cp'? Known: tp, cp, pp, data, holders."
+    with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
+        between_nodes({"ep": 1}, Mesh(), cluster)
 
 
 @pytest.mark.parametrize("order", ["tp-cp-dp-pp", "dp-tp-cp-pp", "pp-cp-tp-dp"])
