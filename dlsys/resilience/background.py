@@ -81,18 +81,24 @@ class AsyncSaver:
             error = found
         target = open_target(self._root, number, self._ranks, error)
         copied = gathered._replace(parts=parts)
-        self._flight = _Flight(target, copied, self._ranks.rank, self._rules)
-        self._flight.thread.start()
+        flight = _Flight(target, copied, self._ranks.rank, self._rules)
+        try:
+            flight.thread.start()
+        except BaseException:  # too many threads
+            target.give_up()
+            raise
+        self._flight = flight
 
     def wait(self) -> Path | None:
         """Where the save in flight has written its checkpoint; None where there was none.
 
         Raises CheckpointError on every rank where one of them could not write.
         """
-        flight, self._flight = self._flight, None
+        flight = self._flight
         if flight is None:
             return None
         flight.thread.join()
+        self._flight = None
         outcome, manifest = flight.outcome, flight.gathered.manifest
         outcome.told = True
         finish(flight.target, manifest, self._ranks, outcome.error, outcome.entry)
@@ -111,6 +117,7 @@ class AsyncSaver:
             self.wait()
         elif self._flight is not None:
             self._flight.thread.join()  # the other ranks may never come to agree
+            self._flight.target.let_go()
 
     def _copied(self, gathered: Gathered) -> list[Tensor]:
         """Copies of this rank's tensors, in the memory of the save before where they fit."""
@@ -130,7 +137,7 @@ class _Outcome:
     """What came of a save: this rank's entry, or its error, and whether anybody heard of it."""
 
     entry: Entry | None = None
-    error: Exception | None = None
+    error: BaseException | None = None
     told = False
 
 
@@ -150,12 +157,15 @@ class _Flight:
             entry = self.outcome.entry = write_mine(self.target, self.gathered, self._rank)
             entries = self._receipts(entry)
             if entries:
-                commit(self.target, with_entries(self.gathered.manifest, entries))
                 shutil.rmtree(self._taken)
+                commit(self.target, with_entries(self.gathered.manifest, entries))
                 if self._rules is not None:
                     rotate_beside(self.target.root, self._rules, good=self.target.name)
-        except Exception as error:
+                self.target.let_go()
+        except BaseException as error:
             self.outcome.error = error
+            if len(self.gathered.manifest.files) == 1:  # nobody else writes
+                self.target.give_up()
 
     @property
     def _folder(self) -> Path:

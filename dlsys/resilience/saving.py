@@ -16,8 +16,8 @@ from dlsys.annotated import checked
 from dlsys.checks import count, refuse
 from dlsys.resilience import files, manifest_file
 from dlsys.resilience.gathering import Gathered, gather
+from dlsys.resilience.holding import Lock
 from dlsys.resilience.plan import FileEntry, Manifest
-from dlsys.resilience.refused import CheckpointError
 from dlsys.resilience.together import Together
 from dlsys.world import Communicator
 
@@ -33,10 +33,11 @@ Entry = tuple[int, str]
 
 
 class Target(NamedTuple):
-    """Where a checkpoint is written, and what it is to be called."""
+    """Where a checkpoint is written, and what it is to be called; on rank 0 with a lock."""
 
     root: Path
     name: str
+    lock: Lock | None = None
 
     @property
     def temporary(self) -> Path:
@@ -47,6 +48,17 @@ class Target(NamedTuple):
     def final(self) -> Path:
         """The folder of the checkpoint."""
         return self.root / self.name
+
+    def let_go(self) -> None:
+        """Let others save below `root`."""
+        if self.lock is not None:
+            self.lock.release()
+
+    def give_up(self) -> None:
+        """The same, with nothing left of what was written; where that is done, nothing."""
+        if self.lock is not None and self.lock.release.alive:
+            shutil.rmtree(self.temporary, ignore_errors=True)
+            self.lock.release()
 
 
 @checked
@@ -64,9 +76,10 @@ def save(
     Each rank writes one file and has it on the disk; then the manifest with every file's size and
     SHA-256 is written, and the folder gets its name, which is the moment at which there is a new
     checkpoint. Until then nothing that was there is touched. A step that was saved before gets a
-    folder of its own beside the older one. One run saves into a folder at a time.
+    folder of its own beside the older one.
 
-    Raises CheckpointError on every rank where a rank cannot write or states do not fit together.
+    Raises CheckpointError on every rank where a rank cannot write, states or steps do not fit
+    together, or another save into the folder is under way, whose process it names.
     """
     root, number, ranks = folder_of(folder), step_of(step), Together(comm)
     gathered = gather(state, number, ranks)
@@ -76,6 +89,9 @@ def save(
         entry = write_mine(target, gathered, ranks.rank)
     except Exception as found:
         error = found
+    except BaseException:  # nobody is told of an interrupt, so this rank leaves alone
+        target.give_up()
+        raise
     finish(target, gathered.manifest, ranks, error, entry)
     return target.final
 
@@ -84,12 +100,13 @@ def finish(
     target: Target,
     manifest: Manifest,
     ranks: Together,
-    error: Exception | None,
+    error: BaseException | None,
     entry: Entry | None,
 ) -> None:
     """Make a checkpoint of what all ranks have written, unless one of them has an error.
 
-    Raises CheckpointError on all of them then, and nothing is left of what was written.
+    Raises CheckpointError on all of them then, and nothing is left of what was written. Others may
+    save below the folder afterwards.
     """
     doing = f"the save of step {manifest.step} failed"
     try:
@@ -100,10 +117,10 @@ def finish(
             except Exception as found:
                 error = found
         ranks.agree(doing, error)
-    except CheckpointError:
-        if ranks.rank == 0:
-            shutil.rmtree(target.temporary, ignore_errors=True)
+    except BaseException:
+        target.give_up()
         raise
+    target.let_go()
 
 
 def folder_of(folder: str | PathLike, name: str = "folder") -> Path:
@@ -126,26 +143,37 @@ def step_of(step: SupportsIndex) -> int:
 def open_target(root: Path, step: int, ranks: Together, error: Exception | None = None) -> Target:
     """A new temporary folder, made by rank 0, once what earlier saves left half done is gone.
 
-    error: what has gone wrong on this rank before, of which all are to hear.
+    error: what has gone wrong on this rank before, of which all are to hear. Rank 0 holds other
+    saves off until the target is let go.
     """
-    name = ""
-    if ranks.rank == 0 and error is None:
-        try:
-            name = _new_name(root, step)
-            clean(root)
-            Target(root, name).temporary.mkdir()
-        except Exception as found:
-            error = found
-    heard = ranks.agree(f"the save of step {step} failed", error, name)
-    return Target(root, heard[0])
+    target = Target(root, "")
+    try:
+        if ranks.rank == 0 and error is None:
+            try:
+                _make(root)
+                target = Target(root, "", Lock(root))
+                target = target._replace(name=_new_name(root, step))
+                clean(root)
+                target.temporary.mkdir()
+            except Exception as found:
+                error = found
+        heard = ranks.agree(f"the save of step {step} failed", error, target.name)
+    except BaseException:
+        target.give_up()
+        raise
+    return target._replace(name=heard[0])
 
 
-def _new_name(root: Path, step: int) -> str:
-    """The name for a checkpoint that is newer than all others, those of the same step too."""
+def _make(root: Path) -> None:
+    """Have a folder on the disk."""
     missing = [each for each in (root, *root.parents) if not each.exists()]
     root.mkdir(parents=True, exist_ok=True)
     for each in missing:
         files.fsync_folder(each.parent)
+
+
+def _new_name(root: Path, step: int) -> str:
+    """The name for a checkpoint that is newer than all others, those of the same step too."""
     found = [match for name in os.listdir(root) if (match := NAME.fullmatch(name))]
     again = max((int(m[2] or 0) + 1 for m in found if int(m[1]) == step), default=0)
     return f"step-{step:012d}" + (f".{again}" if again else "")
@@ -188,4 +216,8 @@ def commit(target: Target, manifest: Manifest) -> None:
     files.write(target.temporary / files.MANIFEST, [manifest_file.to_bytes(manifest)])
     files.fsync_folder(target.temporary)
     os.rename(target.temporary, target.final)
-    files.fsync_folder(target.root)
+    try:
+        files.fsync_folder(target.root)
+    except BaseException:  # a save that fails leaves nothing under a checkpoint's name
+        os.rename(target.final, target.temporary)
+        raise

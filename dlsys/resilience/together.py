@@ -50,7 +50,7 @@ class Together:
         every = self.comm.all_gather(torch.frombuffer(padded, dtype=torch.uint8))
         return [row.numpy().tobytes() for row in every.view(self.size, length)]
 
-    def agree(self, doing: str, error: Exception | None = None, mine: Any = None) -> list[Any]:
+    def agree(self, doing: str, error: BaseException | None = None, mine: Any = None) -> list[Any]:
         """`hear`, unless a rank has an error: then CheckpointError on all, with every one's text.
 
         Until all have heard nobody goes on, as behind a barrier.
