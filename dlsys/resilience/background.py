@@ -12,6 +12,8 @@ import shutil
 import sys
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -49,6 +51,10 @@ class AsyncSaver:
 
     At most one save is in flight. A process that ends waits for it, as long as Python ends it; a
     rank of `world.launch` is ended by its parent, so call `wait()`, or use it in `with`.
+
+    It is of one thread at a time, and of the process that built it: `save` and `wait` raise
+    RuntimeError while another thread is in one of them, and in a fork, which has no thread that
+    writes.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class AsyncSaver:
         self._rules = None if keep is None else checked_rules
         self._flight: _Flight | None = None
         self._memory: dict[tuple[Region, torch.dtype], Tensor] = {}
+        self._process, self._busy = os.getpid(), threading.Lock()
 
     def save(self, state: Any, step: SupportsIndex) -> None:
         """Copy `state` into host memory, and write it as `save` does, in a thread.
@@ -72,7 +79,11 @@ class AsyncSaver:
         raises CheckpointError where that failed on any rank; this one is not begun then.
         """
         number = step_of(step)
-        self.wait()
+        with self._alone("save"):
+            self._wait()
+            self._begin(state, number)
+
+    def _begin(self, state: Any, number: int) -> None:
         gathered = gather(state, number, self._ranks)
         error, parts = None, gathered.parts
         try:
@@ -94,6 +105,10 @@ class AsyncSaver:
 
         Raises CheckpointError on every rank where one of them could not write.
         """
+        with self._alone("wait"):
+            return self._wait()
+
+    def _wait(self) -> Path | None:
         flight = self._flight
         if flight is None:
             return None
@@ -103,6 +118,24 @@ class AsyncSaver:
         outcome.told = True
         finish(flight.target, manifest, self._ranks, outcome.error, outcome.entry)
         return flight.target.final
+
+    @contextmanager
+    def _alone(self, name: str) -> Iterator[None]:
+        """Around what one thread of one process does; raises RuntimeError in any other."""
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                f"{name} was called in a fork of process {self._process}, which has built this "
+                "AsyncSaver: build one after the fork, with a folder of its own."
+            )
+        if not self._busy.acquire(blocking=False):
+            raise RuntimeError(
+                f"{name} was called while another thread is in save or wait of this AsyncSaver: "
+                "call both from one thread, or one after the other."
+            )
+        try:
+            yield
+        finally:
+            self._busy.release()
 
     def __enter__(self) -> AsyncSaver:
         return self

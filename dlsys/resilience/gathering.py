@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import xxhash
 from torch import Tensor
 
+from dlsys.checks import shown
 from dlsys.resilience.dealing import deal
 from dlsys.resilience.files import as_bytes
 from dlsys.resilience.plan import FileEntry, Manifest, Region, TensorEntry
@@ -27,29 +28,34 @@ class Gathered(NamedTuple):
 def gather(state: Any, step: int, ranks: Together) -> Gathered:
     """What all ranks agree to write.
 
-    Raises CheckpointError on every rank where their states do not fit together.
+    Raises CheckpointError on every rank where their states or steps do not fit together.
     """
     doing = f"the state of step {step} cannot be saved"
     mine, told, error = None, None, None
     try:
         mine = State(state, ranks.rank)
         text_of(mine.tree)
-        told = [mine.tree, list(mine.entries.values()), _prints(mine.parts, ranks.size)]
+        told = [step, mine.tree, list(mine.entries.values()), _prints(mine.parts, ranks.size)]
     except Exception as found:  # whatever a tensor's own class may raise: the others wait
         if ranks.size == 1:
             raise
         error = found
     heard = ranks.agree(doing, error, told)
     assert mine is not None
+    steps = [each for each, *_ in heard]
+    if len({*steps}) > 1:
+        raise CheckpointError(
+            f"step is {shown(steps)} on ranks 0 to {ranks.size - 1}; it must be the same on all."
+        )
     entries: dict[str, TensorEntry] = {}
     prints = [
         {Region(n, tuple(o), tuple(s)): found for (n, o, s), found in each} for *_, each in heard
     ]
     held = [list(each) for each in prints]
     try:
-        for rank, (_, listed, _) in enumerate(heard):
+        for rank, (*_, listed, _) in enumerate(heard):
             _join(entries, listed, rank)
-        text = text_of(merged([tree for tree, *_ in heard]))
+        text = text_of(merged([tree for _, tree, *_ in heard]))
         _check_replicas(prints)
         dealt = deal(entries, held)
         files = tuple(FileEntry(tuple(regions)) for regions in dealt)

@@ -111,16 +111,17 @@ def finish(
     doing = f"the save of step {manifest.step} failed"
     try:
         entries = ranks.agree(doing, error, entry)
-        if ranks.rank == 0 and not target.final.exists():
-            try:
+        try:
+            if ranks.rank == 0 and not target.final.exists():
                 commit(target, with_entries(manifest, entries))
-            except Exception as found:
-                error = found
+            target.let_go()  # before any rank goes on
+        except Exception as found:
+            error = found
+            target.give_up()
         ranks.agree(doing, error)
     except BaseException:
         target.give_up()
         raise
-    target.let_go()
 
 
 def folder_of(folder: str | PathLike, name: str = "folder") -> Path:

@@ -9,6 +9,7 @@ import random
 import resource
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from dlsys.resilience import (
 )
 from dlsys.resilience.files import name_of, write
 from dlsys.resilience.state import DTYPES
+from tests.mechanisms.disks import in_a_child
 
 
 def same(one: Any, other: Any) -> bool:
@@ -286,6 +288,25 @@ def test_states_that_do_not_fit_together_are_refused_on_every_rank(state, senten
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("run", [world.simulate, world.launch])
+def test_ranks_that_disagree_about_the_step_are_refused_before_anything_is_written(run, tmp_path):
+    def program(comm: world.Communicator) -> list[str]:
+        saver, said = AsyncSaver(tmp_path, comm), []
+        saver.save({"w": torch.ones(2)}, 1)
+        saver.wait()
+        before = os.listdir(tmp_path)
+        saves = (saver.save, lambda state, step: save(state, tmp_path, step, comm))
+        for each in saves:
+            with pytest.raises(CheckpointError) as error:
+                each({"w": torch.ones(2)}, 5 - comm.rank)
+            said.append(str(error.value))
+        assert os.listdir(tmp_path) == before
+        return said
+
+    sentence = "step is [5, 4, 3] on ranks 0 to 2; it must be the same on all."
+    assert run(program, 3).results == [[sentence] * 2] * 3
+
+
 class Odd:
     def __repr__(self) -> str:
         return "odd"
@@ -448,6 +469,51 @@ def test_a_process_that_ends_waits_for_its_save_and_says_what_went_wrong(tmp_pat
     assert latest(tmp_path / "full") is None
     assert ended.stderr.startswith("step-000000000001 was not saved: [Errno 27] File too large")
     assert ended.stderr.count("\n") == 1
+
+
+def test_a_saver_is_of_one_thread_at_a_time(tmp_path, monkeypatch):
+    saver, amid, told = AsyncSaver(tmp_path), threading.Event(), threading.Event()
+    copied = AsyncSaver._copied
+
+    def slow(self: AsyncSaver, gathered: Any) -> Any:
+        amid.set()
+        told.wait(60)
+        return copied(self, gathered)
+
+    monkeypatch.setattr(AsyncSaver, "_copied", slow)
+    other = threading.Thread(target=saver.save, args=({"n": 1}, 1))
+    other.start()
+    amid.wait(60)
+    for call in (lambda: saver.save({"n": 2}, 2), saver.wait):
+        with pytest.raises(
+            RuntimeError, match=r"^(save|wait) was called while another thread is in"
+        ):
+            call()
+    told.set()
+    other.join()
+    assert saver.wait() == tmp_path / "step-000000000001"
+    saver.save({"n": 2}, 2)
+    assert saver.wait() == tmp_path / "step-000000000002"
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of a fork beside threads
+def test_a_fork_of_a_process_uses_its_saver_not(tmp_path):
+    with AsyncSaver(tmp_path) as saver:
+        saver.save({"w": torch.ones(10)}, 1)
+
+        def child() -> list[str]:
+            said = []
+            for call in (lambda: saver.save({}, 2), saver.wait):
+                with pytest.raises(RuntimeError) as error:
+                    call()
+                said.append(str(error.value))
+            return said
+
+        said = in_a_child(child)
+        assert said[0].startswith(f"save was called in a fork of process {os.getpid()}, which")
+        assert said[1].startswith("wait was called in a fork of process")
+    assert latest(tmp_path).step == 1
+    assert restore(latest(tmp_path))["w"].equal(torch.ones(10))
 
 
 # -- rotation ------------------------------------------------------------------------------------------
