@@ -32,6 +32,7 @@ from dlsys.hardware import Link
 from dlsys.world.alpha_beta import SIZES, Sample, fit
 from dlsys.world.real import fork_server, lines, processes
 from tests import torchrun
+from tests.mechanisms.disks import in_a_child
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -532,6 +533,22 @@ def test_a_script_needs_no_guard_and_nothing_is_said_on_standard_error(without_g
     status, out, err = without_guard
     assert (status, err) == (0, "")
     assert out[:3] == ["the script runs", "rank 1 prints", "[60.0, 60.0, 60.0] True"]
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of a fork beside threads
+def test_a_launch_within_a_launch_is_refused_at_once_also_in_what_a_rank_forks():
+    def refused():
+        with pytest.raises(
+            RuntimeError, match=r"^launch was called by a rank of another launch, or"
+        ):
+            world.launch(lambda comm: comm.rank, 2)
+        return "refused"
+
+    def program(comm):
+        return refused(), in_a_child(refused)
+
+    assert world.launch(program, 2).results == [("refused", "refused")] * 2
+    assert world.launch(lambda comm: comm.rank, 2).results == [0, 1]
 
 
 def test_a_process_that_python_forks_launches_by_a_server_of_its_own(without_guard):

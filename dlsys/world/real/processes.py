@@ -32,6 +32,11 @@ _LAUNCHED_AGAIN = (
     "a rank that imports the module of its program comes to this launch, and would launch ranks of "
     'its own without end: put the call under `if __name__ == "__main__":`'
 )
+_LAUNCHED_WITHIN = (
+    "launch was called by a rank of another launch, or by a process that a rank has forked, which "
+    "would load torch anew while the other launch's time goes by: split the communicator, "
+    "comm.split(color), or launch both from where the other one was launched"
+)
 _THREADS = 1024  # of a rank; more than a machine has cores
 _LONGEST = 1e6  # seconds, twelve days; the system counts in numbers that more would overflow
 _QUIET = 1.0  # seconds without news after which a launch looks for a deadlock
@@ -60,11 +65,14 @@ def launch(
 
     Raises RankError (also of the original's type) when a rank raises, WorldError when one dies,
     MismatchError and DeadlockError as `simulate` does, TimeoutError `timeout` seconds after
-    the call. In every case, and when the caller is interrupted or killed, all ranks end with all
-    that they have started (outside of Linux: what has not left its process group).
+    the call, and RuntimeError at once in a rank, which may split its communicator. In every case,
+    and when the caller is interrupted or killed, all ranks end with all that they have started
+    (outside of Linux: what has not left its process group).
     """
     if rank_process.is_loading:
         raise RuntimeError(_LAUNCHED_AGAIN)
+    if rank_process.is_rank:
+        raise RuntimeError(_LAUNCHED_WITHIN)
     positive("timeout", timeout)
     timeout = float(min(timeout, _LONGEST))
     deadline = time.monotonic() + timeout

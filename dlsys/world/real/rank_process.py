@@ -44,6 +44,8 @@ class Start:
 
 is_loading = False
 """Whether this process is a rank that imports what its program needs."""
+is_rank = False
+"""Whether this process is a rank, or was forked by one."""
 
 
 def main(pipe: Connection, start: Start, rank: int, work: bytes) -> None:
@@ -52,6 +54,8 @@ def main(pipe: Connection, start: Start, rank: int, work: bytes) -> None:
     Ctrl-C, which all processes of a terminal get, is ignored, as it was before the fork: the caller
     hears of it and ends us.
     """
+    global is_rank
+    is_rank = True
     home = _Home(pipe)
     sys.stdout = _Prints(home)
     try:
