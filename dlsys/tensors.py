@@ -31,6 +31,28 @@ def strided(name: str, x: Tensor) -> None:
         refuse_what(name, "a nested tensor", f"dense: pass {name}.to_padded_tensor(0)")
     if x.layout is not torch.strided:
         refuse_what(name, f"of layout {x.layout}", f"dense: pass {name}.to_dense()")
+    if x.is_quantized:
+        numbers = f"of a type that holds its numbers itself: pass {name}.dequantize()"
+        refuse_what(name, f"quantized, of {x.dtype}", numbers)
+
+
+def alike(name: str, came: object, mine: Tensor) -> None:
+    """Check that `came` may be loaded into `mine`: a dense tensor of its shape, not one that would
+    be spread to it, and of numbers of its kind; raises ValueError."""
+    allowed = f"a tensor of shape {tuple(mine.shape)}, of a type that is {_kind(mine)}"
+    if not isinstance(came, Tensor):
+        refuse(name, came, allowed)
+    strided(name, came)
+    if came.is_meta:
+        refuse_what(name, "on the device meta", allowed)
+    if came.shape != mine.shape or _kind(came) != _kind(mine):
+        refuse_what(name, of_shape(came), allowed)
+
+
+def _kind(x: Tensor) -> str:
+    if x.dtype is torch.bool:
+        return "bool"
+    return "complex" if x.is_complex() else "floating-point" if x.is_floating_point() else "whole"
 
 
 def dense(name: str, x: Tensor) -> None:

@@ -173,3 +173,65 @@ def test_a_broken_environment_is_refused_before_anybody_waits(variable, value, w
         monkeypatch.setenv(name, text)
     with pytest.raises(RuntimeError, match=f"{words}.*torchrun"):
         world.from_environment()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of what torch is about to drop, or tries out
+@pytest.mark.parametrize(
+    ("made", "sentence"),
+    [
+        (
+            lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+            r"quantized, of torch.qint8; it must be .*: pass tensor.dequantize\(\)",
+        ),
+        (
+            lambda x: x.to_mkldnn(),
+            r"of layout torch._mkldnn; it must be dense: pass tensor.to_dense",
+        ),
+        (lambda x: x.to_sparse(), "of layout torch.sparse_coo; it must be dense"),
+        (lambda x: x.to_sparse_csr(), "of layout torch.sparse_csr; it must be dense"),
+        (
+            lambda x: torch.nested.nested_tensor(list(x)),
+            r"a nested tensor; it must be dense: pass tensor.to_padded_tensor\(0\)",
+        ),
+        (
+            lambda x: torch.nested.nested_tensor(list(x), layout=torch.jagged),
+            "a nested tensor; it must be dense",
+        ),
+    ],
+)
+def test_a_tensor_that_is_no_row_of_numbers_is_refused_by_every_call(made, sentence):
+    calls = [
+        *("broadcast", "reduce", "all_reduce", "reduce_scatter"),
+        *("all_gather", "gather", "scatter", "all_to_all"),
+    ]
+
+    def program(comm):
+        tensor = made(torch.ones(4, 2))
+        for call in calls:
+            if call != "scatter" or comm.rank == 0:  # others pass nothing
+                with pytest.raises(ValueError, match=f"^tensor is {sentence}"):
+                    getattr(comm, call)(tensor)
+        for call in (comm.send, comm.isend, comm.recv, comm.irecv):
+            with pytest.raises(ValueError, match=f"^tensor is {sentence}"):
+                call(tensor, 1 - comm.rank)
+        return "refused"
+
+    assert world.simulate(program, 2).results == ["refused"] * 2
+
+
+def test_complex_tensors_whose_numbers_are_turned_by_a_mark_arrive_as_they_read():
+    def program(comm):
+        z = torch.tensor([1 + 2j, 3 - 4j]).conj()
+        seen = [comm.all_gather(z), comm.all_gather(z.imag), comm.broadcast(z), comm.all_reduce(z)]
+        seen.append(comm.all_to_all(z))
+        part = comm.scatter(z if comm.rank == 0 else None)
+        return [each.tolist() for each in (*seen, part)]
+
+    turned = [1 - 2j, 3 + 4j]
+    for run in (world.simulate, world.launch):
+        for rank, found in enumerate(run(program, 2).results):
+            doubled = [2 * each for each in turned]
+            assert found == [
+                *(turned * 2, [-2.0, 4.0] * 2, turned, doubled),
+                *([turned[rank]] * 2, [turned[rank]]),
+            ]
