@@ -49,6 +49,30 @@ def alike(name: str, came: object, mine: Tensor) -> None:
         refuse_what(name, of_shape(came), allowed)
 
 
+def moments_alike(name: str, came: Any, mine: Mapping[str, Any]) -> None:
+    """Check of an optimizer's state_dict that what it shares with another's, `mine`, may be loaded
+    into that; raises ValueError. Of what a fresh optimizer has no numbers yet none are checked."""
+    if not isinstance(came, Mapping) or not {"state", "param_groups"} <= set(came):
+        refuse(name, came, "what an optimizer's state_dict() gives")
+    for number, state in mine["state"].items():
+        for key, each in state.items():
+            given = came["state"].get(number, {}).get(key)
+            if isinstance(each, Tensor) and isinstance(given, Tensor):
+                alike(f"{name}['state'][{number!r}][{key!r}]", given, each)
+
+
+@contextmanager
+def whole_or_not(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Around what loads an optimizer's state: where that fails, the optimizer has the state that it
+    had. torch makes all of a new one, and Adam looks into it once it has replaced the old one."""
+    kept = dict(optimizer.__dict__)
+    try:
+        yield
+    except BaseException:
+        optimizer.__dict__.update(kept)
+        raise
+
+
 def _kind(x: Tensor) -> str:
     if x.dtype is torch.bool:
         return "bool"

@@ -68,6 +68,6 @@ class ResumableOrder:
         for name in ("samples", "batch"):
             if count(name, state_dict[name]) != getattr(self, name):
                 refuse(f"{name} of state_dict", state_dict[name], f"{getattr(self, name)}, as here")
-        self.seed = whole("seed", state_dict["seed"])
-        self.epoch = count("epoch", state_dict["epoch"], 0)
+        seed, epoch = whole("seed", state_dict["seed"]), count("epoch", state_dict["epoch"], 0)
         self.step = count("step", state_dict["step"], 0, self.steps - 1)
+        self.seed, self.epoch = seed, epoch

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from dlsys.annotated import checked
-from dlsys.checks import count, some, whole
+from dlsys.checks import count, refuse, some, whole
 
 Item = TypeVar("Item")
 MOST = 10**8  # samples whose order is held in memory
@@ -71,9 +71,18 @@ class ShuffleBuffer:
                 f"state_dict has {', '.join(map(str, state_dict)) or 'nothing'}; it must have "
                 f"{', '.join(self.state_dict())}."
             )
-        self.held, self.taken = [*state_dict["held"]], count("taken", state_dict["taken"], 0)
-        version, numbers, gauss = state_dict["random"]  # JSON has made lists of its tuples
-        self.random.setstate((version, tuple(numbers), gauss))
+        held, taken = state_dict["held"], count("taken", state_dict["taken"], 0)
+        if not isinstance(held, list | tuple) or len(held) > min(self.size, taken):
+            most = f"a list of at most {min(self.size, taken)} items"
+            refuse("held", held, f"{most}: the buffer's size, and no more than were taken")
+        found = random.Random()
+        try:
+            version, numbers, gauss = state_dict["random"]  # JSON has made lists of its tuples
+            found.setstate((version, tuple(numbers), gauss))
+        except (TypeError, ValueError, OverflowError):
+            refuse("random", state_dict["random"], "what random.Random.getstate() gives")
+        self.held, self.taken = [*held], taken
+        self.random.setstate(found.getstate())
 
 
 @checked

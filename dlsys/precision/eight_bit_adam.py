@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from dlsys.annotated import checked
 from dlsys.checks import at_least, count, flag, positive, refuse, refuse_what
-from dlsys.tensors import Params, groups_of
+from dlsys.tensors import Params, alike, groups_of, whole_or_not
 
 BLOCK = 2048
 
@@ -97,13 +97,28 @@ class Adam8bit(torch.optim.Optimizer):
         """Load a state as torch does, but keep bytes, which torch casts to the parameter's type."""
         if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
             refuse("state_dict", state_dict, "what an optimizer's state_dict() gives")
-        super().load_state_dict(state_dict)
         saved = [number for group in state_dict["param_groups"] for number in group["params"]]
         mine = [parameter for group in self.param_groups for parameter in group["params"]]
-        for number, parameter in zip(saved, mine, strict=True):
-            for name, value in state_dict["state"].get(number, {}).items():
-                if isinstance(value, Tensor):
-                    self.state[parameter][name] = value.to(parameter.device, copy=True)
+        for number, parameter in zip(saved, mine, strict=False):  # torch counts them
+            self._check_state(number, state_dict["state"].get(number, {}), parameter)
+        with whole_or_not(self):
+            super().load_state_dict(state_dict)
+            for number, parameter in zip(saved, mine, strict=True):
+                for name, value in state_dict["state"].get(number, {}).items():
+                    if isinstance(value, Tensor):
+                        self.state[parameter][name] = value.to(parameter.device, copy=True)
+
+    def _check_state(self, number: Any, state: Mapping[str, Any], parameter: Tensor) -> None:
+        """Raise ValueError for moments that are not those of a parameter of this shape."""
+        blocks = -(-parameter.numel() // BLOCK)
+        for name in ("exp_avg", "exp_avg_sq"):
+            where, scale = f"state_dict['state'][{number!r}]", f"{name}_scale"
+            if name in state:
+                dtype = torch.uint8 if scale in state else torch.float32
+                fits = parameter.new_empty((), dtype=dtype).expand(parameter.shape)
+                alike(f"{where}[{name!r}]", state[name], fits)
+            if scale in state:
+                alike(f"{where}[{scale!r}]", state[scale], torch.empty(blocks, device="meta"))
 
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
         gradient = parameter.grad

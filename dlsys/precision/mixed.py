@@ -18,7 +18,7 @@ from dlsys.precision.mixed_state import MixedState
 from dlsys.precision.plan import BF16, FP16, FP32, Format, Mode
 from dlsys.precision.rounding import round_to
 from dlsys.precision.scaler import LossScaler
-from dlsys.tensors import Params, groups_of, storage_bytes
+from dlsys.tensors import Params, alike, groups_of, moments_alike, storage_bytes, whole_or_not
 
 DTYPES: Mapping[Format, torch.dtype] = {
     FP32: torch.float32,
@@ -186,21 +186,36 @@ class MixedPrecision:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict()`; the weights are those of its master copies, if it has any.
 
-        Raises ValueError where one has a part, such as a scaler, that the other lacks.
+        Raises ValueError where one has a part, such as a scaler, that the other lacks, or a master
+        copy is of another shape; nothing has changed then.
         """
         has = {name: value is not None for name, value in self.state_dict().items()}
         if has != {name: value is not None for name, value in state.items()}:
             parts = ", ".join(name for name, there in has.items() if there)
             refuse("state", dict(state), f"a state_dict() of {parts}")
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.scaler is not None:
-            self.scaler.load_state_dict(state["scaler"])
+        self._check_master(state["master"])
+        moments_alike("state['optimizer']", state["optimizer"], self.optimizer.state_dict())
+        if self.generator is not None:
+            _check_generator(self.generator, state["generator"])
+        with whole_or_not(self.optimizer):
+            self.optimizer.load_state_dict(state["optimizer"])
+            if self.scaler is not None:
+                self.scaler.load_state_dict(state["scaler"])
         if self.generator is not None:
             self.generator.set_state(state["generator"])
         if self.has_master:
             for mine, saved in zip(self.master, state["master"], strict=True):
                 mine.copy_(saved)
             self._write()
+
+    def _check_master(self, saved: Any) -> None:
+        """Raise ValueError unless these are the master copies of as many, and such, parameters."""
+        if not self.has_master:
+            return
+        if not isinstance(saved, list | tuple) or len(saved) != len(self.master):
+            refuse("state['master']", saved, f"a list of {len(self.master)} tensors")
+        for number, (mine, each) in enumerate(zip(self.master, saved, strict=True)):
+            alike(f"state['master'][{number}]", each, mine)
 
     def _write(self) -> None:
         """Step 1: what was updated as the weights, in `fmt`."""
@@ -224,6 +239,13 @@ def _to(
 ) -> Tensor:
     """x as numbers of `fmt`; FP32 is what it is in."""
     return x if fmt == FP32 else round_to(x, fmt, mode, generator)
+
+
+def _check_generator(mine: torch.Generator, saved: Any) -> None:
+    try:
+        torch.Generator(mine.device).set_state(saved)
+    except (RuntimeError, TypeError):
+        refuse("state['generator']", saved, "what get_state() of such a generator gives")
 
 
 def _check(parameters: Iterable[Tensor]) -> None:

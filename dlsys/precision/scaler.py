@@ -150,8 +150,9 @@ class LossScaler:
             refuse("growth_factor", state["growth_factor"], "above 1")
         if state["backoff_factor"] >= 1:
             refuse("backoff_factor", state["backoff_factor"], "below 1")
-        self.growth_interval = count("growth_interval", state["growth_interval"])
+        interval = count("growth_interval", state["growth_interval"])
         self._finite_steps = count("_growth_tracker", state.get("_growth_tracker", 0), 0)
+        self.growth_interval = interval
         self.factor = float(state["scale"])
         self.growth_factor = float(state["growth_factor"])
         self.backoff_factor = float(state["backoff_factor"])

@@ -66,9 +66,9 @@ class SampleOrder:
                 f"the position is one among {samples:,} samples, and here are {self.samples:,}: go "
                 "on with the data that the run began with."
             )
-        self.seed = whole("seed", state_dict["seed"])
-        self.epoch = count("epoch", state_dict["epoch"], 0)
+        seed, epoch = whole("seed", state_dict["seed"]), count("epoch", state_dict["epoch"], 0)
         self.next = count("next", state_dict["next"], 0, self.samples - 1)
+        self.seed, self.epoch = seed, epoch
 
     def _epoch(self) -> Tensor:
         """The order of this epoch's samples, made once."""

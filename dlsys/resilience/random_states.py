@@ -61,10 +61,18 @@ class RandomStates:
             return
         if not isinstance(mine, dict) or not {"torch", "python", "numpy"} <= set(mine):
             refuse("state_dict", mine, _KIND)
+        shared = {name: mine[name] for name in ("python", "numpy")}
+        try:  # on generators that nobody draws from
+            torch.Generator().set_state(mine["torch"])
+            _set(random.Random(), np.random.RandomState(), shared)
+            if "cuda" in mine and torch.cuda.is_available():
+                torch.Generator("cuda").set_state(mine["cuda"])
+        except (AttributeError, IndexError, OverflowError, RuntimeError, TypeError, ValueError):
+            refuse("state_dict", mine, _KIND)
         torch.set_rng_state(mine["torch"])
-        self._shared = {name: mine[name] for name in ("python", "numpy")}
+        self._shared = shared
         if here.comm is None:
-            _set_shared(self._shared)
+            _set_shared(shared)
         if "cuda" in mine and torch.cuda.is_available():
             torch.cuda.set_rng_state(mine["cuda"])
 
@@ -79,6 +87,10 @@ def _shared() -> dict[str, Any]:
 
 
 def _set_shared(states: dict[str, Any]) -> None:
+    _set(random, np.random, states)
+
+
+def _set(of_python: Any, of_numpy: Any, states: dict[str, Any]) -> None:
     version, words, normal = states["python"]
-    random.setstate((version, tuple(words.tolist()), normal))
-    np.random.set_state(tuple(states["numpy"]))
+    of_python.setstate((version, tuple(words.tolist()), normal))
+    of_numpy.set_state(tuple(states["numpy"]))

@@ -7,6 +7,7 @@ other numbers.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Mapping
 from os import PathLike
@@ -24,7 +25,7 @@ from dlsys.resilience.saving import MOST_STEPS
 from dlsys.resilience.state import Shard
 from dlsys.resilience.together import Together
 from dlsys.resilience.verifying import Checkpoint, latest
-from dlsys.tensors import of_shape
+from dlsys.tensors import alike, moments_alike, of_shape
 from dlsys.world import Communicator
 
 Loss = Callable[[nn.Module, Tensor], Tensor]
@@ -138,13 +139,33 @@ class Trainer:
 
     @checked
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state()` was; raises ValueError where a part is missing in it."""
+        """Go on from what `state()` was; where that fails nothing has changed.
+
+        Raises ValueError where a part is missing in it, or a weight is missing, unexpected, or of
+        another shape or kind of numbers, and what a part raises that cannot go on from its own.
+        """
         missing = [name for name in ("losses", *self.parts) if name not in state]
         if missing:
             refuse("state", [*state], f"a dictionary that has {', '.join(missing)} as well")
+        losses = state["losses"]
+        if not isinstance(losses, Tensor) or losses.dim() != 1 or not losses.is_floating_point():
+            what = of_shape(losses) if isinstance(losses, Tensor) else shown(losses)
+            refuse_what("state['losses']", what, "a tensor of one loss for each step")
         for name, part in self.parts.items():
-            part.load_state_dict(state[name])
-        self.losses = state["losses"].tolist()
+            if isinstance(part, nn.Module):
+                _check_module(f"state[{name!r}]", state[name], part)
+            if isinstance(part, torch.optim.Optimizer) and type(part).state_dict is _PLAIN:
+                moments_alike(f"state[{name!r}]", state[name], part.state_dict())
+        before: dict[str, Any] = {}
+        try:
+            for name, part in self.parts.items():
+                before[name] = copy.deepcopy(part.state_dict())
+                part.load_state_dict(state[name])
+        except BaseException:
+            for name in reversed(before):
+                self.parts[name].load_state_dict(before[name])
+            raise
+        self.losses = losses.tolist()
 
     @checked
     def resume(self, folder: str | PathLike) -> Checkpoint | None:
@@ -175,6 +196,18 @@ def wanted(state: Any) -> Any:
     return None
 
 
+def _check_module(name: str, state: Any, module: nn.Module) -> None:
+    """Raise ValueError unless a module's state has its names, and under each what fits there."""
+    mine = module.state_dict()
+    if not isinstance(state, Mapping) or state.keys() != mine.keys():
+        odd = sorted(map(str, mine.keys() ^ state.keys())) if isinstance(state, Mapping) else state
+        refuse_what(name, f"other than the model's in {shown(odd)}", "what its state_dict() gives")
+    for key, each in mine.items():
+        if isinstance(each, Tensor):
+            alike(f"{name}[{key!r}]", state[key], each)
+
+
+_PLAIN = torch.optim.Optimizer.state_dict
 _CALLED = {"optimizer": ("zero_grad", "step"), "schedule": ("step",)}
 """What is called of a part beside its state."""
 

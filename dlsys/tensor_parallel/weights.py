@@ -11,6 +11,7 @@ from torch import Tensor
 from dlsys.annotated import checked
 from dlsys.tensor_parallel.linear import part
 from dlsys.tensor_parallel.plan import Parameter
+from dlsys.tensors import alike
 
 if TYPE_CHECKING:
     from dlsys.tensor_parallel.gpt import TensorParallelGPT
@@ -22,7 +23,8 @@ def load(model: TensorParallelGPT, full_state: Mapping[str, Tensor]) -> None:
     """Fill the model with this rank's parts of `full_state`, a GPT's state_dict().
 
     Ranks do not communicate: each reads the whole. Raises ValueError for names that are missing or
-    unknown, and for shapes that are not those of the model's spec.
+    unknown, and for shapes or kinds of numbers that are not those of the model's spec, before
+    anything changes.
     """
     state = model.state_dict()
     if odd := sorted(set(state) ^ set(full_state)):
@@ -36,7 +38,9 @@ def load(model: TensorParallelGPT, full_state: Mapping[str, Tensor]) -> None:
                 f"{name} has the shape {tuple(whole.shape)}; the whole of this model's spec has "
                 f"{cut.shape}."
             )
-        mine.copy_(part(whole, cut, model.comm.rank))
+        alike(name, whole, mine.new_empty(()).expand(cut.shape))
+    for name, mine in state.items():
+        mine.copy_(part(full_state[name], cut_of(model, name), model.comm.rank))
 
 
 @checked

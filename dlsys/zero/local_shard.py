@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dlsys.checks import refuse, refuse_what, shown
+from dlsys.tensors import alike, whole_or_not
 
 WEIGHT = "weight"
 """The name of a parameter itself beside its optimizer's state."""
@@ -56,7 +57,8 @@ def take_back(
     """Copy each weight into this rank's part of it, and give an optimizer its state.
 
     Raises ValueError, before anything changes, unless `states` has the weights that this rank
-    holds, and no others, and each part in them is of as many elements, from the same place on.
+    holds, and no others, and each part in them is of as many elements of such numbers, from the
+    same place on.
     """
     if states.keys() != mine.keys():
         different = shown(sorted(map(str, states.keys() ^ mine.keys())))
@@ -67,24 +69,30 @@ def take_back(
         parts = {key for key, value in values.items() if _part(value) is not None}
         for key in {WEIGHT, *parts}:
             part: Any = values.get(key)
-            alike = key in parts and part.tensor.numel() == tensor.numel()
+            fits = key in parts and part.tensor.numel() == tensor.numel()
             if isinstance(part, LocalShard):  # another's places were looked at as it was read
-                alike = alike and (part.offset, tuple(part.shape)) == (offset, tuple(shape))
-            if not alike:
+                fits = fits and (part.offset, tuple(part.shape)) == (offset, tuple(shape))
+            if not fits:
                 what = f"a part of {tensor.numel()} elements, from {offset} on of {tuple(shape)}"
                 refuse(f"states[{name!r}][{key!r}]", part, what)
+    weights: list[tuple[Tensor, Tensor]] = []
     taken: dict[Tensor, dict[str, Any]] = {}
     for name, (tensor, *_) in mine.items():
         pairs = ((key, value, _part(value)) for key, value in states[name].items())
         found = {k: v if part is None else part.reshape(tensor.shape) for k, v, part in pairs}
-        tensor.copy_(found.pop(WEIGHT))
+        weight = found.pop(WEIGHT)
+        alike(f"states[{name!r}][{WEIGHT!r}]", weight, tensor)
+        weights.append((tensor, weight))
         taken[tensor] = found
     if optimizer is not None:
         every = [p for group in optimizer.param_groups for p in group["params"]]
         state = {number: taken[p] for number, p in enumerate(every) if taken.get(p)}
         groups = optimizer.state_dict()["param_groups"]
         # It puts values into the type and onto the device of their parameter.
-        optimizer.load_state_dict({"state": state, "param_groups": groups})
+        with whole_or_not(optimizer):
+            optimizer.load_state_dict({"state": state, "param_groups": groups})
+    for tensor, weight in weights:  # last, for it cannot fail
+        tensor.copy_(weight)
 
 
 def _part(value: Any) -> Tensor | None:
