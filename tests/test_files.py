@@ -132,6 +132,7 @@ ELSEWHERE = {
     "files.py",
     "input_pipeline/tars.py",  # into a folder aside
     "resilience/files.py",  # checkpoints, by a protocol of their own
+    "resilience/holding.py",  # a lock
     "grading/course/records.py",  # a lock
     "grading/judging/inside.py",  # in a box, as the next three
     "grading/boxes/selftest.py",
@@ -144,10 +145,13 @@ ELSEWHERE = {
 
 
 def writes(call):
-    """Whether a call writes a file: `path.write_text(...)`, `open(..., "wb")`."""
+    """Whether a call writes a file: `path.write_text(...)`, `open(..., "wb")`, or by a descriptor,
+    `os.open(..., os.O_CREAT)`."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     if name not in {"open", "fdopen"}:
         return name in {"write_text", "write_bytes", "savefig"}
+    if "O_CREAT" in {getattr(node, "attr", "") for arg in call.args for node in ast.walk(arg)}:
+        return True
     modes = [*call.args[:2], *(k.value for k in call.keywords if k.arg == "mode")]
     return any(
         isinstance(mode, ast.Constant) and isinstance(mode.value, str) and {*mode.value} & {*"wxa+"}
