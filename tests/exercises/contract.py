@@ -18,6 +18,7 @@ import pytest
 from dlsys.exercises import Sealed, WrongAnswer, plain
 from dlsys.exercises.cost import beats, cost_of
 from dlsys.exercises.judge import HINT_RTOL, difference
+from dlsys.grading.assignment import names_in
 from dlsys.grading.checks import Check, checks_of, drawn, varied
 from dlsys.notebook.fold import is_folded
 from dlsys.notebook.release import STUB, as_text
@@ -30,6 +31,14 @@ from tests.exercises.notebooks import (
     new_namespace,
     run_of,
     solved,
+)
+from tests.exercises.points import (
+    asked,
+    cells_of,
+    earns,
+    functions_of,
+    idle_answers,
+    passed,
 )
 from tests.exercises.wrong_answers import Wrong, bank, module, right_answers
 
@@ -256,6 +265,36 @@ class WrongAnswers:
             assert pytest.approx(best, rel=1e-3) in compared, f"{answer}: {compared}"
 
 
+class Points:
+    """What is paid for is what was asked for."""
+
+    def test_the_solution_passes_every_check_as_it_is_drawn(self, slug: str) -> None:
+        for answer in bank(slug):
+            assert len(passed(slug, answer, str)) == len(asked(slug, answer)), answer
+
+    def test_an_answer_that_took_no_work_earns_nothing(self, slug: str) -> None:
+        paid = [
+            f"{answer}: {name}"
+            for answer in bank(slug)
+            for name, source in idle_answers(slug, answer)
+            if earns(slug, answer, lambda _, source=source: source)
+        ]
+        assert not paid
+
+    def test_each_check_of_a_function_fails_a_wrong_answer_of_the_bank(self, slug: str) -> None:
+        """One that all of them pass pays for what is wrong, or the bank lacks a mistake.
+
+        A value that is compared as it is fails every other one.
+        """
+        silent = []
+        for answer, several in bank(slug).items():
+            checks, functions = asked(slug, answer), functions_of(slug, answer)
+            by_all = set.intersection(*(passed(slug, answer, wrong.cell) for wrong in several))
+            called = [i for i in by_all if names_in(checks[i].expression) & set(functions)]
+            silent += [f"{answer}: {checks[i].expression}" for i in sorted(called)]
+        assert not silent
+
+
 class Structure:
     """An answer of another structure gets a sentence about the structure, and no error of Python's."""
 
@@ -361,7 +400,7 @@ def cost_with(
 ) -> dict[str, float]:
     """What an answer costs, where this stands in the place of the solution."""
     namespace = dict(run_of(slug).before[answer])
-    for cell in _cells_of(slug, answer, changed)[:-1]:  # without its test
+    for cell in cells_of(slug, answer, changed)[:-1]:  # without its test
         execute(cell, namespace)
     return cost_of(eval(check.cost or "", namespace))
 
@@ -388,12 +427,4 @@ def _rejection(cells: list[Cell], namespace: dict[str, Any]) -> str:
 
 def _said_of(slug: str, answer: str, changed: Callable[[str], str]) -> str:
     """What the checks of a question say, where this stands in the place of its solution."""
-    return _rejection(_cells_of(slug, answer, changed), dict(run_of(slug).before[answer]))
-
-
-def _cells_of(slug: str, answer: str, changed: Callable[[str], str]) -> list[Cell]:
-    """The cells from an answer's to its test's, where this stands in the place of its solution."""
-    cells = code_cells(load("solutions", slug))
-    ids = [cell.id for cell in cells]
-    first, last = ids.index(answer), ids.index(f"{answer}-test")
-    return [Cell(answer, changed(cells[first].source), {}), *cells[first + 1 : last + 1]]
+    return _rejection(cells_of(slug, answer, changed), dict(run_of(slug).before[answer]))

@@ -10,6 +10,8 @@ from dlsys.collectives.price import bus_factor
 from dlsys.hardware import LINKS, dgx_a100, dgx_h100
 from tests.exercises import contract
 from tests.exercises.notebooks import model_answer, solved
+from tests.exercises.points import passed
+from tests.exercises.wrong_answers import Wrong
 
 
 class TestForm(contract.Form): ...
@@ -19,6 +21,9 @@ class TestDraws(contract.Draws): ...
 
 
 class TestWrongAnswers(contract.WrongAnswers): ...
+
+
+class TestPoints(contract.Points): ...
 
 
 class TestStructure(contract.Structure): ...
@@ -107,3 +112,8 @@ def test_a_plan_repaired_in_its_own_place_is_told_so() -> None:
         lambda source: source.replace(solution, f"{solution}\nbroken = repaired"),
     )
     assert "you changed `broken` itself" in message
+
+
+def test_a_broadcast_that_is_wrong_everywhere_earns_nothing_for_its_rounds_and_seconds() -> None:
+    body = "return [[(1, 0, 0, 1)] for _ in range((ranks - 1).bit_length())]"
+    assert not passed("collectives", "broadcast", Wrong("backwards", body, "").cell)

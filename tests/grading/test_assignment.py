@@ -54,7 +54,10 @@ def test_a_question_is_read_as_it_stands_in_the_notebook() -> None:
     assert kinds["choice"] == WRITTEN
     seconds, sent = assignment.questions[:2]
     assert seconds.title == "1. One node, and several"
-    assert seconds.names == ("seconds", "two_nodes", "three_nodes", "sixteen_nodes")
+    assert seconds.names == (
+        *("seconds", "two_nodes", "three_nodes", "sixteen_nodes"),
+        "bus_bandwidth",
+    )
     assert seconds.checks[0].expression == "seconds"
     assert isinstance(seconds.checks[0].expected, Sealed)
     assert any(isinstance(wrong, Sealed) for wrong in seconds.checks[0].hint)

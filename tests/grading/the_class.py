@@ -28,7 +28,11 @@ REFUSED, MISSING = "refused", "missing"
 BANKS = {slug: bank(slug) for slug in slugs()}
 # The questions to answer in words.
 IN_WORDS = {slug: load("solutions", slug)["cells"][-1]["id"] for slug in slugs()}
-STATE, FREE = "state_bytes = 208e9\ndevices = 3\n", "def free_bytes(parameters, memory_gib):\n    "
+STATE = (
+    "state_bytes = 208e9\ndevices = 3\n\n\ndef devices_for(parameters, gigabytes):\n"
+    "    return int(-(-16 * parameters // (gigabytes * 1e9)))\n"
+)
+FREE = "def free_bytes(parameters, memory_gib):\n    "
 
 
 @dataclass(frozen=True)
@@ -148,36 +152,36 @@ THE_CLASS = (
         "ivan",
         "collectives/ivan.ipynb",
         wrong={
-            "seconds": "bits for bytes",  # 3 of 4
+            "seconds": "bits for bytes",  # 5 of 6
             "sent": "a sum with zeros",  # 6 of 8: not who sends
             "mean": "missing 1/n",  # 3 of 7: what it costs, which is right, and no hidden one
             "shift": "asked for is on its way",  # 6 of 8
             "uneven": "the call that differs",  # 3 of 4
-            "fault": "not repaired",  # 1 of 3
-            "broadcast": "powers of two alone",  # 4 of 8
-            "cluster": "all the cards",  # 2 of 3
+            "fault": "not repaired",  # 3 of 5
+            "broadcast": "powers of two alone",  # 3 of 8
+            "cluster": "all the cards",  # 4 of 5
         },
-        earns={"seconds": 2 * 3 / 4, "sent": 2 * 6 / 8, "mean": 0, "shift": 3 * 6 / 8, "uneven": 3 * 3 / 4, "fault": 2 / 3, "broadcast": 3 * 4 / 8, "cluster": 2},
+        earns={"seconds": 2 * 5 / 6, "sent": 2 * 6 / 8, "mean": 0, "shift": 3 * 6 / 8, "uneven": 3 * 3 / 4, "fault": 2 * 3 / 5, "broadcast": 3 * 3 / 8, "cluster": 3 * 4 / 5},
     ),
     collectives(
         "jana",
         "jana/collectives_jana.ipynb",
         wrong={
-            "seconds": "one phase, in both directions",  # 3 of 4
+            "seconds": "one phase, in both directions",  # 5 of 6
             "sent": "a factor of two for an all-gather",  # 7 of 8
             "mean": "ranks take turns",  # 6 of 7
             "shift": "recursive doubling",  # 6 of 8: not how soon
             "uneven": "as many steps as all ranks have",  # 2 of 4: what the report says, and no hidden one
-            "fault": "one more round instead",  # 2 of 3
+            "fault": "one more round instead",  # 4 of 5
             "broadcast": "a round for nobody",  # 6 of 8: not for 1, 16, ...
-            "cluster": "two cards",  # 1 of 3
+            "cluster": "two cards",  # 3 of 5
         },
-        earns={"seconds": 2 * 3 / 4, "sent": 2 * 7 / 8, "mean": 4 * 7 / 8, "shift": 3 * 6 / 8, "uneven": 0, "fault": 4 / 3, "broadcast": 3 * 6 / 8, "cluster": 1},
+        earns={"seconds": 2 * 5 / 6, "sent": 2 * 7 / 8, "mean": 4 * 7 / 8, "shift": 3 * 6 / 8, "uneven": 0, "fault": 2 * 4 / 5, "broadcast": 3 * 6 / 8, "cluster": 3 * 3 / 5},
     ),
     collectives("kofi", "kofi_LATE_1109_77002_collectives.ipynb", wrong={"mean": "the library's collective"}, earns={"mean": 0}),
     # Partly done.
     memory("lena", "memory_wall_lena.ipynb", base=BLANK, answers={"state": STATE, "free": FREE + "return memory_gib * 2**30 - 16 * parameters"}, earns={"state": 2, "free": 2}),
-    collectives("mira", "Mira Okafor_1213_assignsubmission_file_/solution.ipynb", base=BLANK, answers={"seconds": "seconds = 0.07875\ntwo_nodes = three_nodes = sixteen_nodes = 1"}, earns={"seconds": 2 / 4}),
+    collectives("mira", "Mira Okafor_1213_assignsubmission_file_/solution.ipynb", base=BLANK, answers={"seconds": "seconds = 0.07875\ntwo_nodes = three_nodes = sixteen_nodes = 1"}, earns={"seconds": 0}),
     memory("noah", "noah/memory_wall.ipynb", answers={"cost": "raise NotImplementedError"}, earns={"cost": 0}),
     memory("olga", "olga/memory_wall.ipynb", answers={"layer": "def layer_activations(:"}, earns={"layer": 0}),
     # Broken.

@@ -66,8 +66,18 @@ BANK = {
             ("the two links together", "850", "must leave a node at least"),
         ),
         *in_place_of(
+            "2 * 23 / 24 / (2 * 2 / 3) * 400",
+            ("as with two nodes", "2 * 23 / 24 * 400", "must leave a node at least"),
+        ),
+        *in_place_of(
             "2 * 127 / 128 / (2 * 15 / 16) * 400",
             ("the cards and the links", "450", "must leave a node at least"),
+        ),
+        Wrong(
+            "the cards of a node",
+            "50 * cards",
+            "As with two, three and sixteen nodes",
+            "2 * (devices - 1) / devices / of_node * 50 * cards",
         ),
     ],
     "sent": [
@@ -258,6 +268,12 @@ BANK = {
             "fault_round, fault_src = 1, 1\nrepaired[1][1] = (1, 2, 0, 1, True)\nrepaired.append([(0, 1, 0, 1, False)])",
             "one changed transfer is enough",
         ),
+        Wrong(
+            "the first that stores",
+            "in enumerate(rounds[ranks - 1:])",
+            "In which rounds of a ring all-reduce do transfers add, and",
+            "in enumerate(rounds[:ranks - 1])",
+        ),
     ],
     "broadcast": [
         Wrong(
@@ -274,6 +290,12 @@ BANK = {
             "a chain",
             "return [[(dst - 1, dst, 0, 1)] for dst in range(1, ranks)]",
             "one after another",
+        ),
+        Wrong(
+            "the ranks behind send, too",
+            "for src in range(ranks - have)",
+            "What came is what check() says",
+            "for src in range(have) if src + have < ranks",
         ),
         Wrong(
             "powers of two alone",
@@ -313,6 +335,12 @@ BANK = {
             "two cards",
             'one_card_is_enough_for = "ring"\ndesign = {"algorithm": "hierarchical", "cards": 2}',
             "not with so few cards",
+        ),
+        Wrong(
+            "the most that are fast enough",
+            "return max(one",
+            "Price every pair of an algorithm and a number of cards",
+            "return min(one",
         ),
     ],
 }

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.exercises.notebooks import load
 from tests.grading.attacks import (
     NAMES,
     Attack,
@@ -180,6 +181,16 @@ def outputs(notebook: Notebook) -> None:
             ]
 
 
+def whole(answers: dict[str, str]) -> dict[str, str]:
+    """The same answers with the functions that stand below the values in the solution."""
+    found = {}
+    for question, source in answers.items():
+        solution = "".join(cell(load("solutions", "memory_wall"), question)["source"])
+        _, _, below = solution.partition("### END SOLUTION\n")
+        found[question] = f"{source}\n{below}"
+    return found
+
+
 def restless(notebook: Notebook) -> None:
     """A loop after an answer uses the answer's names for something else."""
     cells(
@@ -243,7 +254,10 @@ MEANS = {
 }
 
 BANK = [
-    *(Attack(name, answers=answers, shares="several odd ones") for name, answers in ANSWERS.items()),
+    *(
+        Attack(name, answers=whole(answers), shares="several odd ones")
+        for name, answers in ANSWERS.items()
+    ),
     *(
         Attack(name, cells={f"{list(NAMES)[number % 8]}-question": text}, shares="several odd ones")
         for number, (name, text) in enumerate(CELLS.items())
@@ -262,7 +276,8 @@ BANK = [
         "a plan for an answer",
         "collectives",
         answers={
-            "fault": "fault_round, fault_src = 1, 1\nrepaired = [[tuple(t) for t in each] for each in broken]\nrepaired[1][1] = (1, 2, 0, 1, True)",
+            "fault": "fault_round, fault_src = 1, 1\nrepaired = [[tuple(t) for t in each] for each in broken]\nrepaired[1][1] = (1, 2, 0, 1, True)\n\n\n"
+            + function("for k, transfers in enumerate(rounds[: ranks - 1]):\n    for src, _, _, _, adds in transfers:\n        if not adds:\n            return [k, src]", "stored(rounds, ranks)"),
             "broadcast": "from dlsys.collectives import Transfer\n\n"
             + function("rounds, have = [], 1\nwhile have < ranks:\n    rounds.append([Transfer(s, s + have, 0, 1) for s in range(min(have, ranks - have))])\n    have *= 2\nreturn rounds", "broadcast_rounds(ranks)"),
         },
