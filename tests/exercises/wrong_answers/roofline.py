@@ -151,6 +151,12 @@ BANK = {
             3,
             ("weights alone", 18_286, "Keys and values are read, too"),
         ),
+        Wrong(
+            "the cache of one",
+            "cache_takes = 2",
+            "The products take what the slower of computing and reading",
+            "cache_takes = sequences * 2",
+        ),
     ],
     "utilization": [
         Wrong("as reported", "return reported(run)", "take part in no product"),
@@ -356,6 +362,12 @@ BANK = {
             REPAIRS_RIGHT,
             2,
             ("kernels at first", "bandwidth", "kernels do not take most"),
+        ),
+        Wrong(
+            "whatever memory it takes",
+            "if days(one) <= most_days",
+            "Of all repairs and batches, keep those that take no more",
+            "if days(one) <= most_days and gigabytes(one) <= most_gigabytes",
         ),
     ],
 }
