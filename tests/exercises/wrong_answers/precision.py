@@ -52,6 +52,12 @@ BANK = {
             3,
             ("half of it", 1, "how far rounding may be off"),
         ),
+        Wrong(
+            "no subnormal numbers",
+            "(1 - bias)]",
+            "What is the bias of so many exponent bits, what the highest",
+            "(1 - bias - mantissa)]",
+        ),
     ],
     "rounding": [
         *in_place_of(
@@ -119,6 +125,12 @@ BANK = {
                     "ten thousand terms up",
                 ),
             )
+        ),
+        Wrong(
+            "a whole spacing",
+            "spacing / rate",
+            "How far apart do numbers lie round the weight, and from",
+            "spacing / 2 / rate",
         ),
     ],
     "scaler": [
@@ -260,6 +272,12 @@ BANK = {
         ),
         Wrong("outliers ask for size", BEST + 'changes = "size"', "a block of any size"),
         Wrong("a value, not a name", BEST + 'changes = "FP6 E2M3"', "the name of one choice"),
+        Wrong(
+            "without outliers",
+            "decibels(one, WITHOUT)",
+            "Of all designs, keep those with enough decibels, and take",
+            "decibels(one, WITH)",
+        ),
     ],
     "memory": [
         *one_wrong(
@@ -285,6 +303,12 @@ BANK = {
             MEMORY_RIGHT,
             3,
             ("no copy in FP32", 18e9, "only the moments are in 8 bits"),
+        ),
+        Wrong(
+            "all of it in 16 bits",
+            "kept / 2",
+            "What does mixed precision save of the state, and what of a",
+            "kept * (1 - full) / 2",
         ),
     ],
 }
