@@ -55,6 +55,12 @@ BANK = {
             3,
             ("the all-reduce alone", "80e9", "sends new weights on top"),
         ),
+        Wrong(
+            "one gather a micro-batch",
+            "gathers = micro_batches",
+            "All three buckets are sharded",
+            "gathers = 2 * micro_batches",
+        ),
     ],
     "shards": [
         *in_place_of(
@@ -291,6 +297,12 @@ BANK = {
             2,
             ("not gathered", "5", "See the optimizer's state, too"),
         ),
+        Wrong(
+            "one unit at a time",
+            "weights / units",
+            "How many units are whole at a time, if one is gathered",
+            "2 * weights / units",
+        ),
     ],
     "tokens": [
         *one_wrong(
@@ -317,6 +329,12 @@ BANK = {
             3,
             ("compute", "400 / 1475", "in which it computes"),
         ),
+        Wrong(
+            "all of it by the cards",
+            "by_fabric = 0",
+            "The seconds of both levels add up",
+            "by_fabric = 7 / 8 / fabric",
+        ),
     ],
     "design": [
         Wrong("all is small", DESIGN.format(2, 1, "node", 1, 1), "more than 80 GB"),
@@ -328,6 +346,12 @@ BANK = {
         Wrong("many nodes", DESIGN.format(16, 3, "node", 1, 2), "on more devices"),
         Wrong("a choice that there is not", DESIGN.format(6, 3, "node", 1, 4), "is no choice"),
         Wrong("time", CHEAPEST + 'loosened = "seconds"', "has room for larger micro-batches"),
+        Wrong(
+            "whatever it takes",
+            "if memory(each)",
+            "Of all designs, keep those that take no more bytes and no",
+            "if memory(each) <= most_bytes",
+        ),
     ],
 }
 
