@@ -219,6 +219,12 @@ BANK = {
             ),
             ("training alone", "thoughtless = 0.267", "This is its text and its training"),
         ),
+        Wrong(
+            "whatever it reaches",
+            "if loss(each)",
+            "Of all designs, keep those that reach the loss, and take",
+            "if loss(each) <= reached",
+        ),
     ],
     "studies": [
         *then(
@@ -243,6 +249,12 @@ BANK = {
                 'faults = {"A": "embeddings", "B": "nothing", "C": "repeats", "D": "nothing", "E": "squares"}',
                 "The law agrees with the runs",
             ),
+        ),
+        Wrong(
+            "the loss that the law says",
+            "_, size, read, _, _, reached = row",
+            "How many new tokens would have brought a model of this size",
+            "_, size, read, _, reached, _ = row",
         ),
     ],
     "advice": [
