@@ -298,6 +298,12 @@ BANK = {
             3,
             ("250 parts", 250, "short as before"),
         ),
+        Wrong(
+            "no projection",
+            "sum(4 * rank * (2 * b)",
+            "Muon keeps one momentum",
+            "sum(4 * rank * (a + 2 * b)",
+        ),
     ],
     "batch": [
         *in_place_of(
@@ -363,6 +369,12 @@ BANK = {
         *in_place_of(
             "saved = hours(design) - hours(soonest(32))",
             ("what is left of it", "saved = hours(soonest(32))", "the hours that are left"),
+        ),
+        Wrong(
+            "whatever it takes",
+            "if gigabytes(each)",
+            "Of all designs, keep those that fit, and take the one with",
+            "if gigabytes(each) <= memory",
         ),
     ],
 }
