@@ -31,6 +31,12 @@ BANK = {
                 ("the last part for all", "4 / 3", "Follow .grad"),
             )
         ),
+        Wrong(
+            "each is summed once",
+            "length += ranks / passes",
+            "Follow `",
+            "length = ranks * (length + 1 / passes)",
+        ),
     ],
     "cut": [
         *in_place_of(
@@ -312,6 +318,12 @@ BANK = {
             DESIGN.format(2048, 48, 2, 25e6, "infiniband-ndr"),
             "is no choice that there is",
         ),
+        Wrong(
+            "the cheapest of all",
+            "return min(all_designs, key=dollars)",
+            "Of all designs, keep those that are done in time, and take",
+            "return min(in_time, key=dollars)",
+        ),
     ],
     "tax": [
         *(
@@ -333,6 +345,12 @@ BANK = {
             for name, came, words in (
                 ("Amdahl for the constant fraction", 13.7, "This is Amdahl's."),
             )
+        ),
+        Wrong(
+            "the part as it is",
+            "part",
+            "First turn the part of that step into the part of the step",
+            "part / (ranks * (1 - part) + part)",
         ),
     ],
 }
