@@ -281,6 +281,10 @@ class Points:
         ]
         assert not paid
 
+
+class Telling:
+    """Each check tells a wrong answer from the right one."""
+
     def test_each_check_of_a_function_fails_a_wrong_answer_of_the_bank(self, slug: str) -> None:
         """One that all of them pass pays for what is wrong, or the bank lacks a mistake.
 
