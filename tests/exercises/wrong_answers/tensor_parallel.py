@@ -76,6 +76,12 @@ BANK = {
             '"sp layer": [8, 5],',
             ("sp: everything twice", '"sp layer": [12, 8],', "then forward again as far as"),
         ),
+        Wrong(
+            "nothing is sent again",
+            "calls = 4",
+            "How many all-reduces are there, and how many bytes does a",
+            'calls = 5 if part == "layer" else 4',
+        ),
     ],
     "chain": [
         *in_place_of(
@@ -109,6 +115,12 @@ BANK = {
         *in_place_of(
             '"row, row": "all_gather"',
             ("back: scattered again", '"row, row": "reduce_scatter"', "gradients of all neurons"),
+        ),
+        Wrong(
+            "the second product alone",
+            '"column, column": 1',
+            "Which collective follows each product, and how wide is what",
+            '"column, column": 4 + 1',
         ),
     ],
     "mlp": [
@@ -248,6 +260,12 @@ BANK = {
             ("the order is all the same", '"early": 22,', "Which sums travel"),
             ("everything one later", '"early": 11 + 15,', "when the last has come"),
         ),
+        Wrong(
+            "never idle",
+            "idle = steps * longer + product",
+            "With how many messages does each half begin or end, what",
+            "idle = message + (steps - 1) * longer + 2 * product",
+        ),
     ],
     "kept": [
         *in_place_of(
@@ -266,6 +284,12 @@ BANK = {
             '"half": 2,',
             ("x is kept", '"half": 3,', "For whose gradient"),
         ),
+        Wrong(
+            "cut over four ranks, always",
+            "times / 4",
+            "Of what is kept, what is as wide as x, and what as wide as",
+            "times / ranks",
+        ),
     ],
     "design": [
         Wrong("the fastest of all", design(4, False, "none"), "It does not fit"),
@@ -277,6 +301,12 @@ BANK = {
             'changes_first = "sequence_parallel"\n',
             ("scores kept first", 'changes_first = "recompute"\n', "needs the larger device"),
             ("smaller groups first", 'changes_first = "tp"\n', "No group of another size"),
+        ),
+        Wrong(
+            "the fastest of all",
+            "return min(all_designs, key=step_seconds)",
+            "Of all designs, keep those that leave 5 GB of the device",
+            "return min(fit, key=step_seconds)",
         ),
     ],
 }
