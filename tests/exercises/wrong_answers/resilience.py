@@ -49,7 +49,8 @@ BANK = {
             2,
             ("no restarts", "0.056", "Restarts are missing"),
         ),
-    Wrong('writing alone', 'sqrt(save / 2 / seconds_between)', 'At the best interval, writing and redoing lose as much as', 'sqrt(2 * save / seconds_between)'),],
+        Wrong("writing alone", "sqrt(save / 2 / seconds_between)", "At the best interval, writing and redoing lose as much as", "sqrt(2 * save / seconds_between)"),
+    ],
     "save": [
         *in_place_of(
             WRITTEN,
@@ -238,7 +239,8 @@ BANK = {
         design("bandwidth, and blocking", "What is a cheaper one", 0.4, "blocking", 1, 16, 400),
         Wrong("copies", LEAST + 'loosened = "copies"', "a second level beside"),
         Wrong("another word", LEAST + 'loosened = "spares"', 'Write "money"'),
-    Wrong('money is no object', 'if copies(each)', 'Of all designs, keep those that cost no more and need no', 'if money(each) <= units and copies(each)'),],
+        Wrong("money is no object", "if copies(each)", "Of all designs, keep those that cost no more and need no", "if money(each) <= units and copies(each)"),
+    ],
     "suspects": [
         *in_place_of(
             "each = [median(of_rank) for of_rank in zip(*times, strict=True)]",
