@@ -85,18 +85,36 @@ BANK = {
         Wrong("all time for both", BUBBLE.format(0.2, 0.2, 120), "Leave the bubble out"),
         Wrong("micro-batches of the same size", BUBBLE.format(0.2, 0.25, 240), "keeps the size"),
         Wrong("the cube root of four times", BUBBLE.format(0.2, 0.25, 95.2), "costs as much as"),
+        Wrong(
+            "idle for p",
+            "idle = stages",
+            "A rank works for m micro-batches, and is idle for the time",
+            "idle = stages - 1",
+        ),
     ],
     "step": [
         Wrong("the longer pass alone", STEP.format(19 * 130, 5.2), "a rank does both"),
         Wrong("four times as fast", STEP.format(3800, 4), "without a bubble"),
         Wrong("GPipe's delay for both", DELAYS.format([30, 30]), "That holds for GPipe"),
         Wrong("a round too few", DELAYS.format([30, 110]), "Price both plans"),
+        Wrong(
+            "an all-reduce in each pass",
+            "2 * all_reduce",
+            "A rank works for m micro-batches and is idle for p - 1",
+            "4 * all_reduce",
+        ),
     ],
     "picture": [
         Wrong("who waits", PICTURE.format(3, ("F", 2, 2), 20), "Whom does it wait for"),
         Wrong("what runs next", PICTURE.format(2, ("F", 3, 2), 20), "what it runs next"),
         Wrong("the place does not matter", MOVED.format([24] * 3), "where the slow machine is"),
         Wrong("one way alone", MOVED.format([20, 21, 23]), "wherever it is"),
+        Wrong(
+            "it begins at once",
+            "+ ahead",
+            "The slow rank never waits once it has begun",
+            "+ 2 * ahead",
+        ),
     ],
     "order": [
         Wrong(
@@ -281,6 +299,12 @@ BANK = {
             }.items()
         ),
         Wrong("one stage", DESIGN.format("gpipe", "zero_bubble", 1, 2), "take one of 2, 4, 8"),
+        Wrong(
+            "the shortest of all",
+            "return min(all_designs, key=step_seconds)",
+            "Of all designs, keep those that fit, and take the one with",
+            "return min(fit, key=step_seconds)",
+        ),
     ],
     "tail": [
         Wrong("1F1B shrinks the bubble", TAIL.format([27, 21, 21], [6, 4, 4]), "bubble of GPipe"),
@@ -288,6 +312,12 @@ BANK = {
         Wrong("1F1B holds all", TAIL.format([27, 27, 21], [6, 6, 6]), "and no more"),
         Wrong(
             "the trial's numbers", TAIL.format([18, 18, 14], [4, 3, 3]), "depend on the number of"
+        ),
+        Wrong(
+            "no bubble is left",
+            "3 * micro_batches",
+            "The cell above prints the three for this pipeline",
+            "3 * micro_batches + (stages - 1)",
         ),
     ],
 }
