@@ -114,6 +114,12 @@ BANK = {
             ("tensor last", "pp-dp-cp-tp", "put the axes that send most first"),
             ("no axis", "tp-cp-pp", "each once"),
         ),
+        Wrong(
+            "no hop is left",
+            "pp",
+            "What does the third order add between nodes, and what does",
+            "pp * (1 - 1 / 3)",
+        ),
     ],
     "norm": [
         *in_place_of(
@@ -218,6 +224,12 @@ BANK = {
             ("both", "16", "has done so twice"),
             ("the other way round", "0.25", "By what do they become right"),
         ),
+        Wrong(
+            "the log of C is right",
+            "loss]",
+            "By what is each divided once too often, and does the log",
+            "loss / micro_batches]",
+        ),
     ],
     "step": [
         *in_place_of(
@@ -295,6 +307,12 @@ BANK = {
         ),
         *one_wrong(WIDE, RIGHT_WIDE, 2, ("NVLink", "1318.7", "gathered by InfiniBand")),
         *one_wrong(WIDE, RIGHT_WIDE, 3, ("a node", "8", "With so many tokens")),
+        Wrong(
+            "one message alone",
+            "rate /",
+            "The seconds of both messages, at the degree that makes",
+            "2 * rate /",
+        ),
     ],
     "budget": [
         Wrong("too few", DESIGN.format(16, 1, 4, 4, 8, 1, 1), "No plan on so few nodes"),
@@ -322,6 +340,12 @@ BANK = {
             2,
             ("the bubble", "bubble", "the other plan is longer"),
             ("the head", "head", "more devices have one"),
+        ),
+        Wrong(
+            "however late",
+            "if taken:",
+            "Of the three numbers of nodes, which are done in time with",
+            "if taken <= days:",
         ),
     ],
 }
