@@ -186,7 +186,8 @@ BANK = {
             DESIGN, DESIGN_RIGHT, 5,
             ("a little less", 2.3, "how many keys fit now"),
         ),
-    Wrong('the least of all', 'if room', 'Price every pair of tiles that fits into so much fast', 'if forward_resident(t, 128, 4) <= room'),],
+        Wrong("the least of all", "if room", "Price every pair of tiles that fits into so much fast", "if forward_resident(t, 128, 4) <= room"),
+    ],
     "length": [
         *one_wrong(
             LENGTH, LENGTH_RIGHT, 0,
@@ -204,7 +205,8 @@ BANK = {
             LENGTH, LENGTH_RIGHT, 3,
             ("no change", 13312, "Did anything change"),
         ),
-    Wrong('a part of the others', '* part', "A token's FLOPs for its weights stay as they are, and those", '* part / (1 - part)'),],
+        Wrong("a part of the others", "* part", "A token's FLOPs for its weights stay as they are, and those", "* part / (1 - part)"),
+    ],
     "binds": [
         *one_wrong(
             BINDS + HELPS.format(*HELPS_RIGHT), BINDS_RIGHT, 0,
@@ -219,7 +221,8 @@ BANK = {
                 ("no groups", ("bandwidth", "rate", "bandwidth", "rate"), "if no heads do"),
             )
         ),
-    Wrong('one row for each token', 'rate / bandwidth', 'How many FLOPs does a byte of keys and values pay for, if a', 'rate / bandwidth / group'),],
+        Wrong("one row for each token", "rate / bandwidth", "How many FLOPs does a byte of keys and values pay for, if a", "rate / bandwidth / group"),
+    ],
     "fault": [
         *kernel(0, ("layout", "512 queries would be wrong")),
         *in_place_of(
