@@ -75,6 +75,12 @@ BANK = {
             ("the busiest two", "[1, 2, 6, 10, 13]", "came in time"),
         ),
         *one_wrong(TABLE, RIGHT_TABLE, 3, ("an expert", "15 / 7", "ranks wait for ranks")),
+        Wrong(
+            "the mean and no more",
+            "len(copies) // experts",
+            "How many copies may an expert read at most, and how many",
+            "-int(-factor * len(copies) // experts)",
+        ),
     ],
     "padded": [
         *in_place_of(
@@ -173,6 +179,12 @@ BANK = {
             ("larger", "16", "too large, not too small"),
             ("a sum's", "1 / 96", "right for a sum"),
         ),
+        Wrong(
+            "E divides by the holders",
+            "right * ranks / holders]",
+            "The right gradient is the sum over the ranks that hold an",
+            "right * ranks / mixture]",
+        ),
     ],
     "router": [
         *in_place_of(
@@ -211,6 +223,12 @@ BANK = {
         *one_wrong(PRICE, RIGHT_PRICE, 2, ("one other", "6144 * 10240", "not always")),
         *one_wrong(PRICE, RIGHT_PRICE, 3, ("of many ranks", "2", "one copy of four stays")),
         *one_wrong(PRICE, RIGHT_PRICE, 4, ("of one FLOP", "1361.1", "two FLOPs")),
+        Wrong(
+            "chosen twice, too",
+            "elsewhere / experts",
+            "With which probability does none of the k lie on a node",
+            "(elsewhere - i) / (experts - i)",
+        ),
     ],
     "design": [
         Wrong("inside a node", DESIGN.format(8, 1, 2048, True), "more than 80 GB"),
@@ -220,6 +238,12 @@ BANK = {
         Wrong("no choice", DESIGN.format(4, 1, 2048, False), "is no choice"),
         Wrong("the cards", BEST + 'loosened = "cards"', "lie on two nodes at all"),
         Wrong("then", BEST + "saves = 7.5777", "what a step takes then"),
+        Wrong(
+            "whatever it takes",
+            "if memory(each)",
+            "Of all designs, keep those that fit, and take the one with",
+            "if memory(each) <= gigabytes * 1e9",
+        ),
     ],
 }
 
