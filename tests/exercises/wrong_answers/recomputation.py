@@ -125,6 +125,12 @@ BANK: dict[str, list[Wrong]] = {
             3,
             (0.25, "A percentage is wanted, not a fraction"),
         ),
+        Wrong(
+            "where forward ends",
+            ", inputs * entering + rest]",
+            "Compare two moments in each plan",
+            ", rest + again_held]",
+        ),
     ],
     "checkpoint": CHECKPOINT,
     "price": [
@@ -394,6 +400,12 @@ return min(plans, key=peak)""",
             RIGHT_REPORTS,
             3,
             (2, "Near"),
+        ),
+        Wrong(
+            "of the forward pass",
+            "/ blocks",
+            "How many more times does each block run forward, beside its",
+            "/ (3 * blocks)",
         ),
     ],
     "mfu": [
