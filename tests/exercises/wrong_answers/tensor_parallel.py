@@ -77,10 +77,10 @@ BANK = {
             ("sp: everything twice", '"sp layer": [12, 8],', "then forward again as far as"),
         ),
         Wrong(
-            "nothing is sent again",
-            "calls = 4",
+            "one phase of each sum",
+            "calls * (ranks - 1)",
             "How many all-reduces are there, and how many bytes does a",
-            'calls = 5 if part == "layer" else 4',
+            "calls * 2 * (ranks - 1)",
         ),
     ],
     "chain": [
@@ -117,10 +117,10 @@ BANK = {
             ("back: scattered again", '"row, row": "reduce_scatter"', "gradients of all neurons"),
         ),
         Wrong(
-            "the second product alone",
-            '"column, column": 1',
+            "what a rank has itself, too",
+            "return phases *",
             "Which collective follows each product, and how wide is what",
-            '"column, column": 4 + 1',
+            "return (ranks - 1) / ranks * phases *",
         ),
     ],
     "mlp": [
@@ -261,10 +261,10 @@ BANK = {
             ("everything one later", '"early": 11 + 15,', "when the last has come"),
         ),
         Wrong(
-            "never idle",
-            "idle = steps * longer + product",
+            "a message for each rank",
+            "steps, longer = ranks,",
             "With how many messages does each half begin or end, what",
-            "idle = message + (steps - 1) * longer + 2 * product",
+            "steps, longer = ranks - 1,",
         ),
     ],
     "kept": [
