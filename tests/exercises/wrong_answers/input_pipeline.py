@@ -57,6 +57,7 @@ BANK = {
             6,
             ("a guess", "16", "at least 0.97"),
         ),
+        Wrong("the fastest stage", "return max(storage", "Four stages follow each other", "return min(storage"),
     ],
     "loader": [
         *in_place_of(
@@ -70,6 +71,7 @@ BANK = {
              "Four are ahead, two for each worker"),
             ("one place for each", "while asked < min(limit - workers * (prefetch - 1), batches):",
              "Three are ahead, one for each worker"),
+            ("one for each at least", "while asked < max(workers, min(limit, batches)):", "two workers have nothing to do"),
         ),
         *in_place_of(
             "except ValueError:\n                batch = torch.full((2,), torch.nan)",
@@ -255,6 +257,7 @@ BANK = {
         Wrong("memory", LEAST + 'loosened = "memory"', "does cost less"),
         Wrong("another word", LEAST + 'loosened = "storage"', 'Write "memory"'),
         Wrong("a little", LEAST + "faster = 0.75", "what is simulated"),
+        Wrong("twice as many", "then / now", "The slowest stage says how many go through", "min(then, others) / min(now, others)"),
     ],
 }  # fmt: skip
 
