@@ -9,6 +9,7 @@ it first runs the solutions and stores their outputs, which `pytest --nbval solu
 import argparse
 import json
 import logging
+import re
 import shutil
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from dlsys.notebook.measuring import measured_amiss
 # A comment and no error: an answer then stays at `...`, and a function, whose docstring is its
 # whole body, gives None. `same` knows both and says "not answered yet".
 STUB = "# YOUR ANSWER HERE"
+HIDDEN = re.compile(r"### BEGIN HIDDEN TESTS\n(.*?)### END HIDDEN TESTS", re.S)
 
 
 def release(solutions: Path, slugs: list[str]) -> dict[str, str]:
@@ -88,6 +90,21 @@ def _measured_amiss(released: dict[str, Any], written: dict[str, Any]) -> str | 
     )
 
 
+def unhidden(path: Path) -> list[str]:
+    """The ids of the test cells of a notebook that have points and no hidden check.
+
+    What stands in the notebook can be known by heart, and a seal can be tried.
+    """
+    found = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        role = cell["metadata"].get("nbgrader", {})
+        is_test = cell["cell_type"] == "code" and role.get("grade") and not role.get("solution")
+        hidden = HIDDEN.findall("".join(cell["source"]))
+        if is_test and role.get("points") and not any("same(" in each for each in hidden):
+            found.append(role["grade_id"])
+    return found
+
+
 def run(path: Path) -> None:
     """Run a notebook in its folder and store its outputs; raises where a cell fails."""
     import nbformat
@@ -148,6 +165,15 @@ def main(arguments: list[str] | None = None) -> int:
     slugs = sorted(path.parent.name for path in solutions.glob("*/*.ipynb"))
     if not slugs:
         print(f"There is no notebook in {solutions.resolve()}.", file=sys.stderr)
+        return 1
+    shown = [(path, name) for path in solutions.glob("*/*.ipynb") for name in unhidden(path)]
+    for path, name in sorted(shown):
+        print(
+            f"{path}: {name} has points and no hidden check. Put one between ### BEGIN HIDDEN "
+            "TESTS and ### END HIDDEN TESTS, of another instance than the notebook shows.",
+            file=sys.stderr,
+        )
+    if shown:
         return 1
     for slug in slugs if options.run else []:
         run(solutions / slug / f"{slug}.ipynb")
