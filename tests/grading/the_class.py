@@ -122,16 +122,16 @@ THE_CLASS = (
         "goran",
         "goran/memory_wall/memory_wall.ipynb",
         wrong={
-            "state": "GB for bytes",  # 1 of 2
+            "state": "GB for bytes",  # 3 of 4
             "free": "forgotten master weights",  # 0 of 5
-            "peaks": "every peak is where the passes meet",  # 0 of 1
-            "alive": "every list grows",  # 0 of 1
+            "peaks": "every peak is where the passes meet",  # 4 of 5: the function is right
+            "alive": "every list grows",  # 2 of 3
             "layer": "scores of one sequence",  # 2 of 4: those of one sequence
-            "fit": "divide everything",  # 1 of 2: it fits
+            "fit": "divide everything",  # 3 of 4: it fits
             "cost": "the peak refused",  # 4 of 6: what it takes, and the shown refusal
-            "frozen": "one moment",  # 0 of 1
+            "frozen": "one moment",  # 3 of 4
         },
-        earns={"state": 1, "free": 0, "peaks": 0, "alive": 0, "layer": 1, "fit": 1, "cost": 2 * 4 / 6, "frozen": 0},
+        earns={"state": 2 * 3 / 4, "free": 0, "peaks": 3 * 4 / 5, "alive": 3 * 2 / 3, "layer": 1, "fit": 2 * 3 / 4, "cost": 2 * 4 / 6, "frozen": 2 * 3 / 4},
     ),
     memory(
         "hana",
@@ -146,7 +146,7 @@ THE_CLASS = (
             "cost": "price of one device",  # 4 of 6: the refusals, and the one with one device
             "frozen": "frozen weights are gone",
         },
-        earns={"state": 0, "free": 0, "peaks": 0, "alive": 0, "layer": 0, "fit": 0, "cost": 2 * 4 / 6, "frozen": 0},
+        earns={"state": 2 * 2 / 4, "free": 0, "peaks": 3 * 4 / 5, "alive": 3 * 2 / 3, "layer": 0, "fit": 2 * 2 / 4, "cost": 2 * 4 / 6, "frozen": 2 * 3 / 4},
     ),
     collectives(
         "ivan",

@@ -28,6 +28,12 @@ BANK = {
             "state_bytes = 13e9 * 12.5\ndevices = 3",
             "which copies have no line",
         ),
+        Wrong(
+            "12 bytes a parameter",
+            "state = 12 * parameters",
+            "All that the recipe keeps of each parameter, divided by the",
+            "state = 16 * parameters",
+        ),
     ],
     "free": [
         Wrong("GB for GiB", "return memory_gib * 10**9 - 16 * parameters", "taken for 24 GB"),
@@ -81,6 +87,18 @@ BANK = {
             ("all of both", '"D": full + 4 * kept', "Nothing is accumulated here"),
             ("gradients alone", '"D": full', "Compare two moments"),
         ),
+        Wrong(
+            "one sequence alone",
+            "before + kept",
+            "Compare two moments",
+            "before + sequences * kept",
+        ),
+        Wrong(
+            "with activations alone",
+            "return before + sequences * kept",
+            "Compare two moments",
+            "return max(before + sequences * kept, 16 * parameters)",
+        ),
     ],
     "alive": [
         Wrong("every list grows", ALIVE.format(4, 4, 4, 1, 1, 4, 1), "But what has the backward"),
@@ -93,6 +111,12 @@ BANK = {
             "two passes at once", ALIVE.format(1, 1, 4, 2, 2, 4, 2), "what does the name `score`"
         ),
         Wrong("none at the end", ALIVE.format(0, 0, 4, 1, 1, 4, 1), "at least one forward pass"),
+        Wrong(
+            "a score for every round",
+            '"D": rounds * size',
+            "What grows with the rounds, and what is made of `held_out`",
+            '"D": 2 * size',
+        ),
     ],
     "layer": [
         Wrong("no scores", "", "probabilities are missing", find=" + scores"),
@@ -152,6 +176,12 @@ BANK = {
             "smallest of the nearly right",
             'design = {"zero_stage": 3, "recompute": "selective"}',
             "Can the state be divided less",
+        ),
+        Wrong(
+            "the fastest of all",
+            "return min(all_designs, key=step_seconds)",
+            "Of the twelve designs, keep those that leave so much of 80",
+            "return min(fit, key=step_seconds)",
         ),
     ],
     "cost": [
@@ -214,6 +244,18 @@ BANK = {
         ),
         Wrong("frozen weights are gone", "4 * 256 * 64,", "still exist", "4 * 220_544,"),
         Wrong("one moment", '"moments": 4 *', "Adam keeps two moments", '"moments": 8 *'),
+        Wrong(
+            "the layers below keep as well",
+            "above = layers - 1",
+            "Which parameters have which bucket",
+            "above = layers - trained - 1",
+        ),
+        Wrong(
+            "moments of all",
+            "8 * parameters]",
+            "Which parameters have which bucket",
+            "8 * trained_numbers]",
+        ),
     ],
 }
 

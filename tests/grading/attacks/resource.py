@@ -206,7 +206,7 @@ BANK = [
     Attack(
         "threads that leave room for the next question",
         answers={"peaks": THREADS},
-        earns={"peaks": 0.0, "alive": 0.0},
+        earns={"peaks": 0.0, "alive": None},
     ),
     Attack(
         "a kernel that dies in every answer",
