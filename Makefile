@@ -33,6 +33,7 @@ PORT := 8000
 TESTS = tests solutions/*/*.ipynb
 # What grades hundreds of notebooks, or a course of them: a step of its own.
 ATTACKS := $(patsubst %,tests/grading/test_%.py,attacks banks class course gradebook lateness)
+ATTACKS += tests/exercises/test_points.py
 # What looks at the pages in a browser: another one. The last three are quick, and part of the tests as well.
 BROWSER := $(patsubst %,tests/book/test_%.py,pages predictions lab)
 LOOK := $(BROWSER) $(patsubst %,tests/book/%.py,test_budget test_spoilers quizzes/test_shown)

@@ -18,7 +18,6 @@ import pytest
 from dlsys.exercises import Sealed, WrongAnswer, plain
 from dlsys.exercises.cost import beats, cost_of
 from dlsys.exercises.judge import HINT_RTOL, difference
-from dlsys.grading.assignment import names_in
 from dlsys.grading.checks import Check, checks_of, drawn, varied
 from dlsys.notebook.fold import is_folded
 from dlsys.notebook.release import STUB, as_text
@@ -32,14 +31,7 @@ from tests.exercises.notebooks import (
     run_of,
     solved,
 )
-from tests.exercises.points import (
-    asked,
-    cells_of,
-    earns,
-    functions_of,
-    idle_answers,
-    passed,
-)
+from tests.exercises.points import cells_of
 from tests.exercises.wrong_answers import Wrong, bank, module, right_answers
 
 
@@ -263,40 +255,6 @@ class WrongAnswers:
             assert not [cost for cost in costs if beats(cost, best)], answer
             compared = [{name: cost[name] for name in best} for cost in costs]
             assert pytest.approx(best, rel=1e-3) in compared, f"{answer}: {compared}"
-
-
-class Points:
-    """What is paid for is what was asked for."""
-
-    def test_the_solution_passes_every_check_as_it_is_drawn(self, slug: str) -> None:
-        for answer in bank(slug):
-            assert len(passed(slug, answer, str)) == len(asked(slug, answer)), answer
-
-    def test_an_answer_that_took_no_work_earns_nothing(self, slug: str) -> None:
-        paid = [
-            f"{answer}: {name}"
-            for answer in bank(slug)
-            for name, source in idle_answers(slug, answer)
-            if earns(slug, answer, lambda _, source=source: source)
-        ]
-        assert not paid
-
-
-class Telling:
-    """Each check tells a wrong answer from the right one."""
-
-    def test_each_check_of_a_function_fails_a_wrong_answer_of_the_bank(self, slug: str) -> None:
-        """One that all of them pass pays for what is wrong, or the bank lacks a mistake.
-
-        A value that is compared as it is fails every other one.
-        """
-        silent = []
-        for answer, several in bank(slug).items():
-            checks, functions = asked(slug, answer), functions_of(slug, answer)
-            by_all = set.intersection(*(passed(slug, answer, wrong.cell) for wrong in several))
-            called = [i for i in by_all if names_in(checks[i].expression) & set(functions)]
-            silent += [f"{answer}: {checks[i].expression}" for i in sorted(called)]
-        assert not silent
 
 
 class Structure:

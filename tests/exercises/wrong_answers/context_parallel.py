@@ -208,6 +208,12 @@ BANK = {
             4,
             ("large heads", '["a", "b", "e"]', "in the same ratio"),
         ),
+        Wrong(
+            "all heads travel",
+            "1",
+            "A round computes with all heads of queries, and sends keys",
+            "key_heads / heads",
+        ),
     ],
     "reports": [
         *one_wrong(REPORTS, RIGHT_REPORTS, 0, ("lost", "8", "all of it at home")),
@@ -215,6 +221,12 @@ BANK = {
         *one_wrong(REPORTS, RIGHT_REPORTS, 2, ("one hop", "1", "gradients of another rank")),
         *one_wrong(REPORTS, RIGHT_REPORTS, 6, ("mean of means", "2.5", "counts by its tokens")),
         *one_wrong(REPORTS, RIGHT_REPORTS, 7, ("its share", "0.5", "divides once more")),
+        Wrong(
+            "a share of all tokens",
+            "tokens",
+            "The mean over the ranks divides by their number, and each",
+            "len(counted) * tokens",
+        ),
     ],
     "design": [
         Wrong("few devices", DESIGN.format(2, "ring", 1, "ulysses", False), "more than 80 GB"),
@@ -228,6 +240,12 @@ BANK = {
             "is no choice",
         ),
         Wrong("the fabric", BEST + 'loosened = "fabric"', "Is that the longest wait"),
+        Wrong(
+            "however long",
+            "card",
+            "Of all designs, keep those that take no more than 80 GB,",
+            "seconds(each, card=card) <= most_seconds",
+        ),
     ],
 }
 
