@@ -7,9 +7,6 @@ from tests.exercises.notebooks import slugs
 from tests.exercises.points import asked, earns, functions_of, idle_answers, passed
 from tests.exercises.wrong_answers import bank
 
-SILENT = {"attention": {"fault"}}
-"""Questions with a check that each wrong answer of the bank passes."""
-
 
 @pytest.mark.parametrize("chapter", slugs())
 class TestPoints:
@@ -33,8 +30,6 @@ class TestPoints:
         """
         silent = []
         for answer, several in bank(chapter).items():
-            if answer in SILENT.get(chapter, ()):
-                continue
             checks, functions = asked(chapter, answer), functions_of(chapter, answer)
             by_all = set.intersection(*(passed(chapter, answer, wrong.cell) for wrong in several))
             called = [i for i in by_all if names_in(checks[i].expression) & set(functions)]
