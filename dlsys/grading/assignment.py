@@ -111,7 +111,8 @@ def load(root: Path, slug: str, solutions: bool = True) -> Assignment:
         raise ValueError(f"{slug}: {error}") from None
 
 
-# What PyTorch imports when an optimizer is made: a second of each box that makes one.
+# What PyTorch imports when an optimizer is made: a second of each box that makes one. In a simulated
+# rank, which may write no file, it cannot be imported at all.
 WITH_OPTIMIZERS = "torch._dynamo"
 
 
@@ -125,7 +126,9 @@ def preload(assignments: Iterable[Assignment]) -> tuple[str, ...]:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 inside = (f"{node.module}.{name.name}" for name in node.names)
                 found |= {node.module, *filter(_is_module, inside)}
-            elif isinstance(node, ast.Attribute) and node.attr == "optim":
+                if any(name.name == "simulate" for name in node.names):
+                    found.add(WITH_OPTIMIZERS)
+            elif isinstance(node, ast.Attribute) and node.attr in ("optim", "simulate"):
                 found.add(WITH_OPTIMIZERS)
     return tuple(sorted(found))
 

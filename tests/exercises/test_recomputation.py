@@ -245,7 +245,7 @@ def bound_by(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "kind", ["no random numbers", "dropout", "two in a row", "other arguments"]
 )
-def test_two_halves_give_to_the_bit_what_the_packages_checkpoint_and_torchs_give(
+def test_two_halves_give_what_the_packages_checkpoint_and_torchs_give(
     kind: str,
 ) -> None:
     from torch.utils.checkpoint import checkpoint as torchs
@@ -267,7 +267,7 @@ def test_two_halves_give_to_the_bit_what_the_packages_checkpoint_and_torchs_give
         found.append((result, answers["second_run"](name, args, state, gradient)))
         for other, gradients in found[:2]:
             assert torch.equal(result, other)
-            assert all(map(answers["same_bits"], found[2][1], gradients))
+            assert all(map(answers["alike"], found[2][1], gradients))
 
 
 def chain_of_triples(layers: list[tuple[int, int, int]]) -> Chain:

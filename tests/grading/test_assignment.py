@@ -114,7 +114,8 @@ def test_the_modules_that_trusted_cells_import_are_known_without_importing_them(
     assert "dlsys.world" in preload([load(ROOT, "collectives")])  # from dlsys import world
     assert "torch.optim" not in found
     assert WITH_OPTIMIZERS in found
-    assert WITH_OPTIMIZERS not in preload([load(ROOT, "collectives")])
+    assert WITH_OPTIMIZERS in preload([load(ROOT, "collectives")])  # which a rank cannot import
+    assert WITH_OPTIMIZERS not in preload([load(ROOT, "scaling_laws")])
 
 
 def test_released_files_go_with_the_assignment_and_the_digest_is_of_all_of_it(

@@ -396,7 +396,7 @@ def test_ranks_tell_each_other_nothing_past_the_network(
 
 
 HONEST = """import mmap, os, sys
-import torch
+import torch, torch._dynamo  # as it is where the author's cells simulate
 
 with open("mine.py", "w") as file:
     file.write("NUMBER = 7")
@@ -413,6 +413,8 @@ def program(comm, n):
     notes = open("mine.py")  # and the one that was open is closed
     print("said", file=sys.stderr)
     x = torch.ones(4, requires_grad=True)
+    torch.optim.SGD([x], lr=0.0).step()
+    torch.func.grad(torch.sum)(x)
     (x @ x).backward()
     total = comm.all_reduce(x.grad)
     total += float(shared[2_999_999]) + beyond[0]

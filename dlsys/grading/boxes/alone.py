@@ -13,6 +13,7 @@ import ctypes
 import os
 import struct
 import sys
+import tempfile
 from pathlib import Path
 
 from dlsys.grading.boxes import sandbox, seccomp
@@ -31,6 +32,7 @@ def be_alone(line: int) -> None:
 
     What a kernel does not offer is left: on macOS no more than open files are closed.
     """
+    tempfile.gettempdir()  # looked for by writing a file, and kept; torch.optim asks for it
     linux = sys.platform == "linux"
     if linux:
         # Becoming another user has hidden this process from itself.

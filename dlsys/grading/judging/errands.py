@@ -12,7 +12,11 @@ from typing import Any
 from dlsys.grading.judging.wire import Garbled
 from dlsys.world.communicator import Communicator
 
-_METHODS = {"send", "recv", "isend", "irecv", "barrier", "split", "compute"}
+_METHODS = {"send", "recv", "isend", "irecv", "barrier", "compute"}
+_NO_SPLIT = (
+    "split is not offered where answers are graded: by the ranks of its group a rank would hear what "
+    "others chose, and no message is counted. Use the ranks of the communicator that you were given"
+)
 # Collectives are those methods of a communicator that take a plan; beside it, what their words are.
 _COLLECTIVES = {
     name: words
@@ -38,6 +42,8 @@ def act(thing: Any, method: Any, args: tuple[Any, ...], options: dict[str, Any])
         return thing.seconds
     if isinstance(thing, Communicator) and method == "collective":
         return Underway(_collective(thing, *args))
+    if isinstance(thing, Communicator) and method == "split":
+        raise ValueError(_NO_SPLIT)
     if not isinstance(thing, Communicator) or method not in _METHODS:
         raise Garbled("a call of what cannot be called")
     result = getattr(thing, method)(*args)

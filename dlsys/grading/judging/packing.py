@@ -78,8 +78,7 @@ class Packer:
 
         is_tensor = kind in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
         if is_tensor and not value.is_nested:
-            # What is seen through a sign or a conjugate is first made what it is seen as.
-            flat = None if value.is_meta else as_bytes(value.cpu().resolve_conj().resolve_neg())
+            flat = None if value.is_meta else as_bytes(value.cpu())
             at = None if flat is None else self._keep(flat.numpy().tobytes())
             dtype = str(value.dtype).removeprefix("torch.")
             return {"tensor": [dtype, list(value.shape), at, kind is torch.nn.Parameter]}

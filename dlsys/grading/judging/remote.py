@@ -21,6 +21,7 @@ from dlsys.grading.judging.errands import Underway, act, at_line
 from dlsys.grading.judging.packing import Pickler, unpack
 from dlsys.grading.judging.wire import Channel, Closed, Garbled
 from dlsys.world.communicator import Communicator
+from dlsys.world.errors import MismatchError
 from dlsys.world.here import here
 
 
@@ -138,6 +139,7 @@ class Line:
         self._snapshot = snapshot
         self._things: list[Any] = []  # what the other side knows by number
         self._comm: Any = None
+        self._mismatch: MismatchError | None = None  # of this run
 
     def call(self, function: Remote, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """The result of the student's function; arguments that it changes in place are changed."""
@@ -149,8 +151,11 @@ class Line:
             # Whoever waits in a run that has ended waits for ever.
             over = Communicator, Underway
             self._things = [None if isinstance(one, over) else one for one in self._things]
+            self._mismatch = None
         self._comm = comm
         answer = self.request("call", function, args, options, comm, seed)
+        if self._mismatch is not None:  # what others called was told, and the run is over
+            raise self._mismatch
         if type(answer) is not tuple or len(answer) != 2 or type(answer[1]) is not dict:
             raise Garbled("no result of a call")
         given = {**{str(i): value for i, value in enumerate(args)}, **options}
@@ -188,9 +193,13 @@ class Line:
         except (TypeError, ValueError, IndexError):
             raise Garbled("a call that is none") from None
         try:
+            if self._mismatch is not None:
+                raise self._mismatch
             result = at_line(line)(errand)
         except Exception as error:
             self._things.append(error)
+            if isinstance(error, MismatchError):
+                self._mismatch = error
             # Its cause and frames stay here: only what it says goes over.
             self._tell(("raise", _copy(error), len(self._things) - 1))
         else:

@@ -66,7 +66,7 @@ def start(call: Call, group: dist.ProcessGroup, rank: int, size: int) -> tuple[A
     if call.kind == "barrier":
         return dist.barrier(group, async_op=True), lambda: None
     assert call.tensor is not None
-    tensor = call.tensor.detach()
+    tensor = call.tensor.detach().resolve_conj().resolve_neg()  # in memory as it reads
     rows = as_rows(tensor)
     return _STARTERS[call.kind](call, tensor, rows, group, rank, size)
 

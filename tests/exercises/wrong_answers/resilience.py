@@ -325,7 +325,7 @@ OTHERWISE: dict[str, list[tuple[str, ...]]] = {
     "slots": [("a dictionary", "return {}", "What the save returns should be a list"),
               ("a name that is none", 'return [("write", ".", slot)]', 'a path is "file"')],
     "resume": [
-        ("a range", "return range(first, first + each)", "should be a list",
+        ("a set", "return {first + i for i in range(each)}", "should be a list",
          "return [first + i for i in range(each)]"),
         ("a fraction", "return start + trained * ranks * each / 1", "a whole number", POSITION),
         ("a dictionary", 'return {"step": trained}', "it is a dictionary", POSITION),
