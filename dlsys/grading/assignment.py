@@ -111,8 +111,8 @@ def load(root: Path, slug: str, solutions: bool = True) -> Assignment:
         raise ValueError(f"{slug}: {error}") from None
 
 
-# What PyTorch imports when an optimizer is made: a second of each box that makes one. In a simulated
-# rank, which may write no file, it cannot be imported at all.
+# What PyTorch imports when an optimizer is made: a second of each box that makes one. In a rank,
+# which may write no file, it cannot be imported at all.
 WITH_OPTIMIZERS = "torch._dynamo"
 
 

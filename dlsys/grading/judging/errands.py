@@ -14,8 +14,8 @@ from dlsys.world.communicator import Communicator
 
 _METHODS = {"send", "recv", "isend", "irecv", "barrier", "compute"}
 _NO_SPLIT = (
-    "split is not offered where answers are graded: by the ranks of its group a rank would hear what "
-    "others chose, and no message is counted. Use the ranks of the communicator that you were given"
+    "split is not offered where answers are graded: by its group a rank would hear what others "
+    "chose, and no message is counted. Use the ranks of the communicator that you were given"
 )
 # Collectives are those methods of a communicator that take a plan; beside it, what their words are.
 _COLLECTIVES = {

@@ -34,7 +34,7 @@ class Change:
 def log(out: Path, grades: Sequence[Grade]) -> list[Change]:
     """The marks that changed since the run before, which are appended to `changes.csv` in `out`.
 
-    A first mark is no change, nor is a total that grows because a person has graded an answer.
+    What a submission gets when it is first seen is no change; what a person gives later is.
     """
     before = _read(out / _MARKS)
     now = {(g.result.slug, g.result.student): _marks(g) for g in grades}
@@ -65,12 +65,9 @@ def _marks(grade: Grade) -> dict[str, float | None]:
 
 
 def _changed(before: _Marks, now: _Marks) -> dict[str, tuple[float | None, float | None]]:
-    """What changed of marks; the total where anything else did, or where it went."""
-    parts = {of for of in before.keys() & now.keys() - {TOTAL} if before[of] != now[of]}
-    total = before.get(TOTAL)
-    gone = total is not None and now[TOTAL] is None
-    of_all = [TOTAL] if parts or gone else []
-    return {of: (before.get(of), now[of]) for of in [*sorted(parts), *of_all]}
+    """What changed of marks: all that differ, where there were any; None is for what is not there."""
+    differing = [of for of in sorted({*before, *now}) if before.get(of) != now.get(of)]
+    return {of: (before.get(of), now.get(of)) for of in differing if before}
 
 
 def _read(path: Path) -> Mapping[str, Mapping[str, _Marks]]:
