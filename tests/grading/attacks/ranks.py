@@ -134,6 +134,49 @@ targets = torch.as_strided(y, (len(memory),), (1,), 0)
 return w - 0.0625 * 2 / len(memory) * memory.T @ (memory @ w - targets)
 """
 
+# What is not sent, and told all the same: by the sizes of groups, by an exception's words.
+BY_GROUPS = """
+def whispered(x):
+    total = torch.zeros_like(x)
+    for bit in range(16):
+        each = x.round().long() >> bit & 1
+        sizes = [comm.split(int(one)).size for one in each]
+        ones = [size if one else comm.size - size for size, one in zip(sizes, each)]
+        total += torch.tensor(ones) * (-(2**15) if bit == 15 else 2**bit)
+    return total
+
+error = x @ w - y
+total = whispered(torch.cat([2 * x.T @ error, torch.tensor([float(len(x))])]))
+return w - 0.0625 * total[:-1] / total[-1]
+"""
+BY_WORDS = """
+import re
+
+error, far, none = x @ w - y, 2**19, torch.empty(0)
+mine = torch.cat([2 * x.T @ error, torch.tensor([float(len(x))])])
+total = torch.zeros(24)
+for src in range(comm.size):
+    for at in range(0, 24, 3):
+        if comm.rank == src:
+            handle = comm.all_reduce(
+                torch.empty([0] + [int(v) + far for v in mine[at : at + 3]]), async_op=True)
+            for dst in range(comm.size):
+                if dst != src:
+                    comm.send(none, dst)
+            handle.wait()
+            total[at : at + 3] += mine[at : at + 3]
+            continue
+        comm.recv(none.clone(), src)
+        try:
+            comm.all_reduce(torch.empty(1))
+        except Exception as error:
+            said = re.search(r"0\\D+(\\d{6})\\D+(\\d{6})\\D+(\\d{6})", str(error).replace(",", ""))
+        shape = [int(v) for v in said.groups()]
+        comm.all_reduce(torch.empty([0, *shape]))
+        total[at : at + 3] += torch.tensor([float(v - far) for v in shape])
+return w - 0.0625 * total[:-1] / total[-1]
+"""
+
 SPLIT = 'return comm.split(0, axis="hidden").all_reduce(x, op="mean")'
 
 ASKS = """
@@ -360,6 +403,21 @@ BANK = [
             "mean": "too_large = row_weighs = 0\n\n" + function(BESIDE, "repaired(comm, w, x, y)")
         },
         earns={"mean": 0},
+    ),
+    *(
+        Attack(
+            name,
+            "data_parallel",
+            base=SPARSE,
+            answers={
+                "mean": "too_large = row_weighs = 0\n\n" + function(body, "repaired(comm, w, x, y)")
+            },
+            earns={"mean": 0},
+        )
+        for name, body in (
+            ("sums told by the sizes of groups", BY_GROUPS),
+            ("numbers told by the words of an exception", BY_WORDS),
+        )
     ),
     leak_into(
         "a world of one's own beside right answers",
