@@ -18,12 +18,17 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral, Rational, Real
-from typing import Any, NamedTuple, SupportsIndex, TypeVar
+from typing import Any, NamedTuple, SupportsFloat, SupportsIndex, TypeVar
 
 from dlsys.checks import plain, refuse
 
 _Called = TypeVar("_Called", bound=Callable[..., Any])
-_NUMBERS = {int: "a whole number", SupportsIndex: "a whole number", float: "a number"}
+_NUMBERS = {
+    int: "a whole number",
+    SupportsIndex: "a whole number",
+    float: "a number",
+    SupportsFloat: "a number",
+}
 _PLAIN = (int, float, bool, str, type(None), list, tuple)
 _EXAMPLES = {
     "BucketPlan": "buckets(sizes)",

@@ -459,7 +459,10 @@ def test_rounding_leaves_its_argument_alone_and_hands_on_no_gradient():
         (lambda: Format(5, 2, nan=False), "nan is False; it must be True in a format that has inf"),
         (lambda: FP4_E2M1.encode(NAN), "x is NaN, and FP4 E2M1 has no bits for it"),
         (lambda: encode(torch.tensor([NAN]), FP4_E2M1), "FP4 E2M1 has no bits for NaN"),
-        (lambda: FP16.round(1.0, "up"), "mode is 'up'; it must be 'nearest' or 'toward zero' or"),
+        (
+            lambda: FP16.round(1.0, "up"),
+            "mode is 'up'; it must be 'nearest', 'toward zero' or 'stochastic'",
+        ),
         (lambda: FP16.round(1.0, "stochastic"), "random is None; it must be a number from 0 to 1,"),
         (lambda: FP16.round(1.0, "stochastic", 1.0), "random is 1.0; it must be"),
         (lambda: FP16.round("1"), "x is '1'; it must be a number"),

@@ -65,7 +65,7 @@ def _marks(grade: Grade) -> dict[str, float | None]:
 
 
 def _changed(before: _Marks, now: _Marks) -> dict[str, tuple[float | None, float | None]]:
-    """What changed of marks: all that differ, where there were any; None is for what is not there."""
+    """The marks that differ, where there were any before; None is for one that is not there."""
     differing = [of for of in sorted({*before, *now}) if before.get(of) != now.get(of)]
     return {of: (before.get(of), now.get(of)) for of in differing if before}
 
