@@ -72,9 +72,8 @@ class ShuffleBuffer:
                 f"{', '.join(self.state_dict())}."
             )
         held, taken = state_dict["held"], count("taken", state_dict["taken"], 0)
-        if not isinstance(held, list | tuple) or len(held) > min(self.size, taken):
-            most = f"a list of at most {min(self.size, taken)} items"
-            refuse("held", held, f"{most}: the buffer's size, and no more than were taken")
+        if not isinstance(held, list | tuple) or len(held) > self.size:
+            refuse("held", held, f"a list of at most {self.size} items, the buffer's size")
         found = random.Random()
         try:
             version, numbers, gauss = state_dict["random"]  # JSON has made lists of its tuples
