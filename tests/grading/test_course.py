@@ -192,6 +192,7 @@ def test_no_text_in_a_table_is_a_formula_or_breaks_its_row(text):
 def test_a_name_that_is_a_formula_does_not_run_in_a_spreadsheet():
     assert tables.cell('=HYPERLINK("http://x","y")').startswith("'=")
     assert tables.cell("  @SUM(A1)").startswith("'")
+    assert tables.cell("z;=1+1; -2;x") == "z;'=1+1;' -2;x"  # where semicolons cut a line
     assert [tables.cell(v) for v in (-2.5, -1e-9, 3, None)] == ["-2.5", "0", "3", ""]
 
 

@@ -19,7 +19,7 @@ from dlsys.grading.collecting.packed import read
 from dlsys.grading.collecting.reading import ADVICE, Refused
 from dlsys.grading.collecting.rebuild import rebuild
 from dlsys.grading.collecting.roster import Roster, Student
-from dlsys.grading.collecting.telling import tell, unchanged
+from dlsys.grading.collecting.telling import tell, trimmed, unchanged
 from dlsys.grading.result import LOOK, MISSING, REFUSED
 from dlsys.grading.text import visible
 
@@ -112,6 +112,7 @@ def find(
         handed_in[whose.id if whose else file.label.student].append(file)
     looked_into, said = {}, {}
     for student, files in handed_in.items():
+        trimmed.cache_clear()  # of cells that no other student has
         chosen, said[student] = few(files, asked, below)
         looked_into[student] = [
             replace(

@@ -25,6 +25,7 @@ Cell = str | float | None
 
 # What spreadsheets begin a formula with; the wide forms count in East Asian versions.
 _FORMULA = re.compile(r"\s*[=+\-@\t\r＝＋－＠]")
+_AFTER_A_CUT = re.compile(r";(?=\s*[=+\-@＝＋－＠])")  # where it cuts a line at semicolons
 _LONGEST = 2000  # characters in a cell
 
 
@@ -34,7 +35,7 @@ def cell(value: Cell) -> str:
         return ""
     if not isinstance(value, str):
         return f"{round(value, 4) + 0:.4f}".rstrip("0").rstrip(".")  # + 0: no minus zero
-    line = " ".join(visible(value, _LONGEST).split())
+    line = _AFTER_A_CUT.sub(";'", " ".join(visible(value, _LONGEST).split()))
     return f"'{line}" if _FORMULA.match(value) else line
 
 
