@@ -25,7 +25,7 @@ def command(folder: Path, out: str, *more: str) -> subprocess.CompletedProcess[s
     words += ["--roster", str(folder / "roster.csv"), "--out", str(folder / out), "--jobs", "2"]
     words += ["--seed", "11", "--cell-seconds", "5", "--check-seconds", "5", "--memory-gib", "1.5"]
     words += more
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=900)
     if done.returncode == NO_SANDBOX and os.environ.get("SANDBOX_TEST") != "required":
         pytest.skip(done.stderr)
     return done
