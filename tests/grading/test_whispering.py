@@ -71,6 +71,15 @@ def program(comm, n):
     return said
 """
 BOX = "/tmp", "/dev/shm", "."
+SIGNALED = (  # how a rank hears of a signal, and what it does for that beforehand
+    """
+    signal.sigtimedwait([signal.SIGRTMIN + i for i in (3, 4)], 0)
+    said = came[-1]
+    """,
+    """
+    for i in (1, 2): signal.signal(signal.SIGRTMIN + i, lambda number, frame: came.append(number - signal.SIGRTMIN))
+    """,
+)  # fmt: skip
 WAYS: dict[str, tuple[str, str, str] | tuple[str, str, str, str]] = {
     "memory that is shared": ("m = mmap.mmap(-1, 8)", "m[0] = n", "said = m[0]"),
     "memory that is shared, and may not be written yet": (
@@ -209,24 +218,12 @@ WAYS: dict[str, tuple[str, str, str] | tuple[str, str, str, str]] = {
             try: os.kill(pid, signal.SIGRTMIN + n)
             except OSError: pass
         """,
-        """
-        signal.sigtimedwait([signal.SIGRTMIN + i for i in (3, 4)], 0)
-        said = came[-1]
-        """,
-        """
-        for i in (1, 2): signal.signal(signal.SIGRTMIN + i, lambda number, frame: came.append(number - signal.SIGRTMIN))
-        """,
+        *SIGNALED,
     ),
     "signals to all that are together": (
         "came = []",
         "signal.signal(signal.SIGRTMIN + n, signal.SIG_IGN); os.kill(0, signal.SIGRTMIN + n)",
-        """
-        signal.sigtimedwait([signal.SIGRTMIN + i for i in (3, 4)], 0)
-        said = came[-1]
-        """,
-        """
-        for i in (1, 2): signal.signal(signal.SIGRTMIN + i, lambda number, frame: came.append(number - signal.SIGRTMIN))
-        """,
+        *SIGNALED,
     ),
     "the name of a process": (
         "libc = ctypes.CDLL(None)",
