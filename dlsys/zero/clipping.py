@@ -23,7 +23,7 @@ def clip(
     Every rank sends one number, the norm of its shards: the norm of these norms is that of all.
     """
     try:
-        most = float(max_norm)
+        most = math.nan if isinstance(max_norm, str | bytes) else float(max_norm)
     except (TypeError, ValueError, OverflowError):
         most = math.nan
     if not most >= 0:
