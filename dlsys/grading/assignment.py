@@ -10,6 +10,7 @@ import re
 import symtable
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,13 @@ class Question:
     solution: str
     names: tuple[str, ...]
     checks: tuple[Check, ...]
+
+    @cached_property
+    def functions(self) -> frozenset[str]:
+        """The functions and classes among `names`."""
+        body = ast.parse(self.blank).body
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        return frozenset(one.name for one in body if isinstance(one, kinds))
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,32 @@ def test_a_text_typed_into_moodle_is_of_the_student_who_handed_in_the_notebook(
     assert set(by_student(find(tmp_path, [COLLECTIVES]))) == {"Ann Bee_125", "Cee Dee_126"}
 
 
+def test_two_users_of_a_platform_with_one_name_are_told_apart_or_looked_at(tmp_path: Path) -> None:
+    for user in (7, 8):
+        name = f"Ada Lovelace_{user}_assignsubmission_file_"
+        put(tmp_path / "moodle" / name / "collectives.ipynb", text())
+        put(tmp_path / "canvas" / f"lovelaceada_{user}_99_collectives.ipynb", text())
+    ada = [Student("ada", "Ada Lovelace", canvas_id="7")]
+    merged = only(find(tmp_path / "moodle", [COLLECTIVES], ada))
+    said = "Files of 2 users of the platform, 7 and 8, have this name: they may be of two students."
+    assert f"{said} {LOOK}" in merged.notes
+    hers, stranger = find(tmp_path / "canvas", [COLLECTIVES], ada)
+    assert (hers.student, hers.path and hers.path.name) == (
+        "ada",
+        "lovelaceada_7_99_collectives.ipynb",
+    )
+    assert (stranger.student, stranger.listed) == ("lovelaceada_8", False)
+
+
+def test_a_student_who_is_called_as_an_assignment_hands_in_for_nobody_else(tmp_path: Path) -> None:
+    put(tmp_path / "collectives" / "ada.ipynb", text())
+    found = by_student(find(tmp_path, [COLLECTIVES], [Student("ada"), Student("collectives")]))
+    assert {name: one.status for name, one in found.items()} == {
+        "ada": MISSING,
+        "collectives": FOUND,
+    }
+
+
 def test_a_single_file_is_a_submission(tmp_path: Path) -> None:
     file = put(tmp_path / "ada" / "collectives.ipynb", text())
     assert only(find(file, BOTH)).student == "ada"

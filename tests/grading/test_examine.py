@@ -604,6 +604,25 @@ def test_knowing_the_numbers_of_the_notebook_by_heart_earns_nothing(square: Any)
     assert (known.earned, known.status) == (0, WRONG)
 
 
+@pytest.mark.parametrize(
+    ("square", "largest", "earned"),
+    [("n * n", 8, 2), ("{3: 9}.get(n)", 8, 1), ("n * n", 3, 1), ("{3: 9}.get(n)", 3, 0)],
+)
+def test_a_right_number_pays_for_no_function_whose_numbers_are_known_by_heart(
+    boxes: Boxes, tmp_path: Path, square: str, largest: int, earned: float
+) -> None:
+    blank, solution = (
+        f"def square(n):\n    return {made}\n\nlargest = {number}"
+        for made, number in (("...", "..."), ("n * n", "8"))
+    )
+    checks = "same(square(3), 9)\nsame(largest, 8)"
+    hidden = "same(square(7), 49, vary={7: [11, 12]})\nsame(largest + 1, 9)"
+    both = {"both": (blank, solution, checks, hidden)}
+    prepared = prepare(make(tmp_path, IMPORTS, both), boxes, seed=1)
+    answer = f"def square(n):\n    return {square}\n\nlargest = {largest}"
+    assert only(grade(prepared, tmp_path, boxes, {"both": answer})).earned == earned
+
+
 def test_a_drawn_check_accepts_a_list_for_an_array_as_the_shown_one_does(
     boxes: Boxes, tmp_path: Path
 ) -> None:

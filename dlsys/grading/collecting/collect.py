@@ -194,6 +194,10 @@ def _found(
         taken = visible(first.file.name, 100)
         why = _why(first, [one for one in mine[1:] if not one.refusal])
         notes.append(f"{len(several)} files were handed in for this; {taken} was taken, {why}")
+    numbers = sorted({number for one in mine for number in one.file.label.numbers.values()})
+    if len(numbers) > 1:
+        who = f"{len(numbers)} users of the platform, {' and '.join(numbers)}"
+        notes.append(f"Files of {who}, have this name: they may be of two students. {LOOK}")
     if naming.is_misnamed(first.file.name) and not first.refusal:
         name = visible(first.file.name, 100)
         notes.append(f"{name} was graded, though it is not called as a notebook, {slug}.ipynb.")

@@ -96,7 +96,8 @@ def _inside(
         path = Path(entry.path)
         label = naming.platforms(entry.name)
         if _is_folder(entry):
-            if slug is None and entry.name in slugs:
+            # Who is called as an assignment could otherwise hand in for others.
+            if slug is None and entry.name in slugs and not known.find(entry.name):
                 yield from _inside(path, slugs, folder, known, entry.name)
             else:
                 whose = label or Label(entry.name)

@@ -153,11 +153,18 @@ class Roster:
     def find(self, name: str, numbers: Mapping[str, str] | None = None) -> Student | None:
         """The one student whom `name` fits: an id, login, email or name, in either order, without
         regard to case, accents and what is between letters. `numbers` ("canvas_id", "moodle_id")
-        come first. None where nobody or more than one fits."""
-        for key, number in (numbers or {}).items():
+        come first. None where nobody or more than one fits, or whom it fits is another user of
+        Canvas. (Moodle numbers a student anew in each assignment.)"""
+        numbers = numbers or {}
+        for key, number in numbers.items():
             same = [s for s in self.students.values() if getattr(s, key) == number]
             if len(same) == 1:
                 return same[0]
+        found = self._by_name(name)
+        theirs = numbers.get("canvas_id") if found and found.canvas_id else None
+        return None if theirs else found
+
+    def _by_name(self, name: str) -> Student | None:
         if name in self.students:
             return self.students[name]
         for index, key in ((self._exact, name), (self._alike, _letters(name))):

@@ -10,7 +10,15 @@ from typing import Any
 
 from dlsys.exercises.judge import bare, complaint, kind, likely_mistake
 from dlsys.grading import result as results
-from dlsys.grading.assignment import ANSWER, FREE, TEST, TRUSTED, Assignment, Question
+from dlsys.grading.assignment import (
+    ANSWER,
+    FREE,
+    TEST,
+    TRUSTED,
+    Assignment,
+    Question,
+    names_in,
+)
 from dlsys.grading.boxes.warm import Boxes
 from dlsys.grading.checks import Check, drawn
 from dlsys.grading.collecting.rebuild import Step, Submission, unchanged
@@ -147,6 +155,22 @@ def _telling(prepared: Prepared, question: Question) -> set[int]:
     return {i for i in failed if checks[i].hidden} or failed
 
 
+def _paid(prepared: Prepared, question: Question, passed: set[int]) -> set[int]:
+    """Of the passed checks those that count, since something that tells a right answer passed too.
+
+    For a check of a function that is a check of the same function, where there is one: what is
+    right of a number beside it says nothing of the function.
+    """
+    checks, telling = prepared.checks[question.id], _telling(prepared, question)
+    by_function = {i: names_in(checks[i].expression) & question.functions for i in passed | telling}
+    found = set()
+    for i in passed:
+        of_it = {j for j in telling if by_function[i] & by_function[j]}
+        if passed & (of_it or telling):
+            found.add(i)
+    return found
+
+
 def _question(
     prepared: Prepared, question: Question, answer: str | None, ran: Ran
 ) -> QuestionResult:
@@ -161,7 +185,7 @@ def _question(
         for place, check in (((question.id, i), check) for i, check in enumerate(checks))
     ]
     passed = {i for i, one in enumerate(judged) if one.passed}
-    share = _share(checks, passed) if passed & _telling(prepared, question) else 0.0
+    share = _share(checks, _paid(prepared, question, passed))
     blank = answer is None or unchanged(answer, question.blank)
     if share == 1:
         status = results.RIGHT
@@ -184,7 +208,7 @@ def _question(
 
 
 def _share(checks: Sequence[Check], passed: set[int]) -> float:
-    """What part of a question's points the passed checks are worth; exactly 1 for all of them."""
+    """What part of a question's points these checks are worth; exactly 1 for all of them."""
     if len(passed) == len(checks):
         return 1.0
     if any(check.needed and i not in passed for i, check in enumerate(checks)):
