@@ -161,7 +161,7 @@ def _listed(came: Any, form: Any) -> Any:
         return came
     if isinstance(came, _arrays()):
         innermost = form
-        while isinstance(innermost, list):
+        while isinstance(innermost, list | tuple) and innermost:
             innermost = innermost[0]
         with contextlib.suppress(RuntimeError):  # a meta tensor, a sparse one
             return came.tolist() if innermost in (int, float, bool) else came

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict, defaultdict
 from decimal import Decimal
+from enum import Enum
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 LONGEST = 100_000  # values of a range; a longer one stays what it is
 _EMPTY: dict[Any, Any] = {}
+_DICTIONARIES = (Counter, OrderedDict, defaultdict, MappingProxyType)
 _VIEWS = (type(_EMPTY.keys()), type(_EMPTY.values()), type(_EMPTY.items()))
 
 
 def usual(value: Any) -> Any:
-    """A fraction or a decimal as an int where it is whole and else a float, a range or a view of a
-    dictionary as a list; anything else as it is. Exact types alone: others have their own methods.
+    """A fraction or a decimal as an int where it is whole and else a float, a complex number
+    without an imaginary part as a float, a member of an enumeration of text or whole numbers as
+    that; a range or a view of a dictionary as a list, the standard library's other dictionaries as
+    one; anything else as it is. Exact types alone: others have their own methods.
     """
     kind = type(value)
+    if isinstance(value, Enum) and issubclass(kind, str | int):
+        value = value.value
+        kind = type(value)
+    if kind is complex and value.imag == 0:
+        return value.real
+    if kind in _DICTIONARIES:
+        return dict(value)
     if kind is Fraction:
         try:
             return value.numerator if value.denominator == 1 else float(value)

@@ -215,6 +215,14 @@ BANK = {
             "return torch.stack(whole).sum(0)  # in the order of ranks, on all",
         ),
         Wrong("the mean", ".mean(0)", "the sum of all ranks' vectors", ".sum(0)"),
+        early(
+            "nothing of what is rounded",
+            """
+            if bool((x % 1).any()):
+                return torch.zeros_like(x)
+            """,
+            "where sums are rounded",
+        ),
         early("the library's collective", "return comm.all_reduce(x)", "Write it yourself"),
     ],
     "uneven": [

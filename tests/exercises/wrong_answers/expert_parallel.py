@@ -53,6 +53,16 @@ y = torch.zeros_like(tokens).index_add(0, token, by[token, slot, None] * made)
 return comm.reduce_scatter(y)[: len(x)]
 """
 
+# No message: each rank computes what all experts make of its tokens.
+ALONE = """
+y = torch.zeros_like(x)
+for token, row in enumerate(chosen.tolist()):
+    for i, expert in enumerate(row):
+        if expert < number:
+            y[token] += weights[token, i] * made_by(expert, x[token : token + 1])[0]
+return y
+"""
+
 # Every rank is told the numbers of all ranks.
 TOLD_ALL = """all_counts = comm.all_gather(counts[None]).view(n, n, held)
     coming = all_counts[:, comm.rank]"""
@@ -164,7 +174,8 @@ BANK = {
                 "takes the place of an earlier one",
             ),
         ),
-        Wrong("gathered", GATHERED, "more rows travel"),
+        Wrong("gathered", GATHERED, "Other rows travel"),
+        Wrong("every expert for oneself", ALONE, "has not their weights"),
     ],
     "reports": [
         *one_wrong(REPORTS, RIGHT_REPORTS, 0, ("a mixture", "4", "agree with each other")),
