@@ -22,9 +22,8 @@ def usual(value: Any) -> Any:
     one; anything else as it is. Exact types alone: others have their own methods.
     """
     kind = type(value)
-    if isinstance(value, Enum) and issubclass(kind, str | int):
-        value = value.value
-        kind = type(value)
+    if issubclass(kind, Enum) and issubclass(kind, str | int):  # by no method of the class
+        return str.__str__(value) if issubclass(kind, str) else int.__int__(value)
     if kind is complex and value.imag == 0:
         return value.real
     if kind in _DICTIONARIES:

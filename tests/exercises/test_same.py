@@ -4,9 +4,12 @@ import functools
 import gc
 import json
 import re
+from collections import Counter, OrderedDict
 from decimal import Decimal
+from enum import IntEnum, StrEnum
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import nbformat
@@ -32,6 +35,17 @@ PLAIN = st.recursive(
 # -- same: what is equal -------------------------------------------------------------------------
 
 
+class Axis(StrEnum):
+    TENSOR = "tp"
+
+
+class Stage(IntEnum):
+    THREE = 3
+
+    def __int__(self) -> int:
+        raise AssertionError("a method of the answer's was called")
+
+
 @given(PLAIN)
 def test_every_plain_value_equals_itself_and_no_text(value: Any) -> None:
     assert difference(plain(value), plain(value)) is None
@@ -50,6 +64,9 @@ def test_every_plain_value_equals_itself_and_no_text(value: Any) -> None:
         (range(2, 8, 2), [2, 4, 6]),
         ({"a": 1}.keys(), ["a"]),
         ({"a": 1}.items(), [("a", 1)]),
+        (Counter("aab"), {"a": 2, "b": 1}),
+        (MappingProxyType({"a": OrderedDict(b=1)}), {"a": {"b": 1}}),
+        ([Axis.TENSOR, Stage.THREE, complex(2, 0)], ["tp", 3, 2.0]),
         ((1, 2), [1, 2]),
         (np.int64(3), 3),
         (np.arange(3), [0, 1, 2]),

@@ -540,7 +540,8 @@ TORCHS = "(lambda f, *args: torch.utils.checkpoint.checkpoint(f, *args, use_reen
 @pytest.mark.parametrize("run", [PLAIN, TORCHS], ids=["plain", "torchs"])
 def test_a_checkpoint_that_holds_the_first_runs_graph_earns_nothing(boxes: Boxes, run: str) -> None:
     """Right as its gradients would be in a notebook, where one process runs both halves."""
-    assert of_the_book("recomputation", "checkpoint", boxes).status == RIGHT
+    right = of_the_book("recomputation", "checkpoint", boxes)
+    assert right.status == RIGHT, [each for each in right.checks if not each.passed]
     answer = WITH_THE_GRAPH.replace("RUN", run)
     found = of_the_book("recomputation", "checkpoint", boxes, answer)
     assert not any(each.passed for each in found.checks)

@@ -388,6 +388,8 @@ def whispered(boxes: Boxes, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 def test_ranks_tell_each_other_nothing_past_the_network(
     whispered: dict[str, QuestionResult], way: str
 ) -> None:
+    if way == "a child that looks into memory" and os.getuid() != 0:
+        pytest.skip("an ordinary user's boxes count memory by what a process shows to its own user")
     assert whispered[way].error is None or "mkfifo" in WAYS[way][0]
     assert whispered[way].earned == whispered[way].points, whispered[way].checks[0].message
 
