@@ -27,11 +27,13 @@ from dlsys import hardware, units, world
 from dlsys.collectives import ring_all_reduce
 from dlsys.data_parallel import buckets
 from dlsys.exercises import WrongAnswer, same
-from dlsys.hardware import LINKS, Device, dgx_h100
-from dlsys.memory_wall import activations, fits
+from dlsys.hardware import DEVICES, LINKS, Device, dgx_h100
+from dlsys.memory_wall import activations, fits, should_scale
 from dlsys.pipeline_parallel import partition
+from dlsys.scaling_laws import PUBLISHED, purchase
 from dlsys.tensor_parallel import layout, vocab_parallel_cross_entropy
 from dlsys.transformer import CATALOGUE
+from dlsys.zero import step_plan
 from tests.public_api import (
     ARGUMENTS,
     FREE,
@@ -226,6 +228,15 @@ SENTENCES: list[tuple[Callable[[], object], str]] = [
         "targets is of shape (2, 4) and torch.float32; it must",
     ),
     (lambda: loss(LOGITS, TARGETS, vocab=17), "logits has 16 columns on rank 0; of a vocab of 17"),
+    (lambda: step_plan(3, iter([1, 2]), 2), "units is <list_iterator"),
+    (
+        lambda: should_scale(CATALOGUE["gpt2-small"], DEVICES["h100-sxm"], 1e9, utilization=5e-324),
+        "utilization is 5e-324; it must be more: such a run never ends.",
+    ),
+    (
+        lambda: purchase(PUBLISHED["hoffmann-2022"].law, 1e6, 2.0, 1e308, 0.4),
+        "peak_flops is 1e+308",
+    ),
 ]
 
 

@@ -218,9 +218,9 @@ def node_boundary(nbytes: float = 16e9) -> list[Boundary]:
         cluster = dgx_h100(nodes)
         g, n = cluster.devices_per_node, cluster.size
         predicted = best("all_reduce", nbytes, cluster).price(nbytes, cluster).busbw
-        inside = 2 * (g - 1) / g * nbytes / cluster.intra.bandwidth
-        between = 2 * (nodes - 1) / n * nbytes / cluster.inter.bandwidth
-        overlapped = 2 * (n - 1) / n * nbytes / max(inside, between)
+        inside = 2 * (g - 1) / g / cluster.intra.bandwidth  # seconds for each byte
+        between = 2 * (nodes - 1) / n / cluster.inter.bandwidth
+        overlapped = 2 * (n - 1) / n / max(inside, between)
         first = best("all_reduce", 8, cluster).price(8, cluster).seconds
         sides.append(Boundary(nodes, predicted, overlapped, busbw, first, latency))
     return sides

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlsys.annotated import checked
-from dlsys.checks import count, positive, unknown
+from dlsys.checks import count, positive, refuse, unknown
 from dlsys.hardware import Device
 from dlsys.memory_wall.fitting import fits
 from dlsys.memory_wall.price import training_seconds
@@ -88,6 +88,8 @@ def should_scale(
     positive("dataset_bytes", data)
     best = _needs(spec, device, tokens, tuple(REMEDIES), batch, utilization)
     now = _needs(spec, device, tokens, using, batch, utilization)
+    if math.isinf(max(best[1], now[1])):
+        refuse("utilization", utilization, "more: such a run never ends")
     needs = {"memory": best[0], "time": best[1] / (days * DAY), "data": data / STORAGE}
     exceeded = {"memory": now[0] > 1, "time": now[1] > days * DAY}
     first = tuple(

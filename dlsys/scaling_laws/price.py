@@ -198,5 +198,7 @@ def purchase(
         refuse("utilization", utilization, "at most 1: no device does more than its peak")
     hours = dollars / dollars_per_hour
     flops = hours * HOUR * peak_flops * utilization
+    if math.isinf(flops):
+        refuse("peak_flops", peak_flops, "less: the FLOPs that are bought are beyond every number")
     best = law.optimal(flops)
     return Purchase(hours, flops, best.N, best.D, law.loss(max(1.0, best.N), max(1.0, best.D)))

@@ -136,6 +136,8 @@ def step_plan(
     check_stage(stage)
     some("units", units)
     made = [Unit(*pair) for pair in units.items()] if isinstance(units, Mapping) else [*units]
+    if not all(isinstance(unit, Unit) for unit in made):  # an iterator's are not seen before
+        refuse("units", units, "a dictionary of elements by name, or a sequence of Units")
     for place, unit in enumerate(made):
         if place and unit.outer:
             first = f"the first unit, which is {made[0].name!r}: it is around all"
