@@ -1,7 +1,7 @@
 """Boxes for what a student could have written, hostile or not: isolated, or the test is skipped."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -22,9 +22,9 @@ def needed() -> Iterator[None]:
 
 
 @contextmanager
-def opened(limits: Limits) -> Iterator[Boxes]:
+def opened(limits: Limits, preload: Sequence[str] = ()) -> Iterator[Boxes]:
     """Boxes that are isolated."""
     with ExitStack() as stack:
         with needed():
-            boxes = stack.enter_context(Boxes(limits))
+            boxes = stack.enter_context(Boxes(limits, preload=preload))
         yield boxes

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dlsys.exercises import WrongAnswer, seal
-from dlsys.grading.assignment import Assignment, load
+from dlsys.grading.assignment import Assignment, load, preload
 from dlsys.grading.boxes.sandbox import Limits
 from dlsys.grading.boxes.warm import Boxes
 from dlsys.grading.collecting.rebuild import Step, rebuild
@@ -81,7 +81,8 @@ same(counts(runs(program, 4)), [])"""
 
 @pytest.fixture(scope="module")
 def boxes() -> Iterator[Boxes]:
-    with opened(Limits()) as made:
+    # As in grading: a first check that imports PyTorch would be late on a busy machine.
+    with opened(Limits(), preload([load(ROOT, "recomputation")])) as made:
         yield made
 
 

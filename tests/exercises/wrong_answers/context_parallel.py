@@ -149,6 +149,14 @@ BANK = {
             "dkv = dkv + before()",
             ("nothing is added", "before()", "the last rank on the way"),
         ),
+        Wrong(
+            "keys travel once more",
+            "before = to_the_left(comm, dkv, after)\n"
+            "            if step == n - 1:\n"
+            "                to_the_left(comm, kv, after)()",
+            "One block too many: after the last round",
+            "before = to_the_left(comm, dkv, after)",
+        ),
         *in_place_of(
             "kv = coming()",
             ("stale keys", "coming()", "the keys are the rank's own in every round"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.grading.attacks import Attack, function, probes
+from tests.grading.attacks import Attack, cell, function, probes, solved
 
 # What a cell says that has found a note; no file of the grades may hold it. Written in two parts,
 # as a report shows the source.
@@ -106,10 +106,11 @@ NOTES = {
 }
 
 # Another answer, which is right, and ends with an error where it finds the note.
+RIGHT = "".join(cell(solved("memory_wall"), "peaks")["source"])
 LOOKING = """
 import fcntl, os, time
 
-predicted_peaks = {"A": 3.79e6, "B": 5.55e6, "C": 3.53e6, "D": 3.7e6, "E": 3.84e6, "F": 3.53e6}
+{right}
 if {look}:
     raise RuntimeError(@seen@ + str({look}))
 """
@@ -136,7 +137,9 @@ BANK = [
             name,
             answers={
                 "free": NOTING.replace("{note}", note),
-                "peaks": LOOKING.replace("{look}", look).replace("@seen@", SEEN),
+                "peaks": LOOKING.replace("{right}", RIGHT)
+                .replace("{look}", look)
+                .replace("@seen@", SEEN),
             },
             earns={"free": 0},
         )
