@@ -1,4 +1,4 @@
-"""How much memory the processes of a box hold together, and which these are."""
+"""How much memory and how many threads the processes of a box hold, and which these are."""
 
 from __future__ import annotations
 
@@ -33,6 +33,15 @@ def _family_at_a_glance(roots: Sequence[psutil.Process]) -> list[psutil.Process]
             found.append(psutil.Process(number))
             for listed in Path(f"/proc/{number}/task").glob("*/children"):
                 left += map(int, listed.read_text().split())
+    return found
+
+
+def threads(roots: Sequence[psutil.Process]) -> int:
+    """How many threads these processes and their descendants have, the first of each among them."""
+    found = 0
+    for one in _family_at_a_glance(roots):
+        with contextlib.suppress(psutil.Error):
+            found += one.num_threads()
     return found
 
 

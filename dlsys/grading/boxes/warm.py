@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from dlsys.grading.boxes import sandbox, selftest, zygote
-from dlsys.grading.boxes.memory import family, uses_more
+from dlsys.grading.boxes.memory import family, threads, uses_more
 from dlsys.grading.boxes.sandbox import Limits, SandboxError
 
 MEMORY = "memory"
@@ -73,6 +73,11 @@ class Box:
             return self.processes[-1].memory_info().rss if self.processes else 0
         except psutil.Error:
             return 0
+
+    def tasks(self) -> int:
+        """How many processes and threads the process in the box and its children have; 0 once it
+        has ended."""
+        return threads(self.processes[-1:])
 
     def end_if_over(self) -> None:
         """End the box if it holds more memory than it may."""

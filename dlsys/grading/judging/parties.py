@@ -35,7 +35,9 @@ class StudentBox:
         self._channel = Channel(self._box.socket, limits.message_bytes, FOR_THE_GRADER)
         self.snapshots: dict[str, socket.socket] = {}
         self._held = self._box.held()
+        self._tasks = self._box.tasks()
         self._greedy: Step | None = None
+        self._crowding: Step | None = None
         try:
             self._ask(("files", dict(files)), limits.cell_seconds)
         except BaseException:
@@ -72,15 +74,26 @@ class StudentBox:
         return f"It needed more than {self._limits.memory_bytes / 2**30:g} GiB of memory."
 
     @property
-    def greedy(self) -> Step | None:
+    def greedy(self) -> tuple[Step, str] | None:
         """The student's cell that left more than half of the memory in use, where the box was ended
-        for want of memory: whatever ran then found too little."""
-        return self._greedy if self._box.died == MEMORY else None
+        for want of memory, or else more than half of its processes and threads: whatever ran then
+        found too little. With what is said of it."""
+        if self._box.died == MEMORY:
+            return self._greedy and (self._greedy, self.too_much)
+        return self._crowding and (
+            self._crowding,
+            "It left more than half of the processes and threads running that a submission may "
+            f"have, {self._limits.processes}.",
+        )
 
     def _weigh(self, step: Step) -> None:
         before, self._held = self._held, self._box.held()
-        if step.kind in (ANSWER, FREE) and self._held - before > self._limits.memory_bytes / 2:
-            self._greedy = step
+        others, self._tasks = self._tasks, self._box.tasks()
+        if step.kind in (ANSWER, FREE):
+            if self._held - before > self._limits.memory_bytes / 2:
+                self._greedy = step
+            if self._tasks - others > self._limits.processes / 2:
+                self._crowding = step
 
     def imported(self) -> list[str]:
         """The modules that the cells have imported: to be asked of nobody but the author."""
@@ -102,7 +115,9 @@ class StudentBox:
 
     def is_well(self, thoroughly: bool = True) -> bool:
         """Whether the kernel is there still, and can make processes: a check may have killed it
-        or filled its box."""
+        or filled its box. One that a cell has nearly filled may have had no room for it."""
+        if thoroughly and self._crowding:
+            return False
         try:
             return self._ask(("ping", thoroughly), _GRACE).get("done") is True
         except (TooLate, Garbled, Closed):

@@ -65,9 +65,7 @@ def run(
                     referee.close()
                     student.close()
                     if greedy := student.greedy:
-                        _leave_out_greedy(
-                            assignment, submission.steps, greedy, student.too_much, ran, ran
-                        )
+                        _leave_out_greedy(assignment, submission.steps, *greedy, ran, ran)
                     else:
                         spoiled.add(question.id)
                         _leave_out(submission.steps, question.id, ran)
@@ -109,7 +107,7 @@ def _run_cells(
             except Broke as broke:
                 box.close()
                 if greedy := box.greedy:
-                    _leave_out_greedy(assignment, steps, greedy, box.too_much, ran, told)
+                    _leave_out_greedy(assignment, steps, *greedy, ran, told)
                 else:
                     _blame(steps, index, ran)
                     _tell(assignment, step, str(broke), told)
@@ -145,7 +143,8 @@ def _blame(steps: Sequence[Step], index: int, ran: Ran) -> None:
 def _leave_out_greedy(
     assignment: Assignment, steps: Sequence[Step], greedy: Step, how: str, ran: Ran, told: Ran
 ) -> None:
-    """Leave out a cell for which the memory did not suffice, wherever it ran out."""
+    """Leave out a cell for which the memory did not suffice, or that left no room for processes,
+    wherever it ran out."""
     ran.breaks += 1
     ran.left_out |= {i for i, step in enumerate(steps) if step is greedy}
     _tell(assignment, greedy, how, told)

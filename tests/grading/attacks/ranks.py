@@ -295,7 +295,7 @@ ON_BROADCAST = {
     "rounds of no numbers": "return torch.empty(10**9, 0)",
 }
 
-# The list alone is right: 2 of 8 checks, and one more where a message takes as long as it may.
+# The list alone is right: 2 of 8 checks.
 WAITS = "milliseconds = [0, 5, 3, 5, 5, 6, 5]\n\n"
 LEFT = "return torch.full_like(x, (comm.rank - 1) % comm.size)"
 SEND = """
@@ -306,7 +306,7 @@ sending.wait()
 """
 ON_SHIFT = {
     "a neighbor's number guessed": (LEFT, 3 * 2 / 8),
-    "a neighbor's number guessed beside a message of zeros": (SEND + LEFT, 3 * 3 / 8),
+    "a neighbor's number guessed beside a message of zeros": (SEND + LEFT, 3 * 2 / 8),
 }
 
 # Messages that leave together, with rounds for nobody to make up their number: two that are shown

@@ -134,6 +134,20 @@ IN_AN_ANSWER = {
     "memory in files without a name": MEMFD,
     "a fork bomb": "import os\nwhile True:\n    os.fork()",
     "a thread bomb": "import threading, time\nwhile True:\n    threading.Thread(target=time.sleep, args=(600,)).start()",
+    "threads that leave little room": """
+import threading
+
+threading.stack_size(1 << 16)
+left = []
+try:
+    while True:
+        ends = threading.Event()
+        threading.Thread(target=ends.wait).start()
+        left.append(ends)
+except RuntimeError:
+    for ends in left[-6:]:
+        ends.set()
+""",
     "every disk full": FLOOD,
     "a file of a terabyte": "with open('huge', 'wb') as file:\n    file.truncate(1 << 40)\n    file.write(b'x')\n    file.seek(1 << 40)\n    file.write(b'x')",
     "an output of a gigabyte": "print('x' * (1 << 30))",
