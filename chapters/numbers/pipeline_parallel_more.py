@@ -1,5 +1,6 @@
 """Where the numbers of pipeline_parallel_more.md come from. Each part runs where its section ends."""
 
+from dlsys.notebook.vouch import sourced
 from dlsys.pipeline_parallel import stage_seconds
 from dlsys.transformer import CATALOGUE
 
@@ -24,6 +25,40 @@ for plan, equal, unlike in (
 
 assert round(fixed, 2) == 0.33 and best == {128: 2, 512: 4}
 assert round(best_micro_batch(8, 512, fixed), 1) == 4.9
+
+# %% One choice, whole
+
+assert (round(model.parameters() / 1e9), model.sequence) == (175, 2048)
+found = {(nodes, cut): rest for nodes, cut, *rest in choice}
+assert found[16, "p=2, v=1"][2] == "91.8 GB" and found[16, "p=4, v=1"][2:] == [
+    "59.3 GB",
+    "1.8%",
+    "0.4 s",
+    "46.6 s",
+]
+sourced(0.47, 96, by="megatronreadme")
+of_rank_0 = float(found[16, "p=4, v=1"][2].split()[0])
+assert of_rank_0 == 59.3 and dgx_h100(1).device.memory == 80e9 and 80 - of_rank_0 > 20
+assert (
+    found[256, "p=4, v=1"][1:] == [24, "43.8 GB", "11.9%", "0.5 s", "3.8 s"]
+    and round(float(found[256, "p=4, v=1"][3][:-1])) == 12
+)
+assert (
+    found[256, "p=4, v=6"][3:] == ["3.2%", "0.2 s", "3.2 s"]
+    and round(exposed[256, 4, 1] / (flops / (256 * t * rate)), 2) == 0.23
+)
+assert (
+    found[256, "p=8, v=6"][4:] == ["0.0 s", "3.0 s"]
+    and found[256, "ZeRO-3, 6 at a time"][-1] == "3.5 s"
+)
+assert (
+    6 / 8 * sent < flops / (256 * t * rate) * (1 + extra) < sent
+)  # ZeRO-3's gradients in 16 bits, and in 32
+assert round(sent, 1) == 3.5
+work = flops / (16 * t * rate)
+assert round(work, 1) == 37.8 and (W, rate / W) == (50e9, 14_000)
+mfu = flops / 46.6 / 128 / 989e12
+assert 0.47 < round(mfu, 2) == 0.57 and round(46.6 * mfu / 0.47) == 57
 
 # %% A pipeline that never waits
 

@@ -13,7 +13,7 @@ from torch.distributed.checkpoint import FileSystemReader
 from dlsys.collectives import plan_for
 from dlsys.expert_parallel import count_copies
 from dlsys.hardware import LINKS
-from dlsys.pipeline_parallel import message_bytes
+from dlsys.pipeline_parallel import message_bytes, one_f_one_b
 from dlsys.zero import price, sent, step_plan
 from tests import torchrun
 from tests.book import counting
@@ -175,3 +175,26 @@ def test_torchs_engines_train_together_over_three_axes_what_one_device_trains(tm
         assert calls["send", rows, rows] == calls["recv", rows, rows] == micro_batches * steps
         reduced = calls["all_reduce", rows, rows]  # forward, backward, and where shapes are found
         assert reduced // (2 * layers * micro_batches * steps) == tp - 1
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_torchs_pipeline_trains_what_one_device_trains_and_sends_two_messages_a_boundary(
+    tmp_path, ranks
+):
+    [line], each = run_apart(tmp_path, "pipeline_parallel", "pipe.py", ranks)
+    assert f"It prints `{line}`" in (ROOT / "chapters" / "pipeline_parallel.md").read_text("utf-8")
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(4)])
+    adamw = torch.optim.AdamW(model.parameters(), lr=0.01)
+    batch, targets = torch.randn(16, 64), torch.randn(16, 64)
+    for _ in range(3):
+        adamw.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(batch), targets)
+        loss.backward()
+        adamw.step()
+    assert float(line) == pytest.approx(loss.item(), abs=6e-5)
+    micro_batches, steps = 8, 3
+    rows = message_bytes(2, 1, 64, 4)  # two of a micro-batch
+    messages = one_f_one_b(ranks, micro_batches).messages
+    for calls, of_step in zip(map(Counter, each), messages, strict=True):
+        assert calls["send", rows, rows] == calls["recv", rows, rows] == steps * of_step
