@@ -172,6 +172,7 @@ _AMPERE = {"fp32": 19.5, "tf32": 156.0, "fp16": 312.0, "bf16": 312.0, "int8": 62
 _HOPPER = {"fp32": 67.0, "tf32": 494.5, "fp16": 989.0, "bf16": 989.0, "fp8": 1979.0, "int8": 1979.0}
 _HOPPER_PCIE = {"fp32": 51.0, "tf32": 378.0, "fp16": 756.0, "bf16": 756.0}
 _HOPPER_PCIE |= {"fp8": 1513.0, "int8": 1513.0}
+_ADA = {"fp32": 82.6, "tf32": 82.6, "fp16": 165.2, "bf16": 165.2, "fp8": 330.3, "int8": 660.6}
 _BLACKWELL = {"fp32": 75.0, "tf32": 1125.0, "fp16": 2250.0, "bf16": 2250.0}
 _BLACKWELL |= {"fp8": 4500.0, "int8": 4500.0}
 
@@ -182,6 +183,10 @@ _A100 = "NVIDIA A100 data sheet, 2021 (SXM4)" + _ALL.format(" (dense)", "10^9 by
 _H100_SXM = "NVIDIA H100 data sheet, 2023" + _HALVED
 _H100_PCIE = "NVIDIA H100 data sheet, 2022" + _HALVED
 _H200 = "NVIDIA H200 data sheet, 2024 (SXM)" + _HALVED
+_RTX_4090 = (
+    "NVIDIA Ada GPU architecture white paper, 2023, appendix A: rates (dense, sums in 32 bits), "
+    "memory (its GB read as 10^9 bytes), memory bandwidth and power"
+)
 _B200 = (
     "NVIDIA B200 data sheets, 2024, an eighth of eight devices; HGX B200: rates (those with "
     "sparsity halved) and power; DGX B200: memory (its GB read as 10^9 bytes) and its bandwidth "
@@ -203,6 +208,7 @@ DEVICES: Catalogue[Device] = Catalogue(
         "h100-pcie": _device("H100 PCIe", gigabytes(80), 2e12, 350.0, _H100_PCIE, **_HOPPER_PCIE),
         "h200": _device("H200", gigabytes(141), 4.8e12, 700.0, _H200, **_HOPPER),
         "b200": _device("B200", gigabytes(180), 8e12, 1000.0, _B200, **_BLACKWELL),
+        "rtx-4090": _device("RTX 4090", gigabytes(24), 1008e9, 450.0, _RTX_4090, **_ADA),
         "tpu-v4": _device("TPU v4", gibibytes(32), 1.2e12, 192.0, _TPU_V4, bf16=275.0, int8=275.0),
         "tpu-v5p": _device("TPU v5p", gigabytes(95), 2765e9, None, _TPU_V5P, **_V5P),
         "tpu-v5e": _device("TPU v5e", gigabytes(16), 819e9, None, _TPU_V5E, **_V5E),

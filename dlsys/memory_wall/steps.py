@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 
 from dlsys.annotated import checked
 from dlsys.checks import count, divisor, some
+from dlsys.memory_wall.buckets import Buckets, train_step
 from dlsys.memory_wall.draw import STYLE
-from dlsys.memory_wall.measuring import measure_state
-from dlsys.meter import Alive
 from dlsys.palette import GROUND, INK
-from dlsys.tensors import address, token_ids
+from dlsys.tensors import token_ids
 
 BUCKETS = ("weights", "optimizer", "gradients", "activations")  # what stays lies at the bottom
 MEGA = 1e6
@@ -71,68 +69,17 @@ def measure_steps(
     """
     token_ids("tokens", tokens)
     parts = tokens.chunk(divisor("micro_batches", micro_batches, {"sequences": len(tokens)}))
-    ledger = _Ledger(model, optimizer)
-    watched = [
-        p.register_post_accumulate_grad_hook(lambda _: ledger.recount()) for p in _free(model)
-    ]
+    buckets = Buckets(model, optimizer.optimizer)
+    moments: list[Moment] = []
     try:
         for step in range(count("steps", steps)):
-            for part in parts:
-                ledger.enter(step, "forward")
-                with saved_tensors_hooks(ledger.pack, lambda x: x):
-                    loss = model(part, part)
-                ledger.enter(step, "backward")
-                loss.backward()
-            ledger.enter(step, "update")
-            optimizer.step()
-            ledger.recount()
-            model.zero_grad(set_to_none=True)
-            ledger.recount()
+            train_step(buckets, model, optimizer, parts)
+            moments += [Moment(step, *noted) for noted in buckets.noted]
+            buckets.noted.clear()
     finally:
-        for hook in watched:
+        for hook in buckets.hooks:
             hook.remove()
-    return tuple(ledger.moments)
-
-
-def _free(model: nn.Module) -> list[nn.Parameter]:
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-
-@dataclass
-class _Ledger:
-    """What is live now; `write` makes a Moment of it, and `recount` counts the state first."""
-
-    model: nn.Module
-    optimizer: Updater
-    step: int = 0
-    phase: str = ""
-    moments: list[Moment] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        fixed = [*self.model.parameters(), *self.model.buffers()]
-        self.fixed = {*map(address, fixed)}
-        self.saved = Alive(self.write)
-        self.state = measure_state(self.model, self.optimizer.optimizer)
-
-    def enter(self, step: int, phase: str) -> None:
-        """A phase begins."""
-        self.step, self.phase = step, phase
-        self.write()
-
-    def recount(self) -> None:
-        """The model state may have changed."""
-        self.state = measure_state(self.model, self.optimizer.optimizer)
-        self.write()
-
-    def write(self) -> None:
-        """Write down what is live."""
-        state = (self.state.weights, self.state.optimizer, self.state.gradients)
-        self.moments.append(Moment(self.step, self.phase, *state, self.saved.now))
-
-    def pack(self, tensor: Tensor) -> Tensor:
-        """What autograd is to keep, counted."""
-        counts = tensor.is_floating_point() or tensor.dtype == torch.bool
-        return self.saved.see(tensor) if counts and address(tensor) not in self.fixed else tensor
+    return tuple(moments)
 
 
 @checked
