@@ -220,7 +220,7 @@ BANK = [
     Attack(
         "threads that leave room for the next question",
         answers={"peaks": THREADS},
-        earns={"peaks": 0.0, "alive": None},
+        earns={"peaks": 0.0},
     ),
     Attack(
         "a kernel that dies in every answer",
