@@ -13,6 +13,7 @@ from torch.distributed.checkpoint import FileSystemReader
 from dlsys.collectives import plan_for
 from dlsys.expert_parallel import count_copies
 from dlsys.hardware import LINKS
+from dlsys.memory_wall import model_state
 from dlsys.pipeline_parallel import message_bytes, one_f_one_b
 from dlsys.zero import price, sent, step_plan
 from tests import torchrun
@@ -198,3 +199,20 @@ def test_torchs_pipeline_trains_what_one_device_trains_and_sends_two_messages_a_
     messages = one_f_one_b(ranks, micro_batches).messages
     for calls, of_step in zip(map(Counter, each), messages, strict=True):
         assert calls["send", rows, rows] == calls["recv", rows, rows] == steps * of_step
+
+
+def test_fsdp_holds_half_of_sixteen_bytes_on_each_of_two_processes_and_computes_in_sixteen_bits(
+    tmp_path,
+):
+    [line], counted = run(tmp_path, "memory_wall", "fit.py")
+    assert f"It prints `{line}`" in (ROOT / "chapters" / "memory_wall.md").read_text("utf-8")
+    layer = torch.nn.TransformerEncoderLayer(64, 4, 256, dropout=0.0)
+    n = 4 * sum(p.numel() for p in layer.parameters())
+    state = model_state(n, "fp32-adam", zero_stage=3, data_parallel=RANKS)
+    held = [float(each) * n for each in re.findall(r"[\d.]+", line)]
+    assert held == [state.weights, state.gradients, state.moments]
+    moved = Counter()
+    for kind, _, whole in counted:
+        moved[kind] += whole
+    steps, passes = 2, 2  # a layer is gathered for forward, and again for backward
+    assert moved == {"all_gather": steps * passes * 2 * n, "reduce_scatter": steps * 4 * n}
