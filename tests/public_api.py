@@ -373,7 +373,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     },
     "memory_wall.check_energy": {"claimed": ENERGY, "tdp": 700.0, "pue": 1.1},
     "memory_wall.draw_activations": {"sequences": [4, 8], "shares": [1, 8]},
-    "memory_wall.draw_recipes": {"recipes": ["fp32-adam"]},
     "memory_wall.energy": {"watts": 500.0, "pue": 1.1},
     "memory_wall.measure_*": {"model": MODEL, "tokens": TOKENS},
     "memory_wall.RentOrBuy.*": {"load": 0.5},

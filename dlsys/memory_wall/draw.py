@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from dlsys.annotated import checked
 from dlsys.checks import count, positive, some
 from dlsys.hardware import Device
-from dlsys.memory_wall.plan import RECIPES, Recipe, model_state
+from dlsys.memory_wall.plan import Recipe, model_state
 from dlsys.memory_wall.price import training_seconds
 from dlsys.palette import GROUND, INK, MUTED
 from dlsys.transformer import TransformerSpec
@@ -39,19 +39,11 @@ MEMORY: Mapping[str, Any] = {"color": "#D55E00", "linestyle": ":", "linewidth": 
 SEQUENCES = tuple(2**power for power in range(8, 18))
 
 
-def stacked(rows: Mapping[str, Mapping[str, float]], memory: float | None = None) -> Figure:
+def draw_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]], memory: float | None) -> None:
     """Horizontal stacked bars: a row for each key, its buckets in bytes, and a line at `memory`.
 
     Bucket names are those of STYLE; bytes are shown as GB (10^9).
     """
-    figure = plt.figure(figsize=(8, 1.7 + 0.42 * len(rows)), layout="constrained")
-    plt.close(figure)  # shown where it is returned, not a second time by its cell
-    draw_bars(figure.subplots(), rows, memory)
-    return figure
-
-
-def draw_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]], memory: float | None) -> None:
-    """Put the bars of `stacked` on `axes`."""
     starts = [0.0] * len(rows)
     for bucket, style in STYLE.items():
         widths = [row.get(bucket, 0) / GIGA for row in rows.values()]
@@ -90,67 +82,6 @@ def draw_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]], memory: float
         bbox_to_anchor=(0.5, 1),
         ncols=4 if len(labels) <= 4 else 3,
     )
-
-
-@checked
-def draw_recipes(
-    parameters: float,
-    recipes: Sequence[str] = tuple(RECIPES),
-    device: Device | None = None,
-    zero_stage: int = 0,
-    data_parallel: int = 1,
-) -> Figure:
-    """Model state of `parameters` parameters by recipe, against the memory of `device`."""
-    rows = {}
-    for recipe in recipes:
-        state = model_state(parameters, recipe, zero_stage, data_parallel)
-        rows[recipe] = {b: getattr(state, b) for b in ("weights", "gradients", "optimizer")}
-    return stacked(rows, device.memory if device else None)
-
-
-@checked
-def draw_zero(
-    parameters: float,
-    data_parallel: int,
-    recipe: Recipe | str = "mixed-adamw",
-    device: Device | None = None,
-) -> Figure:
-    """Model state on one of `data_parallel` devices under ZeRO stages 0 to 3."""
-    rows = {}
-    for stage in range(4):
-        state = model_state(parameters, recipe, stage, data_parallel)
-        row = {b: getattr(state, b) for b in ("weights", "gradients", "optimizer")}
-        rows[f"stage {stage}" if stage else "not sharded"] = row
-    return stacked(rows, device.memory if device else None)
-
-
-def four_buckets(
-    spec: TransformerSpec, batch: int, recipe: Recipe | str = "mixed-adamw", **options: Any
-) -> dict[str, int]:
-    """Bytes of the four buckets on one device; `options` are those of `activations`.
-
-    The last bucket is the activations' peak: with a layer that backward is rebuilding.
-    """
-    state = model_state(spec.parameters(), recipe)
-    return {
-        "weights": state.weights,
-        "gradients": state.gradients,
-        "optimizer": state.optimizer,
-        "activations": activations(spec, batch, **options).peak,
-    }
-
-
-@checked
-def draw_models(
-    specs: Sequence[TransformerSpec],
-    batch: int,
-    recipe: Recipe | str = "mixed-adamw",
-    device: Device | None = None,
-    **options: Any,
-) -> Figure:
-    """The four buckets of several models on one device, against its memory."""
-    rows = {spec.name: four_buckets(spec, batch, recipe, **options) for spec in specs}
-    return stacked(rows, device.memory if device else None)
 
 
 @checked
