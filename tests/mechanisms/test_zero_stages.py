@@ -69,7 +69,8 @@ def test_a_step_of_whole_numbers_is_that_of_one_device_to_the_bit(stage, ranks):
 @pytest.mark.parametrize("stage", [1, 2, 3])
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 def test_several_steps_of_adamw_are_those_of_one_device(stage, ranks):
-    x, optimizer = batch(ranks), partial(AdamW, lr=0.01)
+    # A gradient that is nothing but rounding moves its weight with a smaller eps.
+    x, optimizer = batch(ranks), partial(AdamW, lr=0.01, eps=1e-2)
     found = world.simulate(trained, ranks, args=(stage, optimizer, x, 4)).results
     expected = on_one_device(optimizer, x, 4, ranks)
     for rank in range(ranks):  # rounding in another order, through four steps
