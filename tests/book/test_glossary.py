@@ -28,7 +28,7 @@ FUNCTION_WORDS = """
 """
 # Pairs that pages share, and that mean what their words mean: a new pair is put here, or explained.
 PLAIN = """
-    averaged gradient; billion parameters; busiest rank; billion token; card carries; cut matrices; data parallel; data sheets; device waits; drift apart; dropout masks;
+    billion parameters; busiest rank; billion token; card carries; cut matrices; data parallel; data sheets; device waits; drift apart; dropout masks;
     equally long; find fault; full recomputation; grouped queries; ranks share;
     first line; first rank; first stage; first step; flash attention; forward bar; gantt chart; hide behind; let rank; rank first; simulated rank; token uses; token visits; gpt small; held back;
     hundred times; large buffer; larger batch; line chart; million token; thousand token; logarithmic axis; loss falls; matrix products; new token; new weights;
