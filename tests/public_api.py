@@ -372,6 +372,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "why": "to learn",
     },
     "memory_wall.check_energy": {"claimed": ENERGY, "tdp": 700.0, "pue": 1.1},
+    "memory_wall.draw_plans": {"plans": {"one": memory_wall.fits(TINY, H100)}},
     "memory_wall.draw_activations": {"sequences": [4, 8], "shares": [1, 8]},
     "memory_wall.energy": {"watts": 500.0, "pue": 1.1},
     "memory_wall.measure_*": {"model": MODEL, "tokens": TOKENS},

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from dlsys import lazy
 
 if TYPE_CHECKING:
-    from dlsys.memory_wall.draw import draw_activations, draw_walls
+    from dlsys.memory_wall.draw import draw_activations, draw_plans, draw_walls
     from dlsys.memory_wall.explorer import explore
     from dlsys.memory_wall.fitting import Fit, Split, fits
     from dlsys.memory_wall.measuring import (

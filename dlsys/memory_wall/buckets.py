@@ -44,7 +44,7 @@ class Buckets:
             watch = weakref.ref(storage, lambda _: self.free(place))
             self.kept[place] = storage.nbytes(), watch
             self.note()
-        return tensor
+        return tensor.detach()
 
     def free(self, place: int) -> None:
         """A storage is gone."""
@@ -62,7 +62,7 @@ def train_step(buckets: Buckets, model, optimizer, micro_batches) -> None:
     for tokens in micro_batches:
         buckets.enter("forward")
         with saved_tensors_hooks(buckets.keep, lambda tensor: tensor):
-            loss = model(tokens, tokens)
+            loss = model(tokens, tokens) / len(micro_batches)
         buckets.enter("backward")
         loss.backward()
     buckets.enter("update")

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from dlsys.annotated import checked
 from dlsys.checks import count, positive, some
 from dlsys.hardware import Device
+from dlsys.memory_wall.fitting import Fit
 from dlsys.memory_wall.plan import Recipe, model_state
 from dlsys.memory_wall.price import training_seconds
 from dlsys.palette import GROUND, INK, MUTED
@@ -37,6 +38,15 @@ KEPT: Mapping[str, dict[str, Any]] = {
 }
 MEMORY: Mapping[str, Any] = {"color": "#D55E00", "linestyle": ":", "linewidth": 2}
 SEQUENCES = tuple(2**power for power in range(8, 18))
+
+
+@checked
+def draw_plans(plans: Mapping[str, Fit], device: Device) -> Figure:
+    """The four buckets of each plan as bars, by its name, against the memory of a device."""
+    figure = plt.figure(figsize=(8, 1.7 + 0.42 * len(plans)), layout="constrained")
+    plt.close(figure)  # shown where it is returned, not a second time by its cell
+    draw_bars(figure.subplots(), {name: fit.held for name, fit in plans.items()}, device.memory)
+    return figure
 
 
 def draw_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]], memory: float | None) -> None:

@@ -34,7 +34,7 @@ PLAIN = """
     hundred times; large buffer; larger batch; line chart; million token; thousand token; logarithmic axis; loss falls; matrix products; new token; new weights;
     random numbers; rank adds; ranks run; ranks wait; real processes; small gpt; small messages; square root;
     tensor parallel; thousand times; training run; trillion tokens; true gradient; twenty tokens; published run;
-    best plan; tensor axis; count bytes; logarithmic axes; long run; mean loss; fewer tokens; device shares; rank updates; training step; large model
+    best plan; tensor axis; count bytes; logarithmic axes; long run; mean loss; fewer tokens; device shares; rank updates; training step; large model; dotted line
 """
 # The same of pairs that hold a function word, in names: `share_of_step`.
 PLAIN_IN_NAMES = """
