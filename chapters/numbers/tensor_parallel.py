@@ -1,12 +1,13 @@
 """Where the numbers of tensor_parallel.md come from. Each part runs where its section ends."""
 
-from dlsys.hardware import dgx_a100, dgx_b200
+from dlsys.hardware import Link, dgx_a100, dgx_b200
 from dlsys.notebook.vouch import given, sourced
 from dlsys.tensor_parallel import (
     TensorParallelGPT,
     activation_bytes,
     all_reduce_bytes,
     communication_over_compute,
+    layout,
     seconds_in_pieces,
     step_bytes,
 )
@@ -14,7 +15,24 @@ from dlsys.tensor_parallel import (
 message = all_reduce_bytes(tokens=2048, hidden=12288)  # GPT-3, one sequence
 
 
-# %% Price: seconds
+# %% Why it is right
+
+
+def one_step(comm, sequence_parallel):
+    TensorParallelGPT(small, comm, sequence_parallel)(text, text).backward()
+
+
+# The price adds up latencies; in a run those of two of the loss's messages overlap.
+link = Link("NVLink without latency", latency=0.0, bandwidth=450e9)
+for sp in (False, True):
+    run, cut = world.simulate(one_step, 4, link=link, args=(sp,)), layout(small, 4, sp)
+    price = cut.price(batch=2, link_or_cluster=link, itemsize=4)
+    said = [call.kind for call in run.traffic.calls if call.rank == 0]
+    assert said == [c.kind for c in cut.collectives()]
+    assert run.traffic.sent == [price.bytes_per_rank] * 4
+    assert abs(run.seconds / price.seconds - 1) < 1e-9
+
+# %% What it costs: seconds
 
 assert message == 2 * 2048 * 12288
 assert step_bytes(96, 64, 2048, 12288) / step_bytes(96, 8, 2048, 12288) == 1 + 1 / 8
@@ -126,23 +144,6 @@ assert [gpt3.hidden / t for t in (4, 8)] == [3_072, 1_536]
 assert exposed(t=4) == 0 and round(exposed(), 2) == 0.33 and exposed(h=17_600) < 0.03
 assert abs(exposed(tokens=65_536) - exposed()) < 0.03
 
-# %% Run, and compare
-
-
-def one_step(comm, sequence_parallel):
-    TensorParallelGPT(small, comm, sequence_parallel)(text, text).backward()
-
-
-# The price adds up latencies; in a run those of two of the loss's messages overlap.
-link = Link("NVLink without latency", latency=0.0, bandwidth=450e9)
-for sp in (False, True):
-    run, cut = world.simulate(one_step, 4, link=link, args=(sp,)), layout(small, 4, sp)
-    price = cut.price(batch=2, link_or_cluster=link, itemsize=4)
-    said = [call.kind for call in run.traffic.calls if call.rank == 0]
-    assert said == [c.kind for c in cut.collectives()]
-    assert run.traffic.sent == [price.bytes_per_rank] * 4
-    assert abs(run.seconds / price.seconds - 1) < 1e-9
-
 # %% A worked example: 70 billion parameters on 512 devices
 
 given(72)  # GB that a step may take
@@ -164,3 +165,7 @@ old, new = ((k.device.rate("bf16"), k.intra.bandwidth) for k in (dgx_a100(1), po
 assert (
     round(new[0] / old[0]) == 3 and new[1] / old[1] == 1.5 and dgx_b200(1).device.rate("bf16") > R
 )
+
+# %% The same with PyTorch
+
+given(2.13, 256)

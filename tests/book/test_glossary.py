@@ -39,7 +39,7 @@ PLAIN = """
 # The same of pairs that hold a function word, in names: `share_of_step`.
 PLAIN_IN_NAMES = """
     a device; as one; device at; every layer; to hide; end of; flop for; in order; is cut; of step; on h; of two; on any; rank for; power
-    of; ring all; second in; shape of; share of; step to; train on; two levels; between nodes; per rank; tokens to
+    of; ring all; second in; shape of; share of; step to; train on; two levels; between nodes; per rank; plan for; tokens to
 """
 UNITS = "GB MB KB TB PB TFLOP"
 EMPHASIS = """

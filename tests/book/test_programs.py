@@ -15,6 +15,7 @@ from dlsys.expert_parallel import count_copies
 from dlsys.hardware import LINKS
 from dlsys.memory_wall import model_state
 from dlsys.pipeline_parallel import message_bytes, one_f_one_b
+from dlsys.tensor_parallel import all_reduce_bytes
 from dlsys.zero import price, sent, step_plan
 from tests import torchrun
 from tests.book import counting
@@ -216,3 +217,25 @@ def test_fsdp_holds_half_of_sixteen_bytes_on_each_of_two_processes_and_computes_
         moved[kind] += whole
     steps, passes = 2, 2  # a layer is gathered for forward, and again for backward
     assert moved == {"all_gather": steps * passes * 2 * n, "reduce_scatter": steps * 4 * n}
+
+
+def test_branches_that_torch_cuts_train_what_one_device_trains_and_sum_twice_each(tmp_path):
+    [line], counted = run(tmp_path, "tensor_parallel", "cut.py")
+    page = program("tensor_parallel", "cut.py")
+    assert f"It prints `{line}`" in (ROOT / "chapters" / "tensor_parallel.md").read_text("utf-8")
+    space = {"nn": torch.nn}
+    exec(re.search(r"^class Branch.*?^$(?=\n^torch)", page, re.S | re.M)[0], space)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[space["Branch"](64) for _ in range(4)])
+    batch, targets = torch.randn(16, 64), torch.randn(16, 64)
+    adamw = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for _ in range(3):
+        adamw.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(batch), targets)
+        loss.backward()
+        adamw.step()
+    assert float(line.split(",")[0]) == pytest.approx(loss.item(), abs=6e-5)
+    message = all_reduce_bytes(16, 64, itemsize=4)
+    steps, branches = 3, 4
+    reduced = [call for call in counted if call[0] == "all_reduce"]
+    assert reduced == [("all_reduce", message, message)] * (2 * branches * steps)
