@@ -15,7 +15,8 @@ def average_each(comm, model) -> None:
 
 def into_buckets(model, bucket_bytes: float) -> list[list]:
     """Parameters in the order in which backward reaches them, cut where a bucket is full."""
-    buckets, full = [], True
+    buckets: list[list] = []
+    full = True
     for p in reversed(list(model.parameters())):
         if full:
             buckets.append([])
@@ -49,7 +50,8 @@ class Overlapped:
     def __init__(self, comm, model, bucket_bytes: float):
         self.comm, self.syncs = comm, True
         self.buckets = into_buckets(model, bucket_bytes)
-        self.ready, self.handles = set(), []
+        self.ready: set = set()
+        self.handles: list = []
         for p in model.parameters():
             p.register_post_accumulate_grad_hook(self.has_gradient)
 

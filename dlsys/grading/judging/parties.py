@@ -79,12 +79,12 @@ class StudentBox:
         for want of memory, or else more than half of its processes and threads: whatever ran then
         found too little. With what is said of it."""
         if self._box.died == MEMORY:
-            return self._greedy and (self._greedy, self.too_much)
-        return self._crowding and (
-            self._crowding,
+            return (self._greedy, self.too_much) if self._greedy else None
+        too_many = (
             "It left more than half of the processes and threads running that a submission may "
-            f"have, {self._limits.processes}.",
+            f"have, {self._limits.processes}."
         )
+        return (self._crowding, too_many) if self._crowding else None
 
     def _weigh(self, step: Step) -> None:
         before, self._held = self._held, self._box.held()
