@@ -65,6 +65,18 @@ def bytes_sent(kind: str, part: int, whole: int) -> float:
     return (RANKS - 1) * part
 
 
+def trained_alone(model: torch.nn.Module) -> float:
+    """The loss of the third step on one device, on numbers that are drawn after the model."""
+    batch, targets = torch.randn(16, 64), torch.randn(16, 64)
+    adamw = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for _ in range(3):
+        adamw.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(batch), targets)
+        loss.backward()
+        adamw.step()
+    return loss.item()
+
+
 def test_the_sums_of_torchs_own_collectives_are_those_that_the_page_prints(tmp_path):
     page = (ROOT / "chapters" / "collectives.md").read_text("utf-8")
     [line], counted = run(tmp_path, "collectives", "sums.py")
@@ -159,14 +171,8 @@ def test_torchs_engines_train_together_over_three_axes_what_one_device_trains(tm
     exec(re.search(r"^class Layer.*?^$(?=\n^gpu)", page, re.S | re.M)[0], space)
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[space["Layer"](64) for _ in range(4)])
-    batch, targets = torch.randn(16, 64), torch.randn(16, 64)
-    adamw = torch.optim.AdamW(model.parameters(), lr=0.01)
-    for _ in range(3):
-        adamw.zero_grad()
-        loss = torch.nn.functional.mse_loss(model(batch), targets)
-        loss.backward()
-        adamw.step()
-    assert [float(line) for line in lines] == [pytest.approx(loss.item(), abs=6e-5)]
+    loss = trained_alone(model)
+    assert [float(line) for line in lines] == [pytest.approx(loss, abs=6e-5)]
     tp, micro_batches, steps, layers = ranks // 4, 4, 3, 2  # layers of a stage
     rows = message_bytes(2, 1, 64, 4)  # two of a micro-batch
     cut = [p.numel() // (1 if p.numel() == 64 else tp) for p in model[0].parameters()]
@@ -187,14 +193,8 @@ def test_torchs_pipeline_trains_what_one_device_trains_and_sends_two_messages_a_
     assert f"It prints `{line}`" in (ROOT / "chapters" / "pipeline_parallel.md").read_text("utf-8")
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(4)])
-    adamw = torch.optim.AdamW(model.parameters(), lr=0.01)
-    batch, targets = torch.randn(16, 64), torch.randn(16, 64)
-    for _ in range(3):
-        adamw.zero_grad()
-        loss = torch.nn.functional.mse_loss(model(batch), targets)
-        loss.backward()
-        adamw.step()
-    assert float(line) == pytest.approx(loss.item(), abs=6e-5)
+    loss = trained_alone(model)
+    assert float(line) == pytest.approx(loss, abs=6e-5)
     micro_batches, steps = 8, 3
     rows = message_bytes(2, 1, 64, 4)  # two of a micro-batch
     messages = one_f_one_b(ranks, micro_batches).messages
@@ -227,14 +227,8 @@ def test_branches_that_torch_cuts_train_what_one_device_trains_and_sum_twice_eac
     exec(re.search(r"^class Branch.*?^$(?=\n^torch)", page, re.S | re.M)[0], space)
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[space["Branch"](64) for _ in range(4)])
-    batch, targets = torch.randn(16, 64), torch.randn(16, 64)
-    adamw = torch.optim.AdamW(model.parameters(), lr=0.01)
-    for _ in range(3):
-        adamw.zero_grad()
-        loss = torch.nn.functional.mse_loss(model(batch), targets)
-        loss.backward()
-        adamw.step()
-    assert float(line.split(",")[0]) == pytest.approx(loss.item(), abs=6e-5)
+    loss = trained_alone(model)
+    assert float(line.split(",")[0]) == pytest.approx(loss, abs=6e-5)
     message = all_reduce_bytes(16, 64, itemsize=4)
     steps, branches = 3, 4
     reduced = [call for call in counted if call[0] == "all_reduce"]
